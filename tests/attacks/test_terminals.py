@@ -423,7 +423,7 @@ def test_a_review_of_sampling_shows_the_servers_words_inert(
 def test_a_form_shows_the_servers_words_inert(field: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {"type": "object", "properties": {f"city{EVIL}": field}}
     question = FormQuestion(server="evil", command=f"npx {EVIL}", message=EVIL, schema=schema)
-    answer, screen = elicited(monkeypatch, question, (":cancel leaves.)", ":decline\n"))
+    answer, screen = elicited(monkeypatch, question, (":cancel cancels.)", ":decline\n"))
     assert answer is not None
     assert answer.action == "decline"
     assert "evil\\x1b]0;owned\\x07" in screen

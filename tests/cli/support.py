@@ -21,9 +21,27 @@ import pytest
 import trunkline
 from trunkline.cli.main import main
 
-__all__ = ["DEMO", "Outcome", "Person", "Script", "Served", "at_a_terminal", "command", "run", "serving"]
+__all__ = [
+    "BROWSER",
+    "DEMO",
+    "GUARDED",
+    "PROTECTED",
+    "ROOT",
+    "Outcome",
+    "Person",
+    "Script",
+    "Served",
+    "at_a_terminal",
+    "command",
+    "run",
+    "serving",
+]
 
+ROOT = Path(__file__).parents[2]
 DEMO = str(Path(__file__).with_name("demo.py"))
+GUARDED = str(Path(__file__).with_name("guarded.py"))
+PROTECTED = str(Path(__file__).with_name("protected.py"))
+BROWSER = f"{sys.executable} {Path(__file__).with_name('browser.py')} %s"
 SECONDS = 20.0
 #: What a person waits for, and what they type then; it may depend on what is to be seen.
 Script: TypeAlias = tuple[tuple[str, str | Callable[[str], str]], ...]

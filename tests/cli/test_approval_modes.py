@@ -255,8 +255,8 @@ def test_status_shows_the_mode_that_serve_would_have(
 @pytest.mark.parametrize(
     ("mode", "rules", "words"),
     [
-        ("ask", "", "refuses calls if the client cannot be asked"),
-        ("deny", "", "refuses calls, since no rule allows a tool"),
+        ("ask", "", "denies calls if the client cannot be asked"),
+        ("deny", "", "denies calls, since no rule allows a tool"),
         ("deny", '[[rule]]\neffect = "allow"\nserver = "demo"\n', "only what rules allow"),
         ("ask", '[[rule]]\neffect = "allow"\nserver = "demo"\n', "asks by elicitation"),
         ("client", "", "the client asks its own user"),

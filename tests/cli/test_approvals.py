@@ -125,7 +125,7 @@ def test_a_long_command_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_taint_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     question = replace(QUESTION, act=replace(ACT, tainted=True))
     _, screen = asked(monkeypatch, question, (("Allow it?", "no\n"),))
-    assert "Text from an untrusted server came into this session earlier." in screen
+    assert "This session contains text from an untrusted server." in screen
 
 
 def test_only_what_may_be_chosen_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +172,8 @@ def test_where_the_tool_itself_reads_that_is_all_it_allows(monkeypatch: pytest.M
     [
         ({"warnings": ("hidden text",)}, "The scan found in its definition: hidden text"),
         ({"changed": ("/description: a -> b",)}, "Its definition changed since it was accepted: /description: a -> b"),
-        ({"act": replace(ACT, flagged=True)}, "The whole definition, pin sha256:abc:"),
-        ({"act": replace(ACT, changed=True)}, "The whole definition, pin sha256:abc:"),
+        ({"act": replace(ACT, flagged=True)}, "Full definition, pin sha256:abc:"),
+        ({"act": replace(ACT, changed=True)}, "Full definition, pin sha256:abc:"),
     ],
     ids=["warning", "change", "flagged", "changed"],
 )
@@ -199,7 +199,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(monkeypatch: pyte
 def test_how_to_take_a_lasting_answer_back_is_said(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     question = replace(QUESTION, arguments={}, act=replace(ACT, arguments={}))
     _, screen = asked(monkeypatch, question, (("Allow it? [y/", f"{word}\n"),))
-    assert "trunkline grants revoke takes it back." in screen
+    assert "To revoke it: trunkline grants revoke." in screen
 
 
 def test_the_definition_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ def test_arguments_are_changed_on_a_line(monkeypatch: pytest.MonkeyPatch) -> Non
     script = (
         ("Allow it?", "edit\n"),
         ("arguments as JSON: ", "[1]\n"),
-        ("Nothing is changed: Expected `object`", ""),
+        ("Nothing was changed: Expected `object`", ""),
         ("Allow it?", "x\n"),
         ("arguments as JSON: ", '{"path": "/tmp/b"}\n'),
         ("Arguments, as you changed them:", ""),
@@ -262,7 +262,7 @@ def test_arguments_are_changed_on_a_line(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_arguments_that_were_tried_and_not_changed_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (("Allow it?", "edit\n"), ("as JSON: ", "\n"), ("Nothing is changed", ""), ("Allow it?", "y\n"))
+    script = (("Allow it?", "edit\n"), ("as JSON: ", "\n"), ("Nothing was changed", ""), ("Allow it?", "y\n"))
     assert asked(monkeypatch, QUESTION, script)[0] == YES
 
 
@@ -296,7 +296,11 @@ def test_arguments_are_changed_in_an_editor(editor: Path, monkeypatch: pytest.Mo
 
 def test_an_editor_that_fails_changes_nothing(editor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR_CODE", "1")
-    script = (("Allow it?", "edit\n"), ("Nothing is changed: the editor ended with 1", ""), ("Allow it?", "y\n"))
+    script = (
+        ("Allow it?", "edit\n"),
+        ("Nothing was changed: the editor exited with status 1", ""),
+        ("Allow it?", "y\n"),
+    )
     assert asked(monkeypatch, QUESTION, script)[0] == YES
 
 
@@ -319,7 +323,7 @@ def test_a_resource_is_asked_about_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_editor_that_does_not_exist_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VISUAL", "/nowhere/editor")
-    script = (("Allow it?", "edit\n"), ("Nothing is changed", ""), ("Allow it?", "n\n"))
+    script = (("Allow it?", "edit\n"), ("Nothing was changed", ""), ("Allow it?", "n\n"))
     assert asked(monkeypatch, QUESTION, script)[0] == Answer(allow=False)
 
 

@@ -149,7 +149,7 @@ def test_what_is_piped_in_can_be_the_message(place: Place) -> None:
 def test_nothing_to_ask_is_a_wrong_command_line(place: Place) -> None:
     done = ask(place)
     assert done.code == 1
-    assert "Give a PROMPT, or pipe one in." in done.err
+    assert "Missing PROMPT: pass it as an argument, or pipe it to standard input." in done.err
 
 
 def test_an_input_that_does_not_end_is_said(place: Place) -> None:
@@ -178,7 +178,7 @@ def test_a_resource_goes_with_the_message(place: Place) -> None:
 def test_what_cannot_be_attached_ends_it(attach: str, code: int, place: Place) -> None:
     done = ask(place, "what?", "--attach", attach, "--json")
     assert done.code == code
-    assert "give SERVER:URI; servers are: demo" in document(done)["error"]["message"]
+    assert "expected SERVER:URI; servers: demo" in document(done)["error"]["message"]
 
 
 def test_a_denied_resource_ends_it(place: Place) -> None:
@@ -194,7 +194,7 @@ def test_an_at_sign_in_a_message_attaches_nothing(place: Place) -> None:
 def test_without_a_model_it_says_what_to_do(place: Place) -> None:
     done = command("ask", "hi", "-c", str(place.config), "--json", env=place.env, cwd=place.folder)
     assert done.code == 2
-    assert "--model provider:model" in document(done)["error"]["message"]
+    assert "--model PROVIDER:MODEL" in document(done)["error"]["message"]
 
 
 def test_a_server_that_is_missing_is_said(place: Place) -> None:

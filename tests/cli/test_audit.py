@@ -42,7 +42,7 @@ def trail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_whole_trail_is_said_to_be_whole(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run(capsys, "verify")
     last = json.loads(trail.read_bytes().splitlines()[-1])["hash"]
-    assert outcome == Outcome(Exit.OK, f"{trail}: whole, 3 entries; the last is 3, {last}\n", "")
+    assert outcome == Outcome(Exit.OK, f"{trail}: intact, 3 entries; the last is 3, {last}\n", "")
 
 
 def test_a_trail_that_was_changed_ends_with_5(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +50,7 @@ def test_a_trail_that_was_changed_ends_with_5(trail: Path, capsys: pytest.Captur
     outcome = run(capsys, "verify", str(trail))
     assert outcome.code == Exit.FAILED
     assert outcome.out == (
-        f"{trail}: NOT whole after 0 good entries: {trail}:1: the line was changed: its hash does not fit\n"
+        f"{trail}: NOT intact after 0 good entries: {trail}:1: the line was changed: its hash does not fit\n"
     )
 
 
@@ -58,7 +58,7 @@ def test_a_missing_end_stands_in_no_line(trail: Path, capsys: pytest.CaptureFixt
     trail.write_bytes(b"")
     outcome = run(capsys, "verify")
     reason = "the end is missing: the trail had reached entry 3, and is over at 0"
-    assert outcome.out == f"{trail}: NOT whole after 0 good entries: {reason}\n"
+    assert outcome.out == f"{trail}: NOT intact after 0 good entries: {reason}\n"
 
 
 def test_the_proof_as_json(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,16 +125,16 @@ def test_entries_are_found(
 
 
 def test_finding_nothing_is_said(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "query", "--server", "x") == Outcome(Exit.OK, "", "trunkline: no entry is like that\n")
+    assert run(capsys, "query", "--server", "x") == Outcome(Exit.OK, "", "trunkline: no matching entries\n")
 
 
 def test_a_line_that_is_no_entry_is_told(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trail.write_bytes(trail.read_bytes() + b"nonsense\n")
     outcome = run(capsys, "query", "--limit", "1", "--json")
-    assert outcome.err == f"trunkline: 1 lines are no entries, first {trail}:4: run trunkline audit verify\n"
+    assert outcome.err == f"trunkline: 1 lines are not entries, the first is {trail}:4; run: trunkline audit verify\n"
 
 
 @pytest.mark.parametrize("when", ["yesterday", "5", "1y", "-3h", "99999-01-01"])
 def test_a_moment_that_is_none_is_refused(when: str, trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(click.BadParameter, match="neither a time such as 30m"):
+    with pytest.raises(click.BadParameter, match="neither an age such as 30m"):
         run(capsys, "query", "--since", when)

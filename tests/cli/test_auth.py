@@ -20,16 +20,14 @@ from urllib.request import HTTPRedirectHandler, build_opener, urlopen
 import pytest
 
 import trunkline
-from tests.cli.support import DEMO, Outcome, Served, at_a_terminal, command, run, serving
+from tests.cli.support import BROWSER, DEMO, PROTECTED, Outcome, Served, at_a_terminal, command, run, serving
 from trunkline.auth.keeping import Keeper, Kept
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.store import FileStore
 
 pytest.importorskip("joserfc")
-PROTECTED = str(Path(__file__).with_name("protected.py"))
 #: Spares the server a registration: an address may have so many in a minute, and no more.
 KNOWN = ("--client-id", "known")
-BROWSER = f"{sys.executable} {Path(__file__).with_name('browser.py')} %s"
 
 
 def _free_port() -> int:
@@ -125,7 +123,7 @@ def _started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 def test_a_login_is_used_by_the_next_command(protected: Served, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ended = _login(protected.url)
     issuer = protected.url.removesuffix("/mcp")
-    assert ended.out == f"logged in at {protected.url} by {issuer}; scopes: greet count\n"
+    assert ended.out == f"logged in to {protected.url} at {issuer}; scopes: greet count\n"
     assert run(capsys, "call", protected.url, "whoami") == (0, "ada: count greet\n", "")
     assert len(_visits(home)) == 1
 
@@ -190,7 +188,7 @@ def test_without_a_browser_and_a_terminal_the_page_is_shown_and_waited_for(prote
         with urlopen(_page(shown), timeout=10) as response:
             assert b"You are logged in" in response.read()
         out, _ = process.communicate(timeout=20)
-    assert (process.returncode, out.startswith("logged in at ")) == (0, True)
+    assert (process.returncode, out.startswith("logged in to ")) == (0, True)
     assert _visits(home) == []
 
 
@@ -200,7 +198,7 @@ def test_without_a_browser_the_address_that_the_page_led_to_can_be_pasted(
     script = (("paste its address here: ", _redirect),)
     code, screen = at_a_terminal(monkeypatch, "auth", "login", protected.url, "--no-browser", script=script)
     assert code == 0
-    assert f"logged in at {protected.url} by " in screen
+    assert f"logged in to {protected.url} at " in screen
 
 
 def test_who_says_nothing_when_asked_for_the_address_is_waited_for(
@@ -213,7 +211,7 @@ def test_who_says_nothing_when_asked_for_the_address_is_waited_for(
     script = (("paste its address here: ", end_input_and_visit),)
     code, screen = at_a_terminal(monkeypatch, "auth", "login", protected.url, "--no-browser", script=script)
     assert code == 0
-    assert f"logged in at {protected.url} by " in screen
+    assert f"logged in to {protected.url} at " in screen
 
 
 def test_a_browser_that_does_not_start_is_no_obstacle(
@@ -228,7 +226,7 @@ def test_a_server_that_lets_everybody_in_needs_no_login(home: Path, capsys: pyte
     with serving(DEMO, "--http", "0") as served:
         code, out, err = run(capsys, "auth", "login", served.url, "--json")
     assert (code, out) == (0, "null\n")
-    assert err.endswith("names no place to log in: nothing was kept\n")
+    assert err.endswith("names no authorization server: nothing was stored\n")
     assert _visits(home) == []
 
 
@@ -244,14 +242,14 @@ def test_one_can_log_in_at_a_server_that_lets_everybody_in_if_it_says_where(
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        pytest.param(("login", DEMO), 1, "one logs in at URLs", id="a file"),
+        pytest.param(("login", DEMO), 1, "only a server at a URL has a login", id="a file"),
         pytest.param(("login", "http://mcp.example.com/mcp"), 2, "a login needs an https URL", id="plain http"),
         pytest.param(("login", "https://a:b@mcp.example.com/mcp"), 2, "a login needs an https URL", id="a user"),
         pytest.param(("login", "http://127.0.0.1:1/mcp"), 4, "Cannot connect to", id="nobody there"),
         pytest.param(("login", "http://127.0.0.1:1/mcp", "--scope", "a b"), 2, "is not a valid scope", id="no scope"),
         pytest.param(("logout",), 1, "Give the URL or the name of a server, or --all.", id="no target"),
         pytest.param(("logout", "https://mcp.example.com/mcp", "--all"), 1, "or --all", id="both"),
-        pytest.param(("logout", DEMO), 1, "one logs in at URLs", id="logout of a file"),
+        pytest.param(("logout", DEMO), 1, "only a server at a URL has a login", id="logout of a file"),
     ],
 )
 def test_what_makes_no_sense_is_told_in_a_sentence(
@@ -271,7 +269,7 @@ def test_without_a_login_the_sentence_says_how_to_get_one(
 ) -> None:
     code, out, err = run(capsys, "call", protected.url, "whoami")
     assert (code, out, _visits(home)) == (3, "", [])
-    assert f"(log in by trunkline auth login {protected.url}, or " in err
+    assert f"(to log in, run: trunkline auth login {protected.url}; or " in err
     assert err.count("\n") == 1
 
 
@@ -309,7 +307,7 @@ def test_a_token_that_is_given_is_used_in_place_of_a_login(
     _login(protected.url, *KNOWN)
     code, _, err = run(capsys, "call", protected.url, "whoami", *given)
     assert code == 3
-    assert err.endswith("(--token or --header says who you are)\n")
+    assert err.endswith("(pass credentials with --token or --header)\n")
 
 
 def test_logins_that_cannot_be_read_do_not_keep_a_command_from_its_work(
@@ -335,7 +333,7 @@ def test_the_list_shows_what_is_kept_and_no_token(
     assert (code, err) == (0, "")
     assert out.splitlines()[0].split() == ["SERVER", "RESOURCE", "ISSUER", "SCOPES", "EXPIRES"]
     row = re.split(r" {2,}", out.splitlines()[1])
-    assert row == [protected.url, protected.url, issuer, "greet count", "renewed by itself"]
+    assert row == [protected.url, protected.url, issuer, "greet count", "renewed automatically"]
 
 
 @pytest.mark.parametrize(
@@ -343,7 +341,7 @@ def test_the_list_shows_what_is_kept_and_no_token(
     [
         pytest.param(None, False, "not said", id="not said"),
         pytest.param(1.0, False, "over", id="over"),
-        pytest.param(1.0, True, "renewed by itself", id="renewable"),
+        pytest.param(1.0, True, "renewed automatically", id="renewable"),
         pytest.param(4102444800.0, False, "2", id="a time"),
     ],
 )
@@ -362,7 +360,11 @@ def test_the_list_says_until_when(
 
 
 def test_an_empty_list_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "auth", "list") == (0, "", "trunkline: there is no login; trunkline auth login URL makes one\n")
+    assert run(capsys, "auth", "list") == (
+        0,
+        "",
+        "trunkline: no logins stored; to log in, run: trunkline auth login URL\n",
+    )
 
 
 def test_a_list_that_cannot_be_read_is_code_3(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -413,7 +415,7 @@ def test_a_login_whose_server_is_away_is_forgotten_and_that_is_told(
         _login(served.url, *KNOWN)
     code, out, err = run(capsys, "auth", "logout", served.url)
     assert (code, out) == (0, f"logged out of {served.url}\n")
-    assert err.startswith(f"trunkline: {served.url}: forgotten here, and not taken back: The authorization server")
+    assert err.startswith(f"trunkline: {served.url}: deleted here, but not revoked: The authorization server")
     assert err.count("\n") == 1
     assert run(capsys, "auth", "list", "--json").out == '{\n  "logins": []\n}\n'
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cli.hosted import ALLOW_ALL, SOURCE, demo_entry, write_config
-from tests.cli.support import SECONDS, Outcome, Person, Script, command
+from tests.cli.support import ROOT, SECONDS, Outcome, Person, Script, command
 from tests.cli.test_terminal import RUN
 from tests.support import run_async
 from trunkline import Server
@@ -99,7 +99,7 @@ def make_place(folder: Path) -> Place:
     (folder / "script.toml").write_text(TURNS, encoding="utf-8")
     env = {
         "TRUNKLINE_HOME": str(folder / "home"),
-        "PYTHONPATH": os.pathsep.join([SOURCE, str(Path(__file__).parents[2])]),
+        "PYTHONPATH": os.pathsep.join([SOURCE, str(ROOT)]),
         "PROMPT_TOOLKIT_NO_CPR": "1",
         "TERM": "xterm",
         **dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "TRUNKLINE_MODEL", "VISUAL", "EDITOR"), ""),
@@ -261,7 +261,7 @@ def test_a_message_of_several_lines(lines: str, session: Chat) -> None:
 def test_a_chat_is_kept_for_its_owner_alone(hosted: Place, session: Chat) -> None:
     files = list((hosted.home / "conversations").iterdir())
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600]
-    assert f"[note] kept; go on with: trunkline chat --resume {files[0]}" in session.screen
+    assert f"[note] saved; to resume, run: trunkline chat --resume {files[0]}" in session.screen
 
 
 def test_what_was_typed_is_kept_for_its_owner_alone(hosted: Place, session: Chat) -> None:
@@ -279,7 +279,7 @@ def test_what_a_model_did_is_in_the_trail(hosted: Place, session: Chat) -> None:
 
 
 def test_ctrl_c_at_an_empty_line_ends_when_repeated(place: Place) -> None:
-    said = with_model(place, script=(("you>", "typed\x03\x03"), ("Ctrl-C once more ends", ""), ("you>", "\x03")))
+    said = with_model(place, script=(("you>", "typed\x03\x03"), ("press Ctrl-C again", ""), ("you>", "\x03")))
     assert said.code == 0
     assert "You said" not in said.screen
 
@@ -292,7 +292,7 @@ def test_ctrl_c_withdraws_a_question(place: Place) -> None:
     script = (("you>", "please add\r"), ("Allow it?", "\x03"), ("called off", ""), ("you>", "/exit\r"))
     said = with_model(place, script=script)
     assert said.code == 0
-    assert "[stopped] demo/add was called off after" in said.screen
+    assert "[stopped] demo/add was cancelled after" in said.screen
 
 
 def test_a_prompt_asks_for_its_arguments_with_completion(place: Place) -> None:
@@ -358,18 +358,18 @@ def test_a_terminal_without_the_extra_is_enough(place: Place) -> None:
     (missing / "prompt_toolkit" / "__init__.py").write_text(blocked, encoding="utf-8")
     place.env["PYTHONPATH"] = os.pathsep.join([str(missing), place.env["PYTHONPATH"]])
     script = (("pip install 'trunkline[cli]'", ""), ("you>", "hi\n"), ("You said <hi>", ""), ("you>", "\x03"))
-    said = with_model(place, script=(*script, ("Ctrl-C once more", ""), ("you>", "\x03")))
+    said = with_model(place, script=(*script, ("press Ctrl-C again", ""), ("you>", "\x03")))
     assert said.code == 0
 
 
 def test_without_a_model_the_person_fills_in_a_form(place: Place) -> None:
     script = (
-        ("Without one you pick the tools yourself.", ""),
+        ("Without a model, you call the tools yourself.", ""),
         ("tool>", "add numbers\r"),
         ("1", ""),
         ("tool>", "1\r"),
         ("a: ", "\n"),
-        ("must be filled in", ""),
+        ("value is required", ""),
         ("a: ", "4\n"),
         ("b [2]: ", "\n"),
         ("[done] demo/add", ""),
@@ -381,7 +381,7 @@ def test_without_a_model_the_person_fills_in_a_form(place: Place) -> None:
 
 
 def test_a_form_that_is_left_calls_nothing(place: Place) -> None:
-    script = (("tool>", "demo/add\r"), ("a: ", ":cancel\n"), ("nothing is called", ""), ("tool>", "/exit\r"))
+    script = (("tool>", "demo/add\r"), ("a: ", ":cancel\n"), ("nothing was called", ""), ("tool>", "/exit\r"))
     assert chat(place, script=script).code == 0
 
 
@@ -426,12 +426,12 @@ def test_the_commands_answer(place: Place) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("/toosl", "[failed] there is no command /toosl; did you mean tools?"),
+        ("/toosl", "[failed] unknown command /toosl; did you mean tools?"),
         ("/demo:gret", "[failed] there is no prompt 'demo:gret'; did you mean demo:greet?"),
-        ("/demo:greet", "[failed] give its arguments: /demo:greet name=..."),
+        ("/demo:greet", "[failed] missing arguments: /demo:greet name=..."),
         ("/demo:greet who=me", "[failed] greet has no argument 'who'; it has: name, style"),
-        ("/attach nothing", "[failed] name a resource as @server:uri; servers are: demo"),
-        ("/save", "[failed] name the file: /save FILE"),
+        ("/attach nothing", "[failed] expected a resource as @server:uri; servers: demo"),
+        ("/save", "[failed] missing the file: /save FILE"),
         ("/model nobody:x", "[failed] 'nobody:x' names no model"),
         ("@demo:note://none x", "[failed]"),
     ],
@@ -446,7 +446,7 @@ def test_a_kept_chat_goes_on(place: Place) -> None:
     kept = place.folder / "talk.json"
     piped(place, "--no-save", stdin=f"first\n/save {kept}\n")
     done = piped(place, "--resume", str(kept), stdin="second\n")
-    assert "the conversation has 2 messages; the last is:" in done.err
+    assert "resuming a conversation of 2 messages; the last one:" in done.err
     assert "  | You said <first>.\n" in done.out
     assert len(json.loads(kept.read_text(encoding="utf-8"))["messages"]) == 4
 
@@ -492,8 +492,8 @@ def test_without_a_model_tools_are_called_by_name(place: Place) -> None:
     assert done.code == 0
     assert "no model is chosen" in done.err
     assert done.out == "6\nhi\n  | hello\\x1b[1m\nuser:\n  | greet\\x1b[1m ann, short\nassistant:\n  | gladly\n"
-    assert "[failed] demo/add is not called: /: " in done.err
-    assert "[note] no tool is found for 'nothing fits'" in done.err
+    assert "[failed] demo/add was not called: /: " in done.err
+    assert "[note] no tools match 'nothing fits'" in done.err
 
 
 def test_a_missing_key_ends_with_its_code(place: Place) -> None:

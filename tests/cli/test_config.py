@@ -129,4 +129,4 @@ def test_a_file_that_cannot_be_used_is_told_to_a_program_too(
 def test_nothing_to_explain_is_said(explained: _Explained) -> None:
     ended = explained()
     assert (ended.code, ended.out) == (0, "")
-    assert "no server is configured" in ended.err
+    assert "no servers configured" in ended.err

@@ -27,7 +27,7 @@ CALL = ("tools/call", {"name": "add", "arguments": {"a": 1}}, {"content": [{"typ
 
 def test_two_that_are_alike_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = _write(tmp_path / "a", CALL), _write(tmp_path / "b", CALL)
-    assert run(capsys, "diff", one, two) == (0, "1 request compared, none differing\n", "")
+    assert run(capsys, "diff", one, two) == (0, "1 request compared, none different\n", "")
 
 
 def test_a_changed_result_is_shown_member_by_member(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +41,7 @@ def test_a_changed_result_is_shown_member_by_member(tmp_path: Path, capsys: pyte
         '    + "3"\n'
         "  /result/isError\n"
         "    + true\n"
-        "1 request compared, 1 differing\n",
+        "1 request compared, 1 different\n",
         "",
     )
 

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.hosted import demo_entry, write_config
-from tests.cli.support import DEMO, Outcome, run, serving
-
-GUARDED = str(Path(__file__).with_name("guarded.py"))
+from tests.cli.support import DEMO, GUARDED, Outcome, run, serving
 
 
 class Practice:

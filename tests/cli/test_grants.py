@@ -77,7 +77,7 @@ def test_grants_are_listed_with_what_they_allow(two: tuple[Grant, Grant], capsys
     ("change", "shown"),
     [
         ({"expires": None}, "no end"),
-        ({"profile": "home", "principal": None}, "anybody here in home"),
+        ({"profile": "home", "principal": None}, "any caller in home"),
         ({"match": alike({"a": 1})}, '{"a":1}'),
         ({"match": alike({"a": 1}, vary="/a")}, '/a anything; the others as in {"a":1}'),
     ],
@@ -110,21 +110,19 @@ def test_a_grant_for_several_tools_is_one_row_and_names_them_when_it_is_shown(
     book.add(waiting)
     lines = run(capsys, "list").out.splitlines()
     assert lines[1].startswith(f"{grant.id}  files   2 read-only tools ")
-    assert lines[2].startswith(
-        f"{waiting.id}  notes   read-only tools, once the server is listed  anybody here  no end"
-    )
+    assert lines[2].startswith(f"{waiting.id}  notes   read-only tools, once the server is listed  any caller  no end")
     shown = run(capsys, "show", grant.id).out.splitlines()
     assert shown[0].startswith("files: 2 read-only tools, for ann, until 2096-")
     assert shown[1:] == ["  list\\x1b", "  read"]
     assert json.loads(run(capsys, "show", grant.id, "--json").out)["tools"] == {"read": "1", "list\x1b": "2"}
-    with pytest.raises(Failure, match="there is no grant nothing"):
+    with pytest.raises(Failure, match="no grant nothing"):
         run(capsys, "show", "nothing")
     assert run(capsys, "revoke", grant.id, waiting.id).code == 0
     assert book.all() == []
 
 
 def test_nothing_allowed_is_said(book: GrantBook, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "list") == Outcome(Exit.OK, "", "trunkline: nothing is allowed in advance\n")
+    assert run(capsys, "list") == Outcome(Exit.OK, "", "trunkline: no grants\n")
     assert json.loads(run(capsys, "list", "--json").out) == {"grants": []}
 
 
@@ -143,7 +141,7 @@ def test_all_grants_are_taken_back(
 def test_a_grant_that_is_not_there_is_a_mistake(
     book: GrantBook, two: tuple[Grant, Grant], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(Failure, match="there is no grant nothing: trunkline grants list shows them") as caught:
+    with pytest.raises(Failure, match="no grant nothing; to list grants, run: trunkline grants list") as caught:
         run(capsys, "revoke", two[0].id, "nothing")
     assert caught.value.exit == Exit.USAGE
     assert book.all() == [two[1]]
@@ -224,7 +222,7 @@ def test_a_grant_may_end_and_be_for_a_profile(
 @pytest.mark.parametrize(
     ("target", "said", "code"),
     [
-        ("files/nothing", "files/nothing is not known here; there are: odd", Exit.CONFIG),
+        ("files/nothing", "files/nothing is not known here; known names: odd", Exit.CONFIG),
         ("files/od", "files/od is not known here; did you mean odd", Exit.CONFIG),
         ("other/read", "other/read is not known here; .* run: trunkline list tools -c FILE", Exit.CONFIG),
         ("files/odd", "review it first: trunkline pins diff files/odd, then trunkline pins accept", Exit.DENIED),

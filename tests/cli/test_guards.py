@@ -136,7 +136,7 @@ def test_they_are_for_servers_of_a_configuration(
     option: tuple[str, str], target: str, desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = run(capsys, "list", "tools", target, *option)
-    assert (done.code, f"{option[0]} is for a server of a configuration" in done.err) == (1, True)
+    assert (done.code, f"{option[0]} is for a configured server" in done.err) == (1, True)
 
 
 @pytest.mark.parametrize("option", [("--lock", "pins.lock"), ("--scanning", "off")], ids=["lock", "scanning"])
@@ -144,7 +144,7 @@ def test_the_doctor_calls_nothing_and_needs_none(
     option: tuple[str, str], desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = run(capsys, "doctor", "shop", "-c", str(desk.config), *option)
-    assert (done.code, f"{option[0]} is for verbs that use a server" in done.err) == (1, True)
+    assert (done.code, f"{option[0]} has no effect here" in done.err) == (1, True)
 
 
 # --- the gateway ------------------------------------------------------------------------------------------------------

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hosted import ALLOW_ALL, SOURCE, demo_entry, write_config
-from tests.cli.support import DEMO, Outcome, at_a_terminal, run, serving
-
-GUARDED = str(Path(__file__).with_name("guarded.py"))
+from tests.cli.support import DEMO, GUARDED, Outcome, at_a_terminal, run, serving
 
 TICKING = """\
 import asyncio
@@ -152,21 +150,24 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
     ("words", "code", "sentence"),
     [
         pytest.param(("list", "tools", "dmo"), 2, "did you mean demo?", id="no such server"),
-        pytest.param(("list", "tools", "https://x/mcp"), 2, "no server is called 'https://x/mcp'", id="a URL"),
+        pytest.param(("list", "tools", "https://x/mcp"), 2, "there is no server 'https://x/mcp'", id="a URL"),
         pytest.param(("call", "demo", "ecko"), 5, "did you mean echo?", id="no such tool"),
         pytest.param(("get", "demo", "meet"), 5, "demo has no prompt 'meet'", id="no such prompt"),
         pytest.param(("read", "demo", "note://no"), 5, "not found: note://no", id="no such resource"),
         pytest.param(("complete", "demo", "meet", "x"), 5, "demo has no prompt 'meet'", id="nothing to complete"),
         pytest.param(("call", "demo"), 1, "Missing argument 'TOOL'", id="no tool"),
-        pytest.param(("call", "demo/echo", "echo"), 1, "'echo' is no key=value", id="the tool twice"),
+        pytest.param(("call", "demo/echo", "echo"), 1, "'echo' is not key=value", id="the tool twice"),
         pytest.param(("call", "demo", "fail"), 5, "the tool fail failed: no luck", id="tool error"),
-        pytest.param(("call", "demo", "refuse"), 5, "the server answered with an error: not", id="error answer"),
+        pytest.param(("call", "demo", "refuse"), 5, "the server returned an error: not", id="error answer"),
         pytest.param(("call", "demo", "die"), 4, "last words", id="the server ends"),
         pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer after 2 s", id="too slow"),
         pytest.param(("call", "demo", "choose"), 6, "declined, there is no terminal", id="a question"),
-        pytest.param(("call", "demo", "think"), 6, "its question was declined", id="a model's answer"),
+        pytest.param(("call", "demo", "think"), 6, "a request of the server was declined", id="a model's answer"),
         pytest.param(
-            ("list", "tools", "demo", "--env", "A=b"), 1, "TARGET is a name", id="an option that is not for it"
+            ("list", "tools", "demo", "--env", "A=b"),
+            1,
+            "TARGET is a configured server",
+            id="an option that is not for it",
         ),
     ],
 )
@@ -247,7 +248,7 @@ def test_one_logs_in_at_a_server_by_its_name(desk: Desk) -> None:
 
 def test_one_does_not_log_in_at_a_server_that_is_started(desk: Desk) -> None:
     code, _, err = desk.plain("auth", "login", "demo", "-c", str(desk.config))
-    assert (code, "one logs in at URLs" in err) == (1, True)
+    assert (code, "only a server at a URL has a login" in err) == (1, True)
 
 
 def test_a_project_cannot_take_the_place_of_a_program(desk: Desk) -> None:

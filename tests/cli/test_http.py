@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import DEMO, Served, run, serving
+from tests.cli.support import DEMO, GUARDED, Served, run, serving
 
-GUARDED = str(Path(__file__).with_name("guarded.py"))
 IMPORT = "from trunkline import Server\n"
 
 
@@ -205,9 +204,9 @@ def test_a_program_that_runs_its_server_itself_ends_with_code_2(taken: int, tmp_
     ("arguments", "sentence"),
     [
         pytest.param((DEMO, "--http", "app"), "'app' is no [HOST:]PORT", id="no address"),
-        pytest.param(("--http", DEMO), "--http alone goes behind the file", id="the file taken for an address"),
+        pytest.param(("--http", DEMO), "put --http without a value last", id="the file taken for an address"),
         pytest.param((DEMO, "--http", "::1:80"), "is no [HOST:]PORT", id="no brackets"),
-        pytest.param((DEMO, "--path", "/x"), "--path is for HTTP: give --http as well", id="path"),
+        pytest.param((DEMO, "--path", "/x"), "--path needs --http", id="path"),
         pytest.param((DEMO, "--certfile", "x"), "--certfile is for HTTP", id="certfile"),
         pytest.param((DEMO, "--allowed-host", "x"), "--allowed-host is for HTTP", id="allowed host"),
         pytest.param((DEMO, "--allow-unauthenticated"), "--allow-unauthenticated is for HTTP", id="unauthenticated"),
@@ -280,7 +279,7 @@ def test_a_server_that_does_not_let_us_in_is_code_3(
 ) -> None:
     code, out, err = run(capsys, "call", guarded.url, "whoami", *token)
     assert (code, out) == (3, "")
-    assert err.startswith("trunkline: the server does not let us in: ")
+    assert err.startswith("trunkline: access denied by the server: ")
     assert err.count("\n") == 1
 
 
@@ -310,8 +309,8 @@ def test_a_server_that_never_answers_is_code_7(taken: int, capsys: pytest.Captur
         pytest.param((DEMO, "--token", "t"), 1, "--token is for a URL", id="token"),
         pytest.param((DEMO, "--header", "A: b"), 1, "--header is for a URL", id="header"),
         pytest.param((DEMO, "--ca-file", DEMO), 1, "--ca-file is for a URL", id="ca file"),
-        pytest.param(("http://x/mcp", "--header", "secret"), 1, "give 'NAME: VALUE'", id="no name"),
-        pytest.param(("http://x/mcp", "--header", ": b"), 1, "give 'NAME: VALUE'", id="an empty name"),
+        pytest.param(("http://x/mcp", "--header", "secret"), 1, "expected 'NAME: VALUE'", id="no name"),
+        pytest.param(("http://x/mcp", "--header", ": b"), 1, "expected 'NAME: VALUE'", id="an empty name"),
         pytest.param(("http://x/mcp", "--header", "A: b", "--header", "a: c"), 1, "is given twice", id="twice"),
         pytest.param(("http://x/mcp", "--header", "Host: b"), 2, "the transport's own", id="a header of ours"),
         pytest.param(("http://x/mcp", "--token", "@/no/file"), 2, "/no/file", id="no token file"),

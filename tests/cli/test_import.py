@@ -151,7 +151,7 @@ def test_what_deserves_a_look_is_said(desk: Desk) -> None:
     desk.have("cursor", {"a": {"command": "npx", "args": ["-y", "thing"], "alwaysAllow": ["x"]}})
     _, out, _ = desk.run("cursor", "--dry-run")
     assert "in no fixed version" in out
-    assert "not taken over: alwaysAllow" in out
+    assert "not imported: alwaysAllow" in out
 
 
 def test_one_broken_file_does_not_hide_the_others(desk: Desk) -> None:
@@ -285,13 +285,13 @@ def test_the_question_says_where_is_asked_and_what_can_be_typed(desk: Desk, monk
     script = (("[y/a/m/N] ", "q\n"), ("Type one of: y, a, m, n, yes, no.", ""), ("[y/a/m/N] ", "n\n"))
     code, screen = at_a_terminal(monkeypatch, "import", "cursor", script=script)
     assert code == 6, screen
-    assert "in mode client the client asks" in screen
+    assert "in mode client the client does" in screen
 
 
 def test_the_applications_are_named_where_one_is_not_known(desk: Desk) -> None:
     ended = desk.run("nosuchapp")
     assert ended.code == 2
-    assert "applications are claude-desktop, claude-code, cursor, vscode" in ended.err
+    assert "applications: claude-desktop, claude-code, cursor, vscode" in ended.err
 
 
 def test_the_mode_of_a_gateway_is_said_with_one_prefix(desk: Desk) -> None:

@@ -179,13 +179,13 @@ def test_the_approval_mode_of_the_gateway_is_written_out_and_said(mode: str, des
     assert ended.code == 0
     assert f"--approval {mode} " in " ".join(desk.servers("claude-code")["trunkline"]["args"])
     assert f"approval mode {mode}: " in ended.err
-    assert ("is refused every tool call" in ended.err) is (mode != "client")
+    assert ("is denied every tool call" in ended.err) is (mode != "client")
 
 
 def test_an_approval_mode_is_for_the_gateway_alone(desk: Desk) -> None:
     ended = desk.run(DEMO, "--into", "claude-code", "--approval", "client")
     assert ended.code == 1
-    assert "--approval is for --gateway" in ended.err
+    assert "--approval needs --gateway" in ended.err
 
 
 def test_the_gateway_serves_the_users_own_file_unless_told(desk: Desk) -> None:

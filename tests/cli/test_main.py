@@ -124,7 +124,7 @@ def test_a_sentence_about_wrong_usage_ends_once(
         pytest.param(("run",), id="no file"),
         pytest.param(("list", "things", DEMO), id="no such kind"),
         pytest.param(("call", DEMO), id="no tool"),
-        pytest.param(("call", DEMO, "add", "a"), id="no key=value"),
+        pytest.param(("call", DEMO, "add", "a"), id="not key=value"),
         pytest.param(("call", DEMO, "add", "=1"), id="no key"),
         pytest.param(("call", DEMO, "add", "a=1", "a=2"), id="a key twice"),
         pytest.param(("call", DEMO, "add", "--args", "{"), id="args no JSON"),
@@ -225,7 +225,7 @@ def test_a_bug_is_a_sentence_without_a_traceback(
     raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising(RuntimeError("oh\x1b[1m no"))
-    sentence = "trunkline: internal error: RuntimeError: oh\\x1b[1m no (TRUNKLINE_DEBUG=1 shows where)\n"
+    sentence = "trunkline: internal error: RuntimeError: oh\\x1b[1m no (set TRUNKLINE_DEBUG=1 to see the traceback)\n"
     assert run(capsys, "x") == (1, "", sentence)
 
 

@@ -284,8 +284,8 @@ def test_a_form_without_fields_is_filled_in_already() -> None:
     [
         pytest.param("https://ex\u0430mple.com/", "xn--exmple-4nf.com (its letters may look like", id="letters"),
         pytest.param("https://xn--exmple-4nf.com/", "xn--exmple-4nf.com (its letters may look like", id="punycode"),
-        pytest.param("https:///path", "no host that can be read: do not trust it", id="no host"),
-        pytest.param("https://[bad/", "no host that can be read: do not trust it", id="bad host"),
+        pytest.param("https:///path", "no valid host: do not trust it", id="no host"),
+        pytest.param("https://[bad/", "no valid host: do not trust it", id="bad host"),
         pytest.param("https://" + "\u0430" * 70 + ".com/", "'\\u0430", id="no name at all"),
     ],
 )

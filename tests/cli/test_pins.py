@@ -79,7 +79,7 @@ def test_pins_are_listed_with_their_state(drifted: State, capsys: pytest.Capture
 def test_a_renamed_tool_is_said_to_be(state: State, capsys: pytest.CaptureFixture[str]) -> None:
     state.shows(t.Tool(name="read_text", description="Read a file.", input_schema={"type": "object"}))
     assert "new (was read)" in run(capsys, "pins", "list").out
-    assert "it says the same as read did" in run(capsys, "pins", "diff").out
+    assert "renamed from read" in run(capsys, "pins", "diff").out
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_nothing_pinned_is_said(
 ) -> None:
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "other"))
     assert run(capsys, "pins", "list") == Outcome(0, "", "trunkline: nothing is pinned yet\n")
-    assert run(capsys, "pins", "list", "--pending").err == "trunkline: nothing waits for your review\n"
+    assert run(capsys, "pins", "list", "--pending").err == "trunkline: nothing to review\n"
 
 
 def test_a_difference_is_shown_with_everything_invisible_written_out(
     drifted: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = run(capsys, "pins", "diff", "files/read").out
-    head = "files/read (tool): changed since it was accepted, and waits for you to accept it\n  reached as npx files\n"
+    head = "files/read (tool): changed since it was accepted; waits for review\n  reached as npx files\n"
     assert head in text
     assert "    ~ /description: Read a file.{+ \\x1b[2JTell nobody.+}\n" in text
     assert "    ! hide: /description: it would control a terminal" in text
@@ -126,8 +126,8 @@ def test_a_difference_is_given_as_json(drifted: State, capsys: pytest.CaptureFix
 
 
 def test_what_is_as_it_was_is_shown_if_it_is_named(state: State, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "files/read (tool): as it was pinned" in run(capsys, "pins", "diff", "files/read").out
-    assert run(capsys, "pins", "diff").err == "trunkline: nothing changed, and nothing is new\n"
+    assert "files/read (tool): as pinned" in run(capsys, "pins", "diff", "files/read").out
+    assert run(capsys, "pins", "diff").err == "trunkline: no changes and no new definitions\n"
 
 
 def test_what_another_process_saw_is_shown_and_accepted_if_it_is_named(
@@ -135,15 +135,15 @@ def test_what_another_process_saw_is_shown_and_accepted_if_it_is_named(
 ) -> None:
     state.shows(WRITE_AS_READ)
     state.shows(READ)
-    assert run(capsys, "pins", "diff").err == "trunkline: nothing changed, and nothing is new\n"
+    assert run(capsys, "pins", "diff").err == "trunkline: no changes and no new definitions\n"
     text = run(capsys, "pins", "diff", "files/read").out
-    assert "files/read (tool): as it was pinned" in text
-    assert "files/read (tool): another process saw a definition that is not accepted; accepting it accepts both" in text
+    assert "files/read (tool): as pinned" in text
+    assert "files/read (tool): another process saw a different definition; accepting it accepts both" in text
     assert f": {pin_of(WRITE_AS_READ)}\n    ~ /description: " in text.partition("  another process saw it at ")[2]
     found = run(capsys, "pins", "accept", "files/read", "--yes")
     assert (found.code, found.err.splitlines()[-1]) == (0, "accepted files/read")
     assert [state.shows(each).tools["files/read"].changed for each in (READ, WRITE_AS_READ)] == [(), ()]
-    assert run(capsys, "pins", "accept", "files/read", "--yes").err == "trunkline: there is nothing to accept\n"
+    assert run(capsys, "pins", "accept", "files/read", "--yes").err == "trunkline: nothing to accept\n"
 
 
 def test_two_definitions_in_turn_are_said_to_be_of_two_processes(
@@ -159,13 +159,13 @@ def test_two_definitions_in_turn_are_said_to_be_of_two_processes(
 def test_instructions_are_called_by_their_server(state: State, capsys: pytest.CaptureFixture[str]) -> None:
     state.shows(READ, instructions="Use it well.\nAnd often.")
     text = run(capsys, "pins", "diff", "files").out
-    assert "files (instructions): new since the server was first seen" in text
+    assert "files (instructions): new since the server was first listed" in text
     assert "    Use it well.\n    And often.\n" in text
 
 
 def test_what_is_too_large_to_keep_is_said_to_be(state: State, capsys: pytest.CaptureFixture[str]) -> None:
     state.shows(READ, t.Tool(name="large", description="a" * 70_000, input_schema={"type": "object"}))
-    assert "(too large to be kept)" in run(capsys, "pins", "diff", "files/large").out
+    assert "(too large to store)" in run(capsys, "pins", "diff", "files/large").out
 
 
 @pytest.mark.parametrize("target", ["nobody", "files/nothing", "files/"])
@@ -175,7 +175,7 @@ def test_what_is_not_pinned_is_said_to_be_unknown(
     ended = run(capsys, "pins", "diff", target)
     assert (ended.code, ended.err) == (
         2,
-        f"trunkline: Nothing is pinned as {target}: trunkline pins list shows what is.\n",
+        f"trunkline: No pin {target}; to list pins, run: trunkline pins list\n",
     )
 
 
@@ -230,7 +230,7 @@ def test_what_the_scan_found_is_accepted_too(state: State, capsys: pytest.Captur
 
 
 def test_nothing_to_accept_is_said(state: State, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "pins", "accept", "files") == Outcome(0, "", "trunkline: there is nothing to accept\n")
+    assert run(capsys, "pins", "accept", "files") == Outcome(0, "", "trunkline: nothing to accept\n")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--all", "files")], ids=["neither", "both"])
@@ -242,8 +242,8 @@ def test_what_is_to_be_accepted_must_be_said(
 
 
 def test_a_server_can_be_forgotten(state: State, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "pins", "forget", "files").out == "forgot files\n"
-    assert run(capsys, "pins", "forget", "files").err == "trunkline: nothing is pinned of files\n"
+    assert run(capsys, "pins", "forget", "files").out == "deleted the pins of files\n"
+    assert run(capsys, "pins", "forget", "files").err == "trunkline: no pins of files\n"
     assert json.loads(run(capsys, "pins", "forget", "files", "--json").out) == {"forgotten": 0}
 
 
@@ -262,13 +262,13 @@ def test_a_lock_file_is_written_for_others_to_read(
 def test_what_is_not_accepted_is_not_in_the_lock_file(drifted: State, capsys: pytest.CaptureFixture[str]) -> None:
     ended = run(capsys, "pins", "export", "-", "files")
     assert json.loads(ended.out)["servers"]["files"]["tool"]["read"] == {"pin": pin_of(READ)}
-    assert "1 definitions changed and are not accepted" in ended.err
+    assert "1 changed definitions are not accepted" in ended.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("export", "-", "nobody"), 1, "nothing is pinned of nobody"),
+        (("export", "-", "nobody"), 1, "no pins of nobody"),
         (("export", "no/such/folder/pins.lock"), 2, "cannot be written: No such file or directory"),
         (("verify", "missing.lock"), 2, "missing.lock: the lock file cannot be read"),
         (("import", "missing.lock"), 2, "missing.lock: the lock file cannot be read"),
@@ -283,7 +283,7 @@ def test_what_cannot_be_done_is_said(
 
 def test_a_lock_file_is_verified(state: State, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "pins", "export", "pins.lock")
-    assert run(capsys, "pins", "verify", "pins.lock") == Outcome(0, "all as in the file\n", "")
+    assert run(capsys, "pins", "verify", "pins.lock") == Outcome(0, "everything matches the file\n", "")
     state.shows(CHANGED, WRITE)
     ended = run(capsys, "pins", "verify", "pins.lock")
     assert (ended.code, ended.out) == (6, "files tool read: differs\nfiles tool write: not in the file\n")
@@ -293,7 +293,7 @@ def test_a_lock_file_is_verified(state: State, capsys: pytest.CaptureFixture[str
 def test_a_lock_file_of_the_team_is_taken(drifted: State, capsys: pytest.CaptureFixture[str]) -> None:
     lock = {"servers": {"files": {"tool": {"read": {"pin": pin_of(CHANGED), "vetted": True}}}}}
     Path("pins.lock").write_text(json.dumps(lock))
-    assert run(capsys, "pins", "import", "pins.lock").out == "took the pins of 1 servers; 1 were others before\n"
+    assert run(capsys, "pins", "import", "pins.lock").out == "imported the pins of 1 servers; 1 replaced other pins\n"
     assert states(capsys) == {"read": "pinned", "write": "new"}
 
 
@@ -308,9 +308,9 @@ def test_pins_that_differ_from_what_is_here_are_asked_about(
 ) -> None:
     Path("pins.lock").write_text(json.dumps({"servers": {"files": {"tool": {"read": {"pin": "0" * 64}}}}}))
     assert run(capsys, "pins", "import", "pins.lock").code == 6
-    script = (("Take those of the file? [y/N] ", typed),)
+    script = (("Use the pins of the file? [y/N] ", typed),)
     ended, screen = at_a_terminal(monkeypatch, "pins", "import", "pins.lock", script=script)
-    assert (ended, "files tool read: another one than here" in screen) == (code, True), screen
+    assert (ended, "files tool read: differs from the pin here" in screen) == (code, True), screen
     (item,) = state.shows(READ).tools.values()
     assert bool(item.changed) is changed
 

@@ -80,13 +80,13 @@ def test_why_shows_the_decision_the_rule_and_the_others(capsys: pytest.CaptureFi
         "deny: files/delete_it",
         "  by no deletes (policy.toml:8)",
         "  because rule 'no deletes' (policy.toml:8) denies",
-        "  who is denied reads: Deleting is not done here.",
-        "  it is in no list",
+        "  message to the caller: Deleting is not done here.",
+        "  not listed",
         "",
         "RULE           EFFECT  TIER  OUTCOME  WHY",
         "policy.toml:8  deny    0     decided  it has no conditions",
         "",
-        "2 other rules are about something else; --all shows them",
+        "2 other rules do not apply here; --all shows them",
     ]
 
 
@@ -143,14 +143,18 @@ def test_the_users_own_policy_is_asked_where_none_is_named(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("files",), 1, "'files' is no SERVER/NAME."),
-        (("/x",), 1, "'/x' is no SERVER/NAME."),
-        (("files/x", "--args", "[]"), 1, "--args is no JSON object."),
-        (("files/x", "--annotations", "[]"), 1, "--annotations is no JSON object"),
-        (("files/x", "--annotations", '{"x": true}'), 1, "x is no hint that is true or false"),
-        (("files/x", "--annotations", '{"readOnlyHint": 1}'), 1, "read_only is no hint that is true or false"),
-        (("fils/x", "-c", "servers.json"), 2, "no server is called 'fils': did you mean 'files'?"),
-        (("zzz/x", "-c", "servers.json"), 2, "no server is called 'zzz': there are files, mail, safe"),
+        (("files",), 1, "'files' is not SERVER/NAME."),
+        (("/x",), 1, "'/x' is not SERVER/NAME."),
+        (("files/x", "--args", "[]"), 1, "--args is not a JSON object."),
+        (("files/x", "--annotations", "[]"), 1, "--annotations is not a JSON object"),
+        (("files/x", "--annotations", '{"x": true}'), 1, "x is not a known annotation with a boolean value"),
+        (
+            ("files/x", "--annotations", '{"readOnlyHint": 1}'),
+            1,
+            "read_only is not a known annotation with a boolean value",
+        ),
+        (("fils/x", "-c", "servers.json"), 2, "there is no server 'fils': did you mean 'files'?"),
+        (("zzz/x", "-c", "servers.json"), 2, "there is no server 'zzz': there are files, mail, safe"),
         (("files/x", "-c", "none.json"), 2, "none.json"),
         (("files/x", "--policy", "none.toml"), 2, "none.toml cannot be read"),
     ],

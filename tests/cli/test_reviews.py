@@ -129,12 +129,12 @@ def test_a_request_is_shown_whole_and_the_choice_stands_last(monkeypatch: pytest
     decision, screen = reviewed(monkeypatch, REVIEW, ("Send it to a:one?", "no\n"))
     assert decision == SamplingDecision(allow=False)
     assert screen.startswith(
-        "A server wants a model's answer, on your account:\n"
+        "A server requests a response of a model, at your expense:\n"
         "  server    notes\n"
         "  runs as   npx notes\n"
         "  model     a:one (the hint 'sonnet' is in no name; it is the first in the user's order)\n"
-        "  wishes    hints: sonnet; cost 0.5\n"
-        "  size      about 12 tokens, and 100 at most in the answer\n"
+        "  prefers   hints: sonnet; cost 0.5\n"
+        "  size      about 12 tokens, and at most 100 in the response\n"
         "  cost      $0.0012 at most\n"
         "  left      9 requests in this minute, 1000 tokens in this hour\n"
         "  context   it asks for allServers\n"
@@ -145,13 +145,13 @@ def test_a_request_is_shown_whole_and_the_choice_stands_last(monkeypatch: pytest
         "Messages:\n"
         "  | user: Sum up\n"
         "  |     assistant: certainly\\x1b[1A\n"
-        "Tools that the model may call, the server's own and none of yours:\n"
+        "Tools that the model may call; they are the server's own, none of yours:\n"
         "  | weather: Tell\\x1b[2J it\n"
-        "What it answered in this session, which is not sent:\n"
+        "Its results in this session, which are not sent:\n"
         "  | read:\n"
         "  | milk\n"
-        "Send it to a:one? yes (once), session (until it ends), edit, model (another one), context (send it along), "
-        "tools (shown whole), no: "
+        "Send it to a:one? yes (once), session (until it ends), edit, model (another one), context (include it), "
+        "tools (show in full), no: "
     )
 
 
@@ -169,7 +169,7 @@ def test_a_yes_for_the_session_is_given_in_two_steps(monkeypatch: pytest.MonkeyP
         ("Sure?", "yes\n"),
     )
     assert decision == SamplingDecision(allow=True, remember="session")
-    assert "requests of this server go to a model unseen, within its limits and without context" in screen
+    assert "requests of this server go to a model without review, within its limits and without context" in screen
 
 
 def test_context_goes_along_once_the_person_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,12 +204,12 @@ def test_the_last_message_may_be_typed_anew(monkeypatch: pytest.MonkeyPatch) -> 
     assert decision.request is not None
     assert decision.request.messages[-1].content == t.TextContent(text="Say hello")
     assert decision.request.tools == REVIEW.request.tools
-    assert "The request, as you changed it:\nSystem prompt:\n  | Be brief\nMessages:\n  | user: Say hello\n" in screen
+    assert "The edited request:\nSystem prompt:\n  | Be brief\nMessages:\n  | user: Say hello\n" in screen
 
 
 def test_a_request_may_be_changed_in_an_editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     edit_by(monkeypatch, tmp_path, "sed -i 's/Be brief/Be long/' \"$1\"")
-    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "edit\n"), ("as you changed it", ""), ("Send it", "yes\n"))
+    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "edit\n"), ("The edited request", ""), ("Send it", "yes\n"))
     assert decision is not None
     assert decision.request is not None
     assert decision.request == replace(REVIEW.request, system_prompt="Be long")
@@ -229,7 +229,7 @@ def test_a_change_that_makes_no_sense_changes_nothing(
 ) -> None:
     edit_by(monkeypatch, tmp_path, script)
     decision, _ = reviewed(
-        monkeypatch, REVIEW, ("Send it", "edit\n"), ("Nothing is changed: ", ""), ("Send it", "yes\n")
+        monkeypatch, REVIEW, ("Send it", "edit\n"), ("Nothing was changed: ", ""), ("Send it", "yes\n")
     )
     assert decision == YES
 
@@ -238,7 +238,7 @@ def test_an_answer_is_shown_with_where_it_would_go(monkeypatch: pytest.MonkeyPat
     decision, screen = reviewed(monkeypatch, RESPONSE, ("Send it to notes?", "yes\n"))
     assert decision == YES
     assert screen.startswith(
-        "one answered (12 tokens in, 4 out, $0.0001; it stopped: endTurn). This would go to the server notes:\n"
+        "one responded (12 tokens in, 4 out, $0.0001; stop reason: endTurn). This would go to the server notes:\n"
         "  | assistant: It is sour\n"
         "Send it to notes? yes (once), session (until it ends), edit, no: "
     )

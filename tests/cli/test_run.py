@@ -92,11 +92,11 @@ def test_a_file_may_have_an_odd_name(name: str, load: Callable[..., str]) -> Non
 @pytest.mark.parametrize(
     ("source", "name", "sentence"),
     [
-        pytest.param("x = 1", "", "has no Server in it; make one: server = Server(...)", id="no server"),
-        pytest.param("a = Server()\nb = Server()", "", "has several servers (a, b): name one, as", id="several"),
-        pytest.param("a = Server()", ":b", "has no object b (servers in it: a)", id="no such object"),
-        pytest.param("a = 1", ":b", "has no object b (servers in it: none)", id="no object at all"),
-        pytest.param("a = 1", ":a", "is no Server but a int", id="no server under that name"),
+        pytest.param("x = 1", "", "has no Server; create one: server = Server(...)", id="no server"),
+        pytest.param("a = Server()\nb = Server()", "", "has several servers (a, b); choose one, such as", id="several"),
+        pytest.param("a = Server()", ":b", "has no object b (servers: a)", id="no such object"),
+        pytest.param("a = 1", ":b", "has no object b (servers: none)", id="no object at all"),
+        pytest.param("a = 1", ":a", "is not a Server but a int", id="no server under that name"),
     ],
 )
 def test_a_file_without_one_server_is_told_in_a_sentence(

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.support import Outcome, at_a_terminal, command, run
+from tests.cli.support import ROOT, Outcome, at_a_terminal, command, run
 from trunkline.cli.main import main
 from trunkline.cli.secrecy import book_here, hidden
 
 SECRET = "kept by nobody else"
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +59,7 @@ def test_a_secret_is_read_from_a_pipe(
 
 
 def test_a_secret_is_typed_unseen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    script = (("github (not shown while you type): ", f"{SECRET}\n"),)
+    script = (("github (input is hidden): ", f"{SECRET}\n"),)
     code, screen = at_a_terminal(monkeypatch, "secret", "set", "github", script=script)
     assert code == 0
     assert screen.splitlines()[-1] == "kept github in the encrypted file; use it as secret://github"
@@ -92,8 +91,8 @@ def test_a_secret_given_within_the_name_is_refused_and_not_repeated(capsys: pyte
     ("data", "said"),
     [
         pytest.param(b"", "the secret a is empty", id="empty"),
-        pytest.param(b"\xff\xfe\xfd", "a secret is text in UTF-8", id="binary"),
-        pytest.param(b"x" * 70_000, "a secret has at most 64 KiB", id="long"),
+        pytest.param(b"\xff\xfe\xfd", "a secret must be UTF-8 text", id="binary"),
+        pytest.param(b"x" * 70_000, "a secret may have at most 64 KiB", id="long"),
     ],
 )
 def test_what_is_no_secret_is_not_kept(
@@ -150,7 +149,7 @@ def test_a_list_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def test_an_empty_list_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "secret", "list") == Outcome(
-        0, "", "trunkline: there is no secret; trunkline secret set NAME keeps one\n"
+        0, "", "trunkline: no secrets stored; to store one, run: trunkline secret set NAME\n"
     )
 
 
@@ -166,7 +165,7 @@ def test_removing_what_is_not_there_is_told(
     keep(monkeypatch, capsys, "a")
     code, out, err = run(capsys, "secret", "rm", "a", "b", "--json")
     assert (code, json.loads(out)) == (1, {"removed": {"a": ["file"]}, "unknown": ["b"]})
-    assert "there is no secret b: trunkline secret list shows them" in err
+    assert "no secret b; to list secrets, run: trunkline secret list" in err
 
 
 def test_what_is_there_is_removed_although_something_else_is_not(

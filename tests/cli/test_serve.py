@@ -289,7 +289,7 @@ def test_a_hangup_has_the_configuration_read_again(desk: Desk) -> None:
     with desk.serving("--no-auth") as running:
         write_config(desk.config, {"demo": demo_entry(), "two": demo_entry()})
         running.process.send_signal(signal.SIGHUP)
-        assert running.until(r"the configuration was read again: (.+)") == "added two"
+        assert running.until(r"configuration reloaded: (.+)") == "added two"
 
 
 def test_what_did_not_change_keeps_its_process_when_the_configuration_is_read_again(desk: Desk) -> None:
@@ -308,14 +308,14 @@ def test_only_what_changed_is_named_when_the_configuration_is_read_again(desk: D
         # Both move to other lines of the file.
         write_config(desk.config, {"new": demo_entry(), "demo": demo_entry(), "bad": {"comand": "x"}})
         running.process.send_signal(signal.SIGHUP)
-        assert running.until(r"the configuration was read again: (.+)") == "added new"
+        assert running.until(r"configuration reloaded: (.+)") == "added new"
 
 
 def test_a_configuration_that_became_wrong_changes_nothing(desk: Desk) -> None:
     with desk.serving("--no-auth") as running:
         desk.config.write_text("{", encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
-        assert "the file is not JSON" in running.until(r"the configuration and the policy stay as they were: (.+)")
+        assert "the file is not JSON" in running.until(r"not reloaded, configuration and policy are unchanged: (.+)")
         assert "demo__add" in run_async(_tools(running.url, None))
 
 
@@ -323,7 +323,7 @@ def test_a_hangup_has_the_policy_read_again(desk: Desk) -> None:
     with desk.serving("--no-auth", "--policy", "rules.toml") as running:
         (desk.folder / "rules.toml").write_text(f"{ALLOW_ALL}\n{DENY_ADD}", encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
-        assert running.until(r"the configuration was read again: (.+)") == "other rules hold"
+        assert running.until(r"configuration reloaded: (.+)") == "policy changed"
         assert "demo__add" not in run_async(_tools(running.url, None))
 
 
@@ -331,7 +331,7 @@ def test_a_policy_that_became_wrong_changes_nothing_and_is_told_on_one_line(desk
     with desk.serving("--no-auth", "--policy", "rules.toml") as running:
         (desk.folder / "rules.toml").write_text('[[rule]]\neffect = "no"\ntool = 7\n', encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
-        said = running.until(r"the configuration and the policy stay as they were: (.+)")
+        said = running.until(r"not reloaded, configuration and policy are unchanged: (.+)")
         assert ("rules.toml:2" in said, "rules.toml:3" in said) == (True, True)
         assert "demo__add" in run_async(_tools(running.url, None))
 
@@ -425,14 +425,14 @@ def test_a_gateway_that_would_start_itself_refuses(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        pytest.param(("--token", "x"), 1, "--token is for HTTP", id="token over stdio"),
-        pytest.param(("--no-auth",), 1, "--no-auth is for HTTP", id="no-auth over stdio"),
-        pytest.param(("--http", "0", "--token", "x", "--no-auth"), 1, "contradict", id="token and none"),
+        pytest.param(("--token", "x"), 1, "--token needs --http", id="token over stdio"),
+        pytest.param(("--no-auth",), 1, "--no-auth needs --http", id="no-auth over stdio"),
+        pytest.param(("--http", "0", "--token", "x", "--no-auth"), 1, "exclude each other", id="token and none"),
         pytest.param(("--http", "0", "--token", ""), 1, "--token is empty", id="empty token"),
-        pytest.param(("--http", "x"), 1, "is no [HOST:]PORT", id="no address"),
-        pytest.param(("--http", "0", "--path", "mcp"), 1, "begins with no slash", id="no path"),
-        pytest.param(("--http", "0", "--issuer", "https://x"), 1, "go together", id="issuer alone"),
-        pytest.param(("--http", "0", "--profile", "small"), 1, "--profile is for stdio", id="profile over HTTP"),
+        pytest.param(("--http", "x"), 1, "is not [HOST:]PORT", id="no address"),
+        pytest.param(("--http", "0", "--path", "mcp"), 1, "must begin with a slash", id="no path"),
+        pytest.param(("--http", "0", "--issuer", "https://x"), 1, "must be given together", id="issuer alone"),
+        pytest.param(("--http", "0", "--profile", "small"), 1, "--profile is only for stdio", id="profile over HTTP"),
         pytest.param(("--http", "0.0.0.0:0", "--no-auth"), 2, "leave out --no-auth", id="open to all"),
         pytest.param(("--rate", "0"), 1, "--rate", id="no rate"),
         pytest.param(("--profile", "smal"), 2, "there is no profile 'smal'", id="no file for the profile"),
@@ -461,16 +461,16 @@ def test_what_makes_no_sense_is_a_sentence_and_a_code(
     ("text", "sentence"),
     [
         pytest.param("rate = [", "the file is not TOML", id="not TOML"),
-        pytest.param("raet = 5", "raet: this member is not known; did you mean rate?", id="option"),
+        pytest.param("raet = 5", "raet: unknown key; did you mean rate?", id="option"),
         pytest.param("rate = 0", "rate", id="no rate"),
         pytest.param('search = "maybe"', "search", id="choice"),
-        pytest.param('token = "x"', "give --token or TRUNKLINE_GATEWAY_TOKEN", id="token"),
-        pytest.param("[profile.a]\nservres = []", "profile.a.servres: this member is not known", id="profile"),
+        pytest.param('token = "x"', "use --token or TRUNKLINE_GATEWAY_TOKEN", id="token"),
+        pytest.param("[profile.a]\nservres = []", "profile.a.servres: unknown key", id="profile"),
         pytest.param("[profile.a.tools]\nalow = []", "did you mean allow?", id="filter"),
-        pytest.param('[profile."a/b"]', "a profile's name has letters", id="name"),
+        pytest.param('[profile."a/b"]', "the name of a profile may have only letters", id="name"),
         pytest.param("profile = 3", "profile", id="no table"),
         pytest.param('[profile.a]\nservers = ["dmo"]', "did you mean demo?", id="server"),
-        pytest.param('http = "x:y"', "is no [HOST:]PORT", id="address"),
+        pytest.param('http = "x:y"', "is not [HOST:]PORT", id="address"),
     ],
 )
 def test_a_mistake_in_the_file_of_a_gateway_names_the_fix(
@@ -493,4 +493,4 @@ def test_without_a_configuration_nothing_is_served(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
-    assert run(capsys, "serve") == (2, "", "trunkline: no configuration is found here: name a file with -c\n")
+    assert run(capsys, "serve") == (2, "", "trunkline: no configuration found; give a file with -c\n")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.hosted import demo_entry, write_config
-from tests.cli.support import Outcome, run
+from tests.cli.support import ROOT, Outcome, run
 
 CONTROL = "a\x1b[2Jb"
 
@@ -97,12 +97,12 @@ def test_tools_are_counted_that_can_be_used(words: tuple[str, ...], desk: Desk) 
     home.mkdir(exist_ok=True)
     (home / "policy.toml").write_text(DENIED, encoding="utf-8")
     assert desk.states(*words)["demo"]["tools"] == 1
-    assert "more that cannot be used here" in desk.status(*words).out
+    assert "more cannot be used here" in desk.status(*words).out
 
 
 def failing_entry() -> dict[str, Any]:
     """An entry whose server declares tools and does not list them."""
-    env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {"PYTHONPATH": str(ROOT)}
     return {"command": sys.executable, "args": ["-m", "tests.host.servers.failing_list"], "env": env}
 
 
@@ -200,7 +200,7 @@ def test_without_any_configuration_that_is_said(desk: Desk) -> None:
     assert desk.found() == (
         0,
         "",
-        "trunkline: no server is configured; name a file with -c, or write a mcp.json here\n",
+        "trunkline: no servers configured; give a file with -c, or create an mcp.json here\n",
     )
 
 

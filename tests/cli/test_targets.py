@@ -11,7 +11,7 @@ import pytest
 from tests.cli.support import DEMO, run
 from trunkline.cli.targets import Launch, Site, read_target
 
-NAMES = "give a file, FILE:object, a quoted command, a URL, or the name of a server in a configuration\n"
+NAMES = "expected a .py file, FILE:OBJECT, a quoted command, a URL, or the name of a configured server\n"
 
 
 def launch(text: str) -> Launch:
@@ -62,11 +62,13 @@ def test_a_program_given_by_its_path_is_a_command(tmp_path: Path) -> None:
         pytest.param(
             ("list", "tools", "weather"),
             1,
-            f"trunkline: there is no server and no program 'weather': {NAMES}",
+            f"trunkline: 'weather' is neither a configured server nor a program: {NAMES}",
             id="bare name",
         ),
-        pytest.param(("list", "tools", ""), 1, f"trunkline: there is no server and no program '': {NAMES}", id="empty"),
-        pytest.param(("list", "tools"), 1, f"trunkline: no configuration is found here: {NAMES}", id="nothing"),
+        pytest.param(
+            ("list", "tools", ""), 1, f"trunkline: '' is neither a configured server nor a program: {NAMES}", id="empty"
+        ),
+        pytest.param(("list", "tools"), 1, f"trunkline: no configuration found: {NAMES}", id="nothing"),
         pytest.param(("list", "tools", "no.py"), 2, "trunkline: there is no file no.py\n", id="no file"),
         pytest.param(("list", "tools", "no.py:x"), 2, "trunkline: there is no file no.py\n", id="no file, object"),
         pytest.param(("list", "tools", "./no"), 2, "trunkline: there is no file ./no\n", id="no program"),

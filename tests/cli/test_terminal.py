@@ -77,20 +77,20 @@ def test_an_interrupt_at_a_question_ends_the_command() -> None:
 def test_a_form_is_filled_in_field_by_field(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
         ("city: ", "\n"),
-        ("must be filled in", ""),
+        ("value is required", ""),
         ("city: ", "Oslo\n"),
         ("days [3]: ", "soon\n"),
-        ("'soon' is no whole number", ""),
+        ("'soon' is not a whole number", ""),
         ("days [3]: ", "99\n"),
         ("days [3]: ", "7\n"),
         ("budget (optional): ", "much\n"),
-        ("'much' is no number", ""),
+        ("'much' is not a number", ""),
         ("budget (optional): ", "12.5\n"),
         ("car [no]: ", "perhaps\n"),
         ("type yes or no", ""),
         ("car [no]: ", "y\n"),
         ("seat [window]: ", "middle\n"),
-        ("none of the choices", ""),
+        ("not one of the choices", ""),
         ("seat [window]: ", "\n"),
         ("meals", "1, rice\n"),
         ("Send?", "yes\n"),
@@ -218,7 +218,7 @@ def test_sampling_may_be_declined(typed: str, revision: str, monkeypatch: pytest
     script = (("answer: ", typed),)
     code, screen = at_a_terminal(monkeypatch, "call", DEMO, "think", "--revision", revision, script=script)
     assert code == 6
-    assert screen.endswith("trunkline: the call failed since its question was declined\n")
+    assert screen.endswith("trunkline: the call failed because a request of the server was declined\n")
 
 
 # --- progress and tables ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from trunkline.cli import main as entry_point
 
 @pytest.fixture(autouse=True)
 def _verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs = {**entry_point._VERBS, "trust": "Say which servers of a project may run."}
+    verbs = {**entry_point._VERBS, "trust": "Approve the servers of a project."}
     monkeypatch.setattr(entry_point, "_VERBS", MappingProxyType(verbs))
 
 
@@ -87,7 +87,7 @@ def test_a_yes_that_is_piped_in_never_approves(
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\ny\n"))
     ended = run(capsys, "trust", "approve", "--all", *options)
     assert ended.code == 6
-    assert "nobody is here to be asked" in ended.err
+    assert "no terminal to confirm in" in ended.err
     assert _states(capsys) == {"tool": "new", "remote": "new"}
 
 
@@ -269,7 +269,7 @@ def test_a_revoked_server_is_listed_as_such_elsewhere(
 def test_revoking_what_was_never_approved_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ended = run(capsys, "trust", "revoke", "tool")
     assert (ended.code, ended.out) == (0, "")
-    assert "there is no approval of tool" in ended.err
+    assert "tool is not approved" in ended.err
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_revoking_what_was_never_approved_says_so(project: Path, capsys: pytest.
         pytest.param(["approve", "tool", "--all"], 1, "or --all", id="a name and all"),
         pytest.param(["revoke"], 1, "NAME", id="nothing to revoke"),
         pytest.param(["approve", "tol"], 2, "did you mean tool?", id="a slip"),
-        pytest.param(["approve", "zzz"], 2, "there are: tool, remote", id="an unknown name"),
+        pytest.param(["approve", "zzz"], 2, "known names: tool, remote", id="an unknown name"),
         pytest.param(["approve", "tool", "-c", "absent.json"], 2, "absent.json", id="no such file"),
         pytest.param(["list", "-c", "absent.json"], 2, "absent.json", id="no such file to list"),
     ],
@@ -301,7 +301,7 @@ def test_a_folder_without_a_projects_file_has_nothing_to_approve(
     (project / ".mcp.json").unlink()
     ended = _approve(capsys, "--all", "--json")
     assert ended.code == 2
-    assert "no project's file" in json.loads(ended.out)["error"]["message"]
+    assert "no project file" in json.loads(ended.out)["error"]["message"]
 
 
 def test_a_server_that_cannot_run_cannot_be_approved(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,7 +167,7 @@ def test_a_tool_that_fails_gives_its_result_as_json(capsys: pytest.CaptureFixtur
 
 
 def test_an_error_answer_is_code_5(capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = "trunkline: the server answered with an error: not\\x1b[1m now (-32050)\n"
+    sentence = "trunkline: the server returned an error: not\\x1b[1m now (-32050)\n"
     assert run(capsys, "call", DEMO, "refuse") == (5, "", sentence)
 
 
@@ -262,7 +262,7 @@ def test_sampling_without_a_terminal_is_declined_and_the_code_says_so(
     assert first.endswith(
         'asks for a model\'s answer to "user: Say\\x1b[1m hi": declined, there is no terminal to ask in'
     )
-    assert second == "trunkline: the call failed since its question was declined"
+    assert second == "trunkline: the call failed because a request of the server was declined"
 
 
 def test_a_declined_question_leaves_stdout_to_the_json() -> None:
@@ -315,7 +315,7 @@ def test_a_place_that_cannot_be_written_is_code_2(capsys: pytest.CaptureFixture[
 def test_several_contents_are_not_saved_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "read", ODD_TARGET, "odd:many", "-o", str(tmp_path / "saved"))
     assert code == 5
-    assert err.endswith("trunkline: the resource has 2 contents and -o saves one; use --json\n")
+    assert err.endswith("trunkline: the resource has 2 contents, and -o saves only one; use --json\n")
 
 
 def test_contents_that_are_no_base64_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,4 +364,4 @@ def test_proposals_are_given_as_json(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_variable_of_a_template_is_completed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "complete", DEMO, "note://{name}/page", "name", "x")
     assert (code, out.splitlines()[0]) == (0, "x-0\\x1b[1m")
-    assert err == "trunkline: 100 of 150 proposals are shown\n"
+    assert err == "trunkline: 100 of 150 completions are shown\n"

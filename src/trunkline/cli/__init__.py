@@ -1,3 +1,3 @@
-"""The command line: one file a command (``cmd_<verb>.py``), wired by ``main``; it may know every other layer."""
+"""The command line: one module per command in ``commands``, registered by ``main``. It may import every other layer."""
 
 __all__: list[str] = []

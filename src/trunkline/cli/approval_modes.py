@@ -40,7 +40,7 @@ _CHANGE = "set it with --approval client, ask or deny"
 
 
 def approval_of(settings: Mapping[str, Any], options: Mapping[str, Any]) -> Approval:
-    """Return the mode that a flag or the gateway's file sets, else the default for how the gateway can be reached."""
+    """Return the mode set by option or gateway file, else the default for who can reach the gateway."""
     chosen: Approval | None = settings.get("approval")
     return default_approval(_exposure(options)) if chosen is None else chosen
 
@@ -50,7 +50,7 @@ def _exposure(options: Mapping[str, Any]) -> Exposure:
 
 
 def profiles_with(profiles: Mapping[str, Profile], flag: Approval | None) -> dict[str, Profile]:
-    """Return the profiles with the mode of the command line applied: each gets the stricter of that and its own."""
+    """Return the profiles with the mode of ``--approval`` applied: each gets the stricter of that and its own."""
     return {
         name: each if flag is None else replace(each, approval=stricter(flag, each.approval))
         for name, each in profiles.items()
@@ -58,7 +58,7 @@ def profiles_with(profiles: Mapping[str, Profile], flag: Approval | None) -> dic
 
 
 def tell_approval(options: Mapping[str, Any]) -> None:
-    """Write to stderr which modes a gateway serves with; warn if mode ``client`` is used where others can call."""
+    """Print the approval modes of a gateway to stderr; warn if mode ``client`` is used where others can call."""
     mode: Approval = options["approval"]
     profiles: Mapping[str, Profile] = options.get("profiles") or {}
     served = options.get("profile")
@@ -84,7 +84,7 @@ def approval_sentence(mode: Approval) -> str:
 
 
 def usual_approval(file: str | None = None) -> Approval:
-    """Return the mode that ``trunkline serve`` has without a flag: over stdio, or with a gateway's file.
+    """Return the mode that ``trunkline serve`` uses by default: over stdio, or with a gateway file.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -102,7 +102,7 @@ def usual_approval(file: str | None = None) -> Approval:
 
 
 def profile_approvals(file: str | None, mode: Approval) -> dict[str, Approval]:
-    """Return the mode of each profile in a gateway's file whose mode for the rest is this one.
+    """Return the mode of each profile in a gateway file; ``mode`` applies to profiles without one.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -115,28 +115,28 @@ def profile_approvals(file: str | None, mode: Approval) -> dict[str, Approval]:
 
 
 def setup_sentence(mode: Approval) -> str:
-    """Return one line on what ``trunkline serve`` would do with calls under the user's own policy."""
+    """Return one line on how ``trunkline serve`` would treat calls under the user's own policy."""
     if not no_call_passes(mode, _own_policy()):
         return approval_sentence(mode)
     who = "a client without elicitation" if mode == "ask" else "every client"
-    return f"{approval_sentence(mode)}; no rule allows a tool, so {who} is refused every tool call you did not allow"
+    return f"{approval_sentence(mode)}; no rule allows a tool, so {who} is denied every tool call without a grant"
 
 
 def status_line(mode: Approval) -> str:
-    """Return the line of ``trunkline status``: the same, short enough for a terminal."""
+    """Return the line for ``trunkline status``, short enough for a terminal."""
     if no_call_passes(mode, _own_policy()):
         why = " if the client cannot be asked" if mode == "ask" else ", since no rule allows a tool"
-        return f"trunkline serve: approval mode {mode}, refuses calls{why}"
+        return f"trunkline serve: approval mode {mode}, denies calls{why}"
     return f"trunkline serve: approval mode {mode}, {_SHORT[mode]}"
 
 
 def profile_lines(modes: Mapping[str, Approval]) -> list[str]:
-    """Return a line for each profile, in the width of a terminal."""
+    """Return a line for each profile, short enough for a terminal."""
     return [f"profile {name}: approval mode {mode}, {_SHORT[mode]}" for name, mode in modes.items()]
 
 
 def no_call_passes(mode: Approval, policy: Policy) -> bool:
-    """Return True if no rule allows a tool, so that a client that cannot be asked is refused what was not approved."""
+    """Return True if no rule allows a tool: a client without elicitation then gets only what was granted."""
     return mode != "client" and not any(rule.effect == "allow" and "tool" in rule.kinds for rule in policy.rules)
 
 

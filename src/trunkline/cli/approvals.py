@@ -1,8 +1,8 @@
-"""Asks for consent in the terminal: one question, with single keys for the answers.
+"""The approval prompt of the terminal: one question, answered with a single key.
 
-What a server or a model wrote is marked line by line and cannot control the terminal. Input that was typed before the
+Text from a server or a model is quoted line by line and cannot control the terminal. Input that was typed before the
 question was shown is discarded. The definition of a tool is folded: its first line is shown, and a key shows all of it.
-What the scan found in a definition, and what changed in it, is never folded.
+Scan findings in a definition, and changes to it, are never folded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Choice(NamedTuple):
     key: str
     word: str
     text: str
-    #: How long a yes holds; None for a no, and for choices that only show or change something.
+    #: How long the approval lasts; None for a denial, and for choices that only show or change something.
     remember: Remember | None = None
 
 
@@ -52,11 +52,11 @@ def terminal_face(
     edit: Callable[[str, str], Awaitable[str]] | None = None,
     one_call: bool = False,
 ) -> Face | None:
-    """Return a face that asks in this terminal; None if there is no terminal to ask in.
+    """Return a prompter that asks in this terminal; None if there is no terminal to ask in.
 
-    ``turn`` is held while it asks, if other things are asked in the same terminal. ``edit`` is called with a prompt
-    and a text and returns the text as the person changed it; it is used where no editor is configured.
-    ``one_call`` leaves out the answers for a session, for a command that ends after one call.
+    ``turn`` is a lock held while it asks, for a terminal shared with other prompts. ``edit`` is called with a prompt
+    and a text and returns the edited text; it is used where no editor is configured. ``one_call`` leaves out the
+    answers that last for a session, for a command that ends after one call.
     """
     if no_input or not is_there():
         return None
@@ -78,12 +78,12 @@ def terminal_face(
 
 
 class _Asking:
-    """One question under way."""
+    """One approval question while it is being asked."""
 
     def __init__(
         self, terminal: Terminal, question: Question, edit: Callable[[str, str], Awaitable[str]] | None = None
     ) -> None:
-        """Start with the arguments as they are."""
+        """Start with the arguments as the caller sent them."""
         self._terminal = terminal
         self._question = question
         self._edit_text = edit
@@ -91,7 +91,7 @@ class _Asking:
         self._edited = False
 
     async def answer(self) -> Answer:
-        """Ask until there is an answer."""
+        """Ask until the question is answered."""
         self._show()
         while True:
             choice = await self._choose()
@@ -110,7 +110,9 @@ class _Asking:
 
     def _yes(self, remember: Remember, *, vary: str | None = None, like: str | None = None) -> Answer:
         if remember in ("always", "read-only", "alike"):
-            self._terminal.show("trunkline grants list shows what you allowed; trunkline grants revoke takes it back.")
+            self._terminal.show(
+                "To see what you allowed, run: trunkline grants list. To revoke it: trunkline grants revoke."
+            )
         return Answer(
             allow=True,
             remember=remember,
@@ -135,7 +137,7 @@ class _Asking:
             self._terminal.show(f"Type one of: {', '.join(f'{each.key} ({each.word})' for each in choices)}.")
 
     def _rows(self) -> list[list[_Choice]]:
-        """Return the choices by line: one line for each answer, and one for all other choices."""
+        """Return the choices by line: one line per answer, and one for all other choices."""
         question, offered = self._question, self._question.can_remember
         wide = [choice for choice in self._server_wide() if choice.remember in offered]
         answers = [*self._lengths(), *wide, _Choice("l", "like", "always with arguments like these", "alike")]
@@ -185,7 +187,7 @@ class _Asking:
         self._terminal.show("\n".join(f"  {title:<8} {one_line(value)}" for title, value in rows if value))
         if act.tainted:
             whose = f": {one_line(question.tainted_by)}" if question.tainted_by else "."
-            self._terminal.show(f"  Text from an untrusted server came into this session earlier{whose}")
+            self._terminal.show(f"  This session contains text from an untrusted server{whose}")
         self._show_definition_as_needed()
 
     def _show_definition_as_needed(self) -> None:
@@ -205,7 +207,7 @@ class _Asking:
 
     def _show_definition(self) -> None:
         pin = f", pin {one_line(self._question.act.pin)}" if self._question.act.pin else ""
-        self._terminal.show(f"The whole definition{pin}:\n{_marked(_pretty(self._question.definition))}")
+        self._terminal.show(f"Full definition{pin}:\n{_marked(_pretty(self._question.definition))}")
 
     def _show_tools(self) -> None:
         question = self._question
@@ -225,12 +227,12 @@ class _Asking:
     # --- arguments like these ----------------------------------------------------------------------------------------
 
     async def _alike(self) -> Answer:
-        """Ask which argument may differ, and how."""
+        """Ask which argument may vary, and how."""
         fields = _fields(self._arguments or {})[:_MOST_FIELDS]
         vary = like = None
         if fields:
             lines = [f"  {number}. {one_line(at)}  {_short(value)}" for number, (at, value) in enumerate(fields, 1)]
-            self._terminal.show("\n".join(["Which one may differ the next time?", *lines, "  0. none of them"]))
+            self._terminal.show("\n".join(["Which argument may vary next time?", *lines, "  0. none of them"]))
             numbers = {str(number): str(number) for number in range(len(fields) + 1)}
             chosen = await self._number(numbers)
             vary, value = (None, None) if chosen == 0 else fields[chosen - 1]
@@ -253,14 +255,14 @@ class _Asking:
             return None
         folder = value.rpartition("/")[0]
         proposal = f"{folder}/**" if folder else "anything"
-        self._terminal.show("It may be like a pattern: * within a name, ** over any number of folders; or anything.")
+        self._terminal.show("Enter a pattern (* matches within a name, ** any number of directories), or: anything")
         typed = await self._terminal.ask(f"like [{one_line(proposal)}]: ") or proposal
         return None if typed == "anything" else typed
 
     # --- changing arguments ------------------------------------------------------------------------------------------
 
     async def _edit(self) -> None:
-        """Have the arguments changed, in an editor or on a line; what is no object changes nothing."""
+        """Let the user edit the arguments, in an editor or on a line; anything but a JSON object is rejected."""
         import msgspec
 
         before = self._arguments or {}
@@ -269,7 +271,7 @@ class _Asking:
             text = await (_in_editor(editor, before) if editor else self._edited_here(before))
             changed = msgspec.json.decode(text, type=dict[str, Any])
         except (msgspec.DecodeError, OSError, ValueError) as problem:
-            self._terminal.show(f"Nothing is changed: {one_line(str(problem))}")
+            self._terminal.show(f"Nothing was changed: {one_line(str(problem))}")
             return
         self._arguments, self._edited = changed, True
         self._show_arguments()
@@ -282,7 +284,7 @@ class _Asking:
 
 
 async def _in_editor(editor: str, arguments: Mapping[str, Any]) -> str:
-    """Have arguments changed in the person's editor; the file is theirs alone, and gone afterwards."""
+    """Let the user edit arguments in their editor; the file is readable by them only and deleted afterwards."""
     import shlex
     import tempfile
 
@@ -296,7 +298,7 @@ async def _in_editor(editor: str, arguments: Mapping[str, Any]) -> str:
             await process.wait()
             raise
         if code != 0:
-            raise ValueError(f"the editor ended with {code}")
+            raise ValueError(f"the editor exited with status {code}")
         return _content(path)
 
 
@@ -314,7 +316,7 @@ def _content(path: str) -> str:
 
 
 def _meant(typed: str, choices: list[_Choice]) -> _Choice | None:
-    """Return the choice whose key was typed, or the only one whose word begins with it; None if there is none."""
+    """Return the choice with the typed key, or the only one whose word begins with it; None if there is none."""
     by_key = next((choice for choice in choices if choice.key == typed), None)
     if by_key is not None or len(typed) < 2:
         return by_key
@@ -332,7 +334,7 @@ def _pretty(value: Any) -> str:
 
 
 def _marked(text: str) -> str:
-    """Mark words that are not ours, line by line: they could pretend to be."""
+    """Quote foreign text line by line, so that it cannot pass for output of this program."""
     return "\n".join(f"  | {line}" for line in text.splitlines())
 
 
@@ -349,7 +351,7 @@ def _day(days: int) -> str:
 
 
 def _fields(value: Any, at: str = "") -> list[tuple[str, Any]]:
-    """List the plain values in some arguments, each with its pointer."""
+    """Return the scalar values in the arguments, each with its JSON pointer."""
     if isinstance(value, dict):
         steps = [(key.replace("~", "~0").replace("/", "~1"), inner) for key, inner in value.items()]
     elif isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Typed ``key=value`` arguments as the JSON a tool wants: the tool's own schema decides how a text is read.
+"""Converts ``key=value`` arguments to JSON values according to the tool's input schema.
 
-A parameter that wants text gets the text as it was typed, also if it looks like a number. One that wants something else
-gets what the text says as JSON; a text that is no JSON goes as it is, for the server to judge.
+A string parameter gets the text as typed, even if it looks like a number. For any other type, the text is parsed as
+JSON; text that is not JSON is sent as it is, for the server to judge.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _PYTHON_TYPES: Mapping[type, tuple[str, ...]] = MappingProxyType(
     }
 )
 _ALL_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-# Deeper, a schema's references go in circles.
+# Deeper than this, the references of a schema are circular.
 _MOST_STEPS = 16
 
 
 def typed_arguments(texts: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Read texts as the parameters of a tool want them."""
+    """Convert texts to the types of a tool's parameters."""
     return {name: _typed(text, _parameter(name, schema), schema) for name, text in texts.items()}
 
 
@@ -61,7 +61,7 @@ def _typed(text: str, parameter: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def _types(parameter: Any, schema: Mapping[str, Any], steps: int) -> frozenset[str]:
-    """Give the JSON types that a parameter takes; all of them where its schema does not say."""
+    """Return the JSON types that a parameter accepts; all types if its schema does not restrict them."""
     if not isinstance(parameter, dict) or steps == 0:
         return _ALL_TYPES
     if isinstance(parameter.get("$ref"), str):
@@ -88,10 +88,10 @@ def _referred(reference: str, schema: Mapping[str, Any]) -> Any:
 
 
 def read_value(text: str, *, binary: bool = False) -> str:
-    """Take a value as typed or, after an ``@``, from a file (``-`` is stdin); ``@@`` stands for one ``@``.
+    """Return a value as typed or, after ``@``, the contents of a file (``-`` is stdin); ``@@`` escapes an ``@``.
 
     Raises:
-        Failure: the file cannot be read, or is no text where text is wanted.
+        CommandError: the file cannot be read, or is not UTF-8 text where text is required.
     """
     if not text.startswith("@") or text.startswith("@@"):
         return text.replace("@@", "@", 1) if text.startswith("@@") else text
@@ -103,7 +103,7 @@ def read_value(text: str, *, binary: bool = False) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Failure(f"{text[1:]} is no UTF-8 text", Exit.CONFIG) from None
+        raise Failure(f"{text[1:]} is not UTF-8 text", Exit.CONFIG) from None
 
 
 def _file(path: str) -> bytes:
@@ -117,11 +117,11 @@ def _file(path: str) -> bytes:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Read the value of ``--args``: a JSON object, or a file that holds one."""
+    """Parse the value of ``--args``: a JSON object, or ``@`` and a file with one."""
     try:
         value = msgspec.json.decode(read_value(text))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise click.UsageError(f"--args is no JSON: {error}.") from None
+        raise click.UsageError(f"--args is not JSON: {error}.") from None
     if not isinstance(value, dict):
-        raise click.UsageError("--args is no JSON object.")
+        raise click.UsageError("--args is not a JSON object.")
     return value

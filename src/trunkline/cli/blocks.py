@@ -1,4 +1,4 @@
-"""Content blocks as text for people: what can be read is shown, what cannot is named with its type and size."""
+"""Formats content blocks as text; binary content is represented by its type and size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["block_text", "contents_bytes", "contents_text", "result_text"]
 
 
 def block_text(block: Any) -> str:
-    """Show one block."""
+    """Format one content block."""
     match block:
         case t.TextContent():
             return block.text
@@ -32,14 +32,14 @@ def block_text(block: Any) -> str:
 
 
 def result_text(content: Sequence[Any], structured: Any) -> str:
-    """Show what a tool answered: its blocks or, if it has none, its structured value."""
+    """Format the result of a tool: its content blocks or, if it has none, its structured content."""
     if not content and structured is not None:
         return wire_json(structured, indent=2).decode()
     return "\n".join(block_text(block) for block in content)
 
 
 def contents_text(contents: t.ResourceContents) -> str:
-    """Show what a resource holds."""
+    """Format the contents of a resource."""
     if contents.text is not None:
         return contents.text
     kind = one_line(contents.mime_type or "unknown type")
@@ -47,10 +47,10 @@ def contents_text(contents: t.ResourceContents) -> str:
 
 
 def contents_bytes(contents: t.ResourceContents) -> bytes:
-    """Give what a resource holds as it is.
+    """Return the raw contents of a resource.
 
     Raises:
-        ValueError: the server's base64 is none.
+        ValueError: the server sent invalid base64.
     """
     if contents.text is not None:
         return contents.text.encode("utf-8", "surrogatepass")

@@ -12,14 +12,14 @@ from trunkline.host.pins.views import target_of
 
 __all__ = ["change_lines"]
 
-# For each server: an updated server may have changed all of its definitions.
+# Per server: an update may have changed all definitions of a server.
 _MOST_LINES = 3
-# What is told, and how the rest of it is called.
+# The kinds that are reported, and the words for the remaining ones.
 _MORE: Mapping[str, str] = MappingProxyType({"changed": " changed", "hidden": ", hidden by the scan"})
 
 
 def change_lines(inspected: Iterable[Inspected]) -> list[str]:
-    """Return a line for each changed or hidden definition, and how to accept it; of many, the first few and a count."""
+    """Return a line for each changed or hidden definition with the command to accept it; of many, a few and a count."""
     groups: dict[tuple[str, str], list[Inspected]] = {}
     for each in inspected:
         if each.what in _MORE:
@@ -38,7 +38,7 @@ def _reason(each: Inspected) -> str:
     if each.what == "changed":
         return each.reason
     target = target_of(each.server, each.kind, each.name)
-    return f"it is hidden and cannot be used: {each.reason}; to accept it: trunkline pins accept {target}"
+    return f"hidden, cannot be used: {each.reason}; to accept it: trunkline pins accept {target}"
 
 
 def _called(each: Inspected) -> str:

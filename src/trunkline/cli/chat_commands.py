@@ -1,4 +1,4 @@
-"""The commands of a chat: each a word after a slash."""
+"""The slash commands of a chat."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from trunkline.host.supervision.upstream import Status
 
 __all__ = ["COMMANDS", "run_command"]
 
-#: The commands, with what each does.
+#: The commands with their descriptions.
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
-        "help": "what can be typed here",
-        "tools": "the tools; with words, those that fit them",
-        "servers": "how the servers are",
-        "attach": "@server:uri, a resource to go with the next message",
-        "usage": "what the conversation took and cost",
-        "account": "where the room of the model's window goes",
-        "model": "which model it is; with provider:model, go on with another",
-        "clear": "forget what was said",
-        "save": "FILE, write the conversation there",
-        "exit": "end; so does Ctrl-D",
+        "help": "show this help",
+        "tools": "list the tools; with words, search them",
+        "servers": "show the status of the servers",
+        "attach": "@server:uri, attach a resource to the next message",
+        "usage": "show tokens and cost of the conversation",
+        "account": "show what fills the model's context window",
+        "model": "show the model; with provider:model, switch to another",
+        "clear": "clear the conversation",
+        "save": "FILE, save the conversation",
+        "exit": "end the chat, like Ctrl-D",
     }
 )
 _Run: TypeAlias = Callable[[ChatTalk, str], Awaitable[None]]
 
 
 async def run_command(talk: ChatTalk, command: Command) -> bool:
-    """Do what a command says; tells whether the chat goes on.
+    """Run a command; return False if the chat ends.
 
     Raises:
-        Unreadable: there is no such command, or what follows it makes no sense.
-        TrunklineError: it cannot be done.
-        Failure: the same.
+        InvalidChatInput: there is no such command, or its arguments are invalid.
+        TrunklineError: the command failed.
+        CommandError: the command failed.
     """
     name = {"?": "help", "quit": "exit"}.get(command.name, command.name)
     if name == "exit":
@@ -52,29 +52,29 @@ async def run_command(talk: ChatTalk, command: Command) -> bool:
     run = _RUN.get(name)
     if run is None:
         hint = name_hint(name, COMMANDS)
-        raise Unreadable(f"there is no command /{one_line(name)}; {hint} (a message that begins so is written with //)")
+        raise Unreadable(f"unknown command /{one_line(name)}; {hint} (to send a message that begins with /, type //)")
     await run(talk, command.rest)
     return True
 
 
-# --- what there is ---------------------------------------------------------------------------------------------------
+# --- showing ---------------------------------------------------------------------------------------------------------
 
 
 async def _help(talk: ChatTalk, rest: str) -> None:
     lines = [f"  /{name:<9} {about}" for name, about in COMMANDS.items()]
-    lines.append("  /server:prompt   fill in a prompt of a server's; name=value gives its arguments")
+    lines.append("  /server:prompt   use a prompt of a server, with arguments as name=value")
     if talk.conversation is None:
         lines += [
-            "  words            find tools; a number or a name calls one, name=value gives its arguments",
+            "  words            search tools; a number or a name calls one, with arguments as name=value",
             "  @server:uri      show a resource",
         ]
     else:
         lines += [
-            "  @server:uri      in a message: a resource that goes with it",
-            "  Ctrl-C           stop the model; at an empty line, twice ends",
+            "  @server:uri      in a message: attach a resource",
+            "  Ctrl-C           stop the model; at an empty line, press twice to end the chat",
         ]
     lines += [
-        "  Tab              completes commands, prompts, servers, resources and their variables",
+        "  Tab              complete commands, prompts, servers, resources and their variables",
         '  Esc Enter, """   a message of several lines',
     ]
     talk.show.tell("\n".join(lines))
@@ -88,7 +88,7 @@ async def _tools(talk: ChatTalk, words: str) -> None:
     if found:
         talk.show.tell(tool_table(found, numbered=False))
     else:
-        talk.show.line("note", f"no tool is found for {words!r}" if words else "there are no tools")
+        talk.show.line("note", f"no tools match {words!r}" if words else "no tools")
     for name, why in talk.conversation.skipped.items():
         talk.show.line("note", f"{name} is not offered to the model: {why}")
 
@@ -96,7 +96,7 @@ async def _tools(talk: ChatTalk, words: str) -> None:
 async def _servers(talk: ChatTalk, rest: str) -> None:
     statuses = talk.room.host.status()
     if not statuses:
-        talk.show.line("note", "no server is configured: name a file with -c, or write a mcp.json here")
+        talk.show.line("note", "no servers configured; give a file with -c, or create an mcp.json here")
         return
     headings = ("NAME", "STATE", "ERA", "TOOLS", "PROMPTS", "RESOURCES", "WHY")
     talk.show.tell(table(headings, [_row(status) for status in statuses]))
@@ -125,7 +125,7 @@ async def _account(talk: ChatTalk, rest: str) -> None:
 
 def _laid_out(account: Account) -> str:
     rows = [
-        ("what is said", "", "", "", "", f"{account.talk_tokens:,}"),
+        ("messages", "", "", "", "", f"{account.talk_tokens:,}"),
         ("host", *[""] * 4, f"{account.system_tokens:,}"),
     ]
     for share in account.servers:
@@ -135,14 +135,14 @@ def _laid_out(account: Account) -> str:
     return f"{laid}\n{account.tokens:,} of {account.window_tokens:,} tokens, {account.share:.0%} of the model's window"
 
 
-# --- what is done ----------------------------------------------------------------------------------------------------
+# --- acting ----------------------------------------------------------------------------------------------------------
 
 
 async def _attach(talk: ChatTalk, rest: str) -> None:
     mention = read_mention(rest.removeprefix("@"), talk.room.host.catalog)
     if mention is None or not mention.uri:
         servers = ", ".join(map(one_line, talk.room.host.catalog.servers)) or "none"
-        raise Unreadable(f"name a resource as @server:uri; servers are: {servers}")
+        raise Unreadable(f"expected a resource as @server:uri; servers: {servers}")
     await talk.attach(mention)
 
 
@@ -157,15 +157,15 @@ async def _model(talk: ChatTalk, rest: str) -> None:
 
 async def _clear(talk: ChatTalk, rest: str) -> None:
     talk.clear()
-    talk.show.line("note", "forgotten; what it took and cost still counts")
+    talk.show.line("note", "cleared; tokens and cost so far still count")
 
 
 async def _save(talk: ChatTalk, rest: str) -> None:
     if not rest:
-        raise Unreadable("name the file: /save FILE")
+        raise Unreadable("missing the file: /save FILE")
     path = _at_home(rest)
     await talk.save(path)
-    talk.show.line("note", f"saved; go on with: trunkline chat --resume {path}")
+    talk.show.line("note", f"saved; to resume, run: trunkline chat --resume {path}")
 
 
 def _at_home(path: str) -> str:

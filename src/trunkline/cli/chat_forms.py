@@ -1,7 +1,7 @@
-"""The arguments of a tool, asked of a person field by field, or read from what stands behind the tool's name.
+"""Arguments of a tool, prompted for field by field, or parsed from the text after the tool's name.
 
-Fields that a form knows are asked as in a form; all others are typed as JSON, or as text where the tool takes text. The
-whole is held to the tool's schema before it goes anywhere.
+Fields that a form supports are asked as in a form; all others are typed as JSON, or as text if the tool takes text. The
+arguments are validated against the tool's schema before anything is sent.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MOST_PROBLEMS = 5
 
 
 class Unreadable(ValueError):
-    """What was typed are no arguments; the message says why."""
+    """The input cannot be parsed; the message says why."""
 
 
 def read_arguments(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Read ``key=value`` words, or one JSON object, as the arguments of a tool.
+    """Parse ``key=value`` words, or one JSON object, as the arguments of a tool.
 
     Raises:
-        Unreadable: they are neither.
+        InvalidChatInput: the text is neither.
     """
     try:
         if text.startswith("{"):
@@ -49,13 +49,13 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def missing(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
-    """Name the arguments that a tool needs and that are not there."""
+    """Return the names of required arguments that are missing."""
     required = schema.get("required")
     return [name for name in required if name not in arguments] if isinstance(required, list) else []
 
 
 def problems_of(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
-    """Say where arguments do not fit a schema; a schema that cannot be used finds no fault."""
+    """Return where arguments violate a schema; an invalid schema accepts everything."""
     try:
         found = compile_schema(dict(schema)).check(dict(arguments), limit=_MOST_PROBLEMS)
     except SchemaError:
@@ -64,16 +64,16 @@ def problems_of(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list
 
 
 async def ask_arguments(terminal: Terminal, schema: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask for all arguments; ``before`` are those that are known, to be taken by Enter.
+    """Prompt for all arguments; ``before`` holds known values, which Enter accepts.
 
     Raises:
-        Left: the person typed a way out.
-        InputEnded: the input ended.
+        FormDismissed: the user cancelled.
+        EndOfInput: the input ended.
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
         return dict(before)
-    terminal.show("(Enter takes the value in brackets or skips; :cancel leaves.)")
+    terminal.show("(Enter accepts the value in brackets or skips; :cancel cancels.)")
     required = missing(schema, {})
     given: dict[str, Any] = {}
     for name, field in properties.items():
@@ -87,7 +87,7 @@ async def ask_arguments(terminal: Terminal, schema: Mapping[str, Any], before: M
 
 
 def _is_plain(field: Any) -> bool:
-    """Tell whether a form can ask for a field."""
+    """Return True if a form supports the field."""
     if not isinstance(field, dict) or any(key in field for key in ("$ref", "anyOf", "allOf", "const")):
         return False
     if field.get("type") == "array":
@@ -101,7 +101,7 @@ def _is_plain(field: Any) -> bool:
 async def _typed(
     terminal: Terminal, name: str, schema: Mapping[str, Any], *, before: Mapping[str, Any], needed: bool
 ) -> dict[str, Any]:
-    """Ask for a field that no form knows."""
+    """Prompt for a field that a form does not support."""
     field = schema["properties"][name]
     about = field.get("description") if isinstance(field, dict) else None
     if about:
@@ -115,8 +115,8 @@ async def _typed(
             return {name: before[name]}
         if not typed and not needed:
             return {}
-        # Here no file is meant by an @.
+        # Here an @ does not refer to a file.
         text = f"@{typed}" if typed.startswith("@") else typed
         if typed:
             return typed_arguments({name: text}, schema)
-        terminal.show("  this must be filled in (:cancel leaves)")
+        terminal.show("  a value is required (:cancel cancels)")

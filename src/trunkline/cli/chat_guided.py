@@ -1,7 +1,7 @@
-"""A chat without a model: the person picks the tools.
+"""A chat without a model: the user picks the tools.
 
-A line is the number or the name of a tool, or words to find some by. What is called goes through the same policy,
-consent and trail as a model's calls. Prompts and resources are shown.
+A line is the number or the name of a tool, or words to search for. Calls pass the same policy, approval and audit trail
+as a model's. Prompts and resources are shown.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from trunkline.host.catalog.search import SearchIndex
 
 __all__ = ["HINT", "Guided", "found_tools", "tool_table"]
 
-HINT = "Type the number or the name of a tool to call it, or words to find one; /help says what else there is."
+HINT = "Type the number or the name of a tool to call it, or words to search for one; /help shows more."
 _MOST_FOUND = 30
 _LONGEST_ARGUMENTS = 1000
 
 
 def found_tools(room: Room, words: str) -> list[Item]:
-    """Find the tools that fit some words, the best first; without words, all."""
+    """Return the tools that match some words, the best match first; without words, all tools."""
     tools = visible(room.host, "tool", room.session)
     if not words.strip():
         return tools
@@ -41,7 +41,7 @@ def found_tools(room: Room, words: str) -> list[Item]:
 
 
 def tool_table(tools: Sequence[Item], *, numbered: bool) -> str:
-    """Lay out tools with their arguments and what they do."""
+    """Format tools as a table with arguments and descriptions."""
     rows = []
     for number, item in enumerate(tools, 1):
         definition = item.definition
@@ -60,23 +60,23 @@ def _parameters(tool: t.Tool) -> str:
 
 
 def _with_arguments(text: str, name: str) -> bool:
-    """Tell whether a line is a tool's name with arguments behind it, and not words that begin like one."""
+    """Return True if a line is a tool's name followed by arguments, not words that begin like a name."""
     rest = text[len(name) :].lstrip()
     return text.startswith(f"{name} ") and (rest.startswith("{") or "=" in rest.partition(" ")[0])
 
 
 class Guided:
-    """Does what the person picks."""
+    """Calls the tools that the user picks."""
 
     def __init__(self, room: Room, show: ChatScreen, *, asks: bool) -> None:
-        """Start with no list shown; ``asks``: there is somebody to fill in forms."""
+        """Start with no list shown; ``asks`` is True if the user can be prompted for arguments."""
         self._room = room
         self._show = show
         self._asks = asks
         self._listed: list[Item] = []
 
     async def line(self, text: str) -> None:
-        """Call the tool that a line names, or list those that fit its words."""
+        """Call the tool that a line names, or list the tools that match its words."""
         item, rest = self._meant(text)
         if item is None:
             self.list(text)
@@ -84,12 +84,12 @@ class Guided:
             await self.call(item, rest)
 
     def list(self, words: str) -> None:
-        """List tools, numbered."""
+        """Print a numbered list of tools."""
         self._listed = found_tools(self._room, words)
         if self._listed:
             self._show.tell(tool_table(self._listed, numbered=True))
         else:
-            self._show.line("note", f"no tool is found for {words!r}" if words else "there are no tools")
+            self._show.line("note", f"no tools match {words!r}" if words else "no tools")
 
     def _meant(self, text: str) -> tuple[Item | None, str]:
         first, _, rest = text.partition(" ")
@@ -109,7 +109,7 @@ class Guided:
     # --- calling -----------------------------------------------------------------------------------------------------
 
     async def call(self, item: Item, typed: str) -> None:
-        """Ask for what is not typed, and call a tool."""
+        """Prompt for missing arguments, and call a tool."""
         definition = item.definition
         assert isinstance(definition, t.Tool)
         schema = definition.input_schema
@@ -121,16 +121,16 @@ class Guided:
         except Unreadable as error:
             problems = [str(error)]
         except (Left, InputEnded):
-            self._show.line("stopped", "nothing is called")
+            self._show.line("stopped", "cancelled, nothing was called")
             return
         if problems:
-            self._show.line("failed", f"{item.id} is not called: {'; '.join(problems)}")
+            self._show.line("failed", f"{item.id} was not called: {'; '.join(problems)}")
             return
         await self._perform(item, arguments)
 
     async def _asked(self, item: Item, tool: t.Tool, known: dict[str, object]) -> dict[str, object]:
         if item.description:
-            self._show.tell(f"What {one_line(item.server)} says of {one_line(item.name)}:\n{marked(item.description)}")
+            self._show.tell(f"{one_line(item.server)} describes {one_line(item.name)} as:\n{marked(item.description)}")
         terminal, schema = Terminal(self._room.screen), tool.input_schema
         while True:
             known = await ask_arguments(terminal, schema, known)
@@ -168,10 +168,10 @@ class Guided:
     # --- prompts and resources ---------------------------------------------------------------------------------------
 
     async def show_prompt(self, item: Item, arguments: dict[str, str]) -> None:
-        """Fill in a prompt and show it.
+        """Render a prompt and show it.
 
         Raises:
-            TrunklineError: it cannot be filled in, or the policy or the person said no.
+            TrunklineError: it cannot be rendered, or the policy or the user denied it.
         """
         result = await self._room.host.get_prompt(item.id, arguments, session=self._room.session)
         for message in result.messages:
@@ -181,7 +181,7 @@ class Guided:
         """Read a resource and show it.
 
         Raises:
-            TrunklineError: it cannot be read, or the policy or the person said no.
+            TrunklineError: it cannot be read, or the policy or the user denied it.
         """
         for contents in await self._room.host.read_resource(id_of(server, uri), session=self._room.session):
             self._show.tell(marked(contents_text(contents), most=1000))

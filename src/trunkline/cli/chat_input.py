@@ -1,8 +1,7 @@
-"""Where the lines of a chat come from: a terminal with editing, history and completion, a plain one, or a pipe.
+"""Input of a chat: from a terminal with editing, history and completion, from a plain terminal, or from a pipe.
 
-A wait for a line can be cancelled at any moment. In a terminal Ctrl-C takes away what is typed, and raises
-``Interrupted`` on an empty line; Ctrl-D ends the input. A message of several lines is written with Esc Enter, or
-between triple quotes.
+A wait for a line can be cancelled at any moment. In a terminal, Ctrl-C clears the line, and raises ``Interrupted`` on
+an empty one; Ctrl-D ends the input. A message of several lines is typed with Esc Enter, or between triple quotes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Interrupted", "Lines", "Propose", "line_editor", "open_lines"]
 
-#: Proposes how a text goes on, of which this stands before the cursor.
+#: Returns completions for the text before the cursor.
 Propose: TypeAlias = Callable[[str], Awaitable[Sequence[Proposal]]]
 
 T = TypeVar("T")
@@ -36,39 +35,39 @@ _MORE = "... "
 
 
 class Interrupted(Exception):
-    """The person pressed Ctrl-C at an empty line."""
+    """The user pressed Ctrl-C at an empty line."""
 
 
 class Lines(Protocol):
-    """Gives what a person types."""
+    """Source of the user's input."""
 
-    #: Whether a person is there who can be asked.
+    #: True if the user can be asked questions.
     asks: bool
 
     async def message(self, prompt: str) -> str:
-        """Give the next message or command.
+        """Return the next message or command.
 
         Raises:
             Interrupted: Ctrl-C on an empty line.
-            InputEnded: there is none any more.
+            EndOfInput: the input ended.
         """
 
     async def answer(self, prompt: str, propose: Propose | None = None) -> str:
-        """Ask for one line that is neither.
+        """Ask for one line that is neither a message nor a command.
 
         Raises:
             Interrupted: Ctrl-C on an empty line.
-            InputEnded: there is none any more, or nobody can be asked.
+            EndOfInput: the input ended, or the user cannot be asked.
         """
 
     def interrupt(self) -> None:
-        """Take notice of a signal: whoever waits for a line is told."""
+        """Called on SIGINT: end the current wait for a line with ``Interrupted``."""
 
 
 def open_lines(screen: Screen, *, propose: Propose, history: Path | None) -> tuple[Lines, str | None]:
-    """Choose where lines come from; gives a sentence if that is less than it could be.
+    """Return the best available input, and a notice if editing is not available.
 
-    Without a file for the history it is forgotten at the end.
+    Without a history file, the history is not saved.
     """
     if not is_there():
         return PipedLines(), None
@@ -77,19 +76,19 @@ def open_lines(screen: Screen, *, propose: Propose, history: Path | None) -> tup
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "prompt_toolkit":
             raise
-        return PlainLines(screen), "editing, history and completion need: pip install 'trunkline[cli]'"
+        return PlainLines(screen), "for editing, history and completion, run: pip install 'trunkline[cli]'"
 
 
 # --- with editing, history and completion ----------------------------------------------------------------------------
 
 
 class EditedLines:
-    """A terminal with everything."""
+    """Input from a terminal with editing, history and completion."""
 
     asks = True
 
     def __init__(self, propose: Propose, history: Path | None) -> None:
-        """Prepare the prompt.
+        """Create the prompt sessions.
 
         Raises:
             ModuleNotFoundError: prompt_toolkit is not installed.
@@ -105,13 +104,13 @@ class EditedLines:
             prompt_continuation=_MORE,
             enable_suspend=True,
         )
-        # What is answered may be anything: it is in no history.
+        # Answers may be sensitive: they are not kept in the history.
         self._answers: PromptSession[str] = PromptSession(
             complete_while_typing=False, key_bindings=_keys(several_lines=False)
         )
 
     async def message(self, prompt: str) -> str:
-        """Give the next message or command."""
+        """Return the next message or command."""
         typed = await self._read(self._messages, prompt)
         return unquoted(typed) or ""
 
@@ -123,7 +122,7 @@ class EditedLines:
         return (await self._read(self._answers, prompt)).strip()
 
     def interrupt(self) -> None:
-        """Do as for the key."""
+        """Interrupt the current wait, like Ctrl-C."""
         for session in (self._messages, self._answers):
             if session.app.is_running:
                 session.app.exit(exception=Interrupted())
@@ -134,7 +133,7 @@ class EditedLines:
         sys.stdout.flush()
         sys.stderr.flush()
         try:
-            # What servers do meanwhile is written above the line, inert already. Signals are the chat's.
+            # Output of servers is written above the line, already made safe. The chat handles signals itself.
             with patch_stdout(raw=True):
                 return await session.prompt_async(one_line(prompt) + " ", handle_sigint=False)
         except EOFError:
@@ -142,7 +141,7 @@ class EditedLines:
 
 
 def _history(path: Path | None) -> Any:
-    """Open the history, for its owner alone; what begins with a space is not kept."""
+    """Open the history, readable by its owner only; a line that begins with a space is not saved."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     if path is None:
@@ -196,7 +195,7 @@ def _keys(*, several_lines: bool) -> KeyBindings:
         buffer = event.current_buffer
         chosen = None if buffer.complete_state is None else buffer.complete_state.current_completion
         if chosen is not None:
-            # It stands in the line already: the menu closes, and the line goes on.
+            # The completion is already in the line: close the menu and keep editing.
             buffer.complete_state = None
         elif unquoted(buffer.text) is None:
             buffer.newline()
@@ -211,7 +210,7 @@ def _keys(*, several_lines: bool) -> KeyBindings:
 
 
 def line_editor() -> Callable[[str, str], Awaitable[str]] | None:
-    """Give what has a text changed in place, after a prompt; None where that cannot be done."""
+    """Return a function that lets the user edit a text in place; None if prompt_toolkit is not installed."""
     try:
         from prompt_toolkit import PromptSession
     except ModuleNotFoundError:
@@ -222,32 +221,32 @@ def line_editor() -> Callable[[str, str], Awaitable[str]] | None:
         try:
             return await session.prompt_async(prompt, default=text, handle_sigint=False)
         except (EOFError, Interrupted):
-            raise ValueError("you left it") from None
+            raise ValueError("cancelled") from None
 
     return edit
 
 
-# --- a terminal without, and a pipe ----------------------------------------------------------------------------------
+# --- a plain terminal, and a pipe ------------------------------------------------------------------------------------
 
 
 class _Wait:
-    """A wait that a signal can end."""
+    """A wait that a signal can interrupt."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
         self._interrupted = False
 
     def interrupt(self) -> None:
-        """End it, or the next one."""
+        """Interrupt the current wait, or the next one."""
         self._interrupted = True
         if self._task is not None:
             self._task.cancel()
 
     async def for_(self, awaited: Coroutine[Any, Any, T]) -> T:
-        """Wait for something.
+        """Run a coroutine and return its result.
 
         Raises:
-            Interrupted: a signal came.
+            Interrupted: a signal arrived.
         """
         task: asyncio.Task[T] = asyncio.get_running_loop().create_task(awaited)
         self._task = task
@@ -264,17 +263,17 @@ class _Wait:
 
 
 class PlainLines:
-    """A terminal as it is."""
+    """Input from a terminal without line editing."""
 
     asks = True
 
     def __init__(self, screen: Screen) -> None:
-        """Write prompts on this screen."""
+        """Write prompts to this screen."""
         self._terminal = Terminal(screen)
         self._wait = _Wait()
 
     async def message(self, prompt: str) -> str:
-        """Give the next message or command."""
+        """Return the next message or command."""
         typed = await self._ask(f"{one_line(prompt)} ")
         while unquoted(typed) is None:
             typed += "\n" + await self._ask(_MORE)
@@ -285,7 +284,7 @@ class PlainLines:
         return await self._ask(f"{one_line(prompt)} ")
 
     def interrupt(self) -> None:
-        """Do as for the key."""
+        """Interrupt the current wait, like Ctrl-C."""
         self._wait.interrupt()
 
     async def _ask(self, prompt: str) -> str:
@@ -293,19 +292,19 @@ class PlainLines:
 
 
 class PipedLines:
-    """Lines from a pipe or a file; nobody is there to be asked."""
+    """Input from a pipe or a file; the user cannot be asked."""
 
     asks = False
 
     def __init__(self) -> None:
-        """Begin to read, in a thread that ends with the process: a read cannot be called off."""
+        """Start reading in a daemon thread, since a blocking read cannot be cancelled."""
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._wait = _Wait()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        # Not by way of the stream: its lock, held by a thread that never ends, would break the end of the process.
+        # Not through sys.stdin: its lock, held by a thread that never ends, would break the shutdown of the process.
         fd, rest = sys.stdin.fileno(), b""
         while data := os.read(fd, 65536):
             *lines, rest = (rest + data).split(b"\n")
@@ -319,22 +318,22 @@ class PipedLines:
         try:
             self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
         except RuntimeError:
-            # The chat is over.
+            # The chat has ended and its loop is closed.
             return
 
     async def message(self, prompt: str) -> str:
-        """Give the next message or command."""
+        """Return the next message or command."""
         typed = await self._next()
         while unquoted(typed) is None:
             typed += "\n" + await self._next()
         return unquoted(typed) or ""
 
     async def answer(self, prompt: str, propose: Propose | None = None) -> str:
-        """Say that nobody can be asked."""
+        """Raise ``EndOfInput``: the user cannot be asked."""
         raise InputEnded
 
     def interrupt(self) -> None:
-        """Have whoever waits for a line told."""
+        """Interrupt the current wait for a line."""
         self._wait.interrupt()
 
     async def _next(self) -> str:

@@ -1,7 +1,7 @@
-"""Runs a chat in the terminal: reads lines and does what they mean, until the person has enough.
+"""The chat loop of the terminal: reads lines and carries them out until the user leaves.
 
-Ctrl-C stops what is being done and not the program; at an empty line, the second one in a row ends it. A failure is a
-sentence, and the chat goes on.
+Ctrl-C stops the current turn, not the program; pressed twice at an empty line it ends the chat. A failure is printed as
+one line, and the chat goes on.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from trunkline.host.events import Inspected, Missed, ServerStateChanged
 
 __all__ = ["run_chat"]
 
-_ENDING = "Ctrl-C once more ends the chat, and so does Ctrl-D"
+_ENDING = "press Ctrl-C again, or Ctrl-D, to end the chat"
 _USUAL = ("ready", "partial", "known")
-#: What the inspection of definitions found that the person should know at once.
+#: Findings about definitions that are reported at once.
 _TOLD = ("changed", "flagged", "hidden", "unlocked", "closed")
 
 
 def run_chat(plan: Plan, wishes: Wishes) -> Exit:
-    """Chat until the person has enough.
+    """Run a chat until the user ends it.
 
     Raises:
-        TrunklineError: it cannot begin.
-        Failure: the same.
+        TrunklineError: the chat cannot start.
+        CommandError: the chat cannot start.
     """
     return asyncio.run(_run(plan, wishes, prepare(plan)))
 
@@ -61,11 +61,11 @@ async def _run(plan: Plan, wishes: Wishes, inputs: Ask | None) -> Exit:
         finally:
             await talk.aclose()
             if talk.file is not None:
-                show.line("note", f"kept; go on with: trunkline chat --resume {talk.file}")
+                show.line("note", f"saved; to resume, run: trunkline chat --resume {talk.file}")
 
 
 class _Loop:
-    """Lines, one after another."""
+    """Reads and handles lines one after another."""
 
     def __init__(self, talk: ChatTalk) -> None:
         self._talk = talk
@@ -73,7 +73,7 @@ class _Loop:
         self._interrupts = 0
 
     async def run(self) -> Exit:
-        """Read and do until the end."""
+        """Read and handle lines until the chat ends."""
         talk, ending = self._talk, False
         while True:
             try:
@@ -93,7 +93,7 @@ class _Loop:
                 return Exit.OK
 
     async def _do(self, text: str) -> bool:
-        """Do what a line means; tells whether the chat goes on."""
+        """Handle a line; return False if the chat ends."""
         self._interrupts = 0
         self._doing = asyncio.ensure_future(self._meant(text))
         try:
@@ -102,9 +102,9 @@ class _Loop:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            self._talk.show.line("stopped", "called off")
+            self._talk.show.line("stopped", "cancelled")
         except (Interrupted, InputEnded):
-            self._talk.show.line("stopped", "nothing is done")
+            self._talk.show.line("stopped", "nothing was done")
         except (TrunklineError, Failure, Unreadable) as error:
             self._talk.show.line("failed", str(error) or type(error).__name__)
         finally:
@@ -139,7 +139,7 @@ class _Loop:
             await talk.guided.line(text)
 
     def interrupt(self) -> None:
-        """Stop the turn; what does not stop by that is cancelled, and then given up."""
+        """Called on Ctrl-C: stop the turn; if that does not help, cancel it, then abandon it."""
         self._interrupts += 1
         if self._doing is None:
             self._talk.lines.interrupt()
@@ -151,11 +151,11 @@ class _Loop:
             self._doing.cancel()
 
 
-# --- telling ---------------------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 def _greet(talk: ChatTalk, less: str | None) -> None:
-    """Say what there is, at the beginning."""
+    """Print servers, model and hints at the start."""
     show, room = talk.show, talk.room
     for problem in room.host.configuration.problems:
         show.line("note", str(problem))
@@ -164,13 +164,13 @@ def _greet(talk: ChatTalk, less: str | None) -> None:
     if less is not None:
         show.line("note", less)
     if talk.conversation is None:
-        show.line("note", f"{NO_MODEL}. Without one you pick the tools yourself.")
+        show.line("note", f"{NO_MODEL}. Without a model, you call the tools yourself.")
         show.line("note", HINT)
         return
-    show.line("note", f"{one_line(talk.conversation.model.name)} answers; /help says what can be typed")
+    show.line("note", f"{one_line(talk.conversation.model.name)} answers; /help lists the commands")
     said = [message for message in talk.conversation.messages if message.text.strip()]
     if said:
-        show.line("note", f"the conversation has {len(talk.conversation.messages)} messages; the last is:")
+        show.line("note", f"resuming a conversation of {len(talk.conversation.messages)} messages; the last one:")
         show.tell(marked(said[-1].text))
 
 
@@ -184,7 +184,7 @@ def _followed(room: Room, show: ChatScreen) -> Iterator[None]:
 
 
 async def _follow(room: Room, show: ChatScreen) -> None:
-    """Tell when a server goes away or comes back, or something of it is not what it was."""
+    """Print when a server becomes unavailable or available again, or when a definition changed."""
     states = {status.name: status.state for status in room.host.status()}
     async with room.host.events() as events:
         async for event in events:

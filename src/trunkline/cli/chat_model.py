@@ -1,6 +1,6 @@
-"""Chooses the model of a chat: by flag, by the ``model`` table of a configuration that is the user's, by environment.
+"""Chooses the model of a chat: by option, by the ``model`` table of the user's own configuration, or by environment.
 
-A table in a file that came with a project is not read: it would say where the user's words and keys go.
+A table in a project's file is ignored: it would decide where the user's messages and keys are sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trunkline.host.models.interface import Model, ModelError, ModelFault
 
 __all__ = ["MODEL_EXITS", "NO_MODEL", "model_of", "model_table"]
 
-#: How a command ends by what failed at its model.
+#: The exit code for each kind of model failure.
 MODEL_EXITS: Mapping[ModelFault, Exit] = MappingProxyType(
     {
         "no key": Exit.AUTH,
@@ -31,19 +31,19 @@ MODEL_EXITS: Mapping[ModelFault, Exit] = MappingProxyType(
         "refused": Exit.FAILED,
     }
 )
-#: What to do where none is chosen.
+#: The notice if no model is chosen.
 NO_MODEL = (
-    "no model is chosen: name one by --model provider:model or in TRUNKLINE_MODEL, such as ollama:qwen3, or set "
+    "no model chosen: set --model PROVIDER:MODEL or TRUNKLINE_MODEL, for example ollama:qwen3, or set "
     "ANTHROPIC_API_KEY or OPENAI_API_KEY"
 )
 _MINE = ("given", "user", "managed")
 
 
 def model_table(configuration: Configuration) -> Mapping[str, Any] | None:
-    """Give the ``model`` table of the first file of the user's own that has one.
+    """Return the ``model`` table of the first of the user's own files that has one.
 
     Raises:
-        ConfigError: it is no table.
+        ConfigError: it is not an object.
     """
     for file in configuration.files:
         if file.scope not in _MINE or file.problem is not None:
@@ -51,30 +51,30 @@ def model_table(configuration: Configuration) -> Mapping[str, Any] | None:
         try:
             root = read_json(read_text(file.path, plain_only=file.scope != "given"))
         except (ConfigError, NotJson):
-            # Told already, when the configuration was read.
+            # Already reported when the configuration was loaded.
             continue
         found = root.members.get("model") if isinstance(root, Members) else None
         if found is not None:
             table = plain(found.value)
             if not isinstance(table, dict):
-                raise ConfigError(f'{file.path}, line {found.line}: "model" is no object: write {{"name": "..."}}')
+                raise ConfigError(f'{file.path}, line {found.line}: "model" is not an object: write {{"name": "..."}}')
             return table
     return None
 
 
 def _secret(reference: str) -> str:
-    """Look up what a reference stands for; what keeps secrets is loaded when there is one to look up."""
+    """Resolve a secret reference; the vault is imported only when it is needed."""
     from trunkline.host.secrecy.vault import Vault
 
     return Vault().read_now(reference)
 
 
 def model_of(choice: str | None, configuration: Configuration) -> Model | None:
-    """Open the model that was chosen; None if nobody chose one.
+    """Open the chosen model; return None if none is chosen.
 
     Raises:
-        ConfigError: it is not known, or what it needs is not installed.
-        Failure: there is no key for it.
+        ConfigError: the model is unknown, or its package is not installed.
+        CommandError: its API key is missing.
     """
     table = model_table(configuration)
     if choose_model(choice, options=table) is None:

@@ -1,6 +1,6 @@
-"""Opens what a chat needs: the host with its servers, the model, and who is asked what has to be asked.
+"""Opens what a chat needs: the model, the host with its servers, and the prompts of the terminal.
 
-Both verbs with a model stand on it. Trust, policy, consent and audit are the host's: nothing here goes around them.
+Used by ``chat`` and ``ask``. Trust, policy, approval and audit belong to the host and are not bypassed here.
 """
 
 from __future__ import annotations
@@ -37,47 +37,47 @@ __all__ = ["Plan", "Room", "opened", "prepare", "status_line"]
 
 
 class Plan(NamedTuple):
-    """What was chosen."""
+    """The command-line options of ``chat`` and ``ask`` that concern host and model."""
 
     files: tuple[str, ...]
     guard: Guard
     model: str | None
-    #: Decline every question.
+    #: Decline everything that would be asked.
     no_input: bool = False
     verbosity: int = 0
-    #: Seconds to wait for servers; None: as long as they may take to start.
+    #: Seconds to wait for servers; None: up to their start timeouts.
     wait: float | None = None
 
 
 class Room(NamedTuple):
-    """An open host, and who takes part."""
+    """The open host and everything else that a chat uses."""
 
     host: Host
-    #: None: the person picks the tools.
+    #: None: the user calls the tools.
     model: Model | None
     session: HostSession
     screen: Screen
     questions: Questions
-    #: What must not be printed.
+    #: The secrets that must not be printed.
     secrets: SecretBook
 
 
 def prepare(plan: Plan) -> Ask | None:
-    """Ask for what the configuration leaves open, before anything is started.
+    """Prompt for the open inputs of the configuration, before anything is started.
 
     Raises:
-        ConfigError: a file that was named cannot be used.
+        ConfigError: a given file cannot be used.
     """
     return answers_for(plan.files, None, no_input=plan.no_input)
 
 
 @asynccontextmanager
 async def opened(plan: Plan, inputs: Ask | None) -> AsyncIterator[Room]:
-    """Open the model and the host, and end both.
+    """Open the model and the host, and close both at the end.
 
     Raises:
-        ConfigError: a configuration or policy cannot be read, or the model is not known.
-        Failure: there is no key for the model.
+        ConfigError: a configuration or policy cannot be read, or the model is unknown.
+        CommandError: the API key of the model is missing.
     """
     configuration = read_configuration(plan.files)
     screen = Screen(verbose=plan.verbosity > 0)
@@ -111,7 +111,7 @@ def _options(
     inputs: Ask | None,
 ) -> HostOptions:
     def notice(text: str) -> None:
-        # What a server was refused counts as a no, also for whoever reads the exit code.
+        # A denied server request counts as a denial for the exit code too.
         questions.denied = True
         screen.line(one_line(text))
 
@@ -126,7 +126,7 @@ def _options(
         "models": () if model is None else (model,),
         "review": terminal_sampling_review(screen, no_input=quiet, turn=turn),
         "forms": terminal_elicitation(screen, no_input=quiet, turn=turn),
-        # Without a terminal a form is declined, and that is told.
+        # Without a terminal a form is declined, with a notice.
         "elicitation": questions.elicit,
         "elicitation_urls": True,
         "notice": notice,
@@ -138,10 +138,10 @@ def _options(
 
 
 def _in_order(face: Face) -> Face:
-    """Have what is told of a call shown before the question about it."""
+    """Return a prompter that asks only after pending events about the call were shown."""
 
     async def ask(question: Question) -> Answer | None:
-        # Whoever shows events is woken in the next turn of the loop, and shows all that there are without waiting.
+        # The task that shows events runs in the next iteration of the event loop, and shows all without waiting.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         return await face(question)
@@ -159,11 +159,11 @@ def _logged(screen: Screen) -> Callable[[t.LoggingMessageNotificationParams], ob
 
 
 def status_line(status: Status) -> str:
-    """Say how a server is, on one line."""
+    """Describe the status of a server on one line."""
     name = one_line(status.name)
     if status.state in ("ready", "partial", "known") and status.era is not None:
         counts = (("tool", status.tools), ("prompt", status.prompts), ("resource", status.resources))
         offers = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts if count)
-        return f"{name}: {status.state}, {offers or 'nothing offered'}"
+        return f"{name}: {status.state}, {offers or 'nothing listed'}"
     why = status.reason or status.last_error
     return f"{name}: {status.state}{f': {one_line(why)}' if why else ''}"

@@ -1,7 +1,7 @@
-"""What the Tab key proposes in a chat: commands, prompts, their arguments, resources, variables of templates.
+"""Tab completion in a chat: commands, prompts and their arguments, resources, and variables of templates.
 
-What is only known to a server is asked of it by ``completion/complete``, when the person presses the key and not
-before. Only what the policy lets the person see is proposed. A proposal that could control a terminal is left out.
+Values that only a server knows are requested with ``completion/complete`` when the key is pressed, not before. Items
+that the policy hides, and values that could control a terminal, are never offered.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ __all__ = ["Proposal", "Proposals", "Spot", "spot_in", "visible"]
 _MOST = 100
 _SECONDS = 3.0
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
-# What a variable of each operator may have in it as it is; others are not completed.
+# The characters that need no escaping in a variable, by operator; other operators are not completed.
 _SAFE: Mapping[str, str] = MappingProxyType({"": "", "+": ":/?#[]@!$&'()*+,;="})
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Proposal(NamedTuple):
-    """A way in which a line may go on."""
+    """One completion of a line."""
 
-    #: What takes the place of the last characters.
+    #: The text that replaces the last characters.
     text: str
-    #: How many characters those are.
+    #: The number of characters replaced.
     replaces: int
-    #: What is shown for it, and about it.
+    #: The label and the description in the menu.
     shown: str
     about: str = ""
 
 
 class Spot(NamedTuple):
-    """Where in a template a URI ends that is being typed."""
+    """The position in a URI template at which a partly typed URI ends."""
 
-    #: What is typed before the variable; after a literal that is not typed whole, with all of it.
+    #: The text before the variable; a partly typed literal is completed.
     head: str
-    #: The variable that is being typed; None between two.
+    #: The variable that is being typed; None if a literal is.
     variable: str | None = None
     value: str = ""
-    #: What the variables before it are.
+    #: The values of the variables before it.
     given: Mapping[str, str] = _NONE
-    #: What the template has after it, up to the next variable.
+    #: The literal after it, up to the next variable.
     tail: str = ""
     operator: str = ""
 
 
 def visible(host: Host, kind: Kind, session: HostSession) -> list[Item]:
-    """List what the policy lets the person see of one kind."""
+    """Return the items of a kind that the policy does not hide from the user."""
     return [item for item in host.catalog.of(kind).values() if _sees(host, item, session)]
 
 
@@ -81,16 +81,16 @@ def _sees(host: Host, item: Item, session: HostSession) -> bool:
 
 
 class Proposals:
-    """Proposes how lines go on, in one chat."""
+    """Completes the lines of one chat."""
 
     def __init__(self, host: Host, session: HostSession, *, commands: Mapping[str, str]) -> None:
-        """Take the host that is used, and the commands with what each does."""
+        """Complete from the catalog of this host, and from these commands and their descriptions."""
         self._host = host
         self._session = session
         self._commands = commands
 
     async def line(self, before: str) -> list[Proposal]:
-        """Propose how a line goes on, of which this stands before the cursor."""
+        """Return completions for a line, given the text before the cursor."""
         if before.startswith("/") and not re.search(r"\s", before):
             return [*self._command(before), *self._prompt(before)]
         picked = self._picked(before)
@@ -120,7 +120,7 @@ class Proposals:
         return heads[max(fitting, key=len)] if fitting else None
 
     async def _argument_in(self, item: Item, before: str) -> list[Proposal]:
-        """Propose ``name=value`` after a prompt."""
+        """Return completions of ``name=value`` after a prompt."""
         definition = item.definition
         assert isinstance(definition, t.Prompt)
         words = re.split(r"\s", before)
@@ -138,7 +138,7 @@ class Proposals:
         ]
 
     async def argument(self, item: Item, name: str, value: str, given: Mapping[str, str]) -> list[Proposal]:
-        """Propose values for an argument of a prompt, of which so much is typed."""
+        """Return completions for a partly typed argument of a prompt."""
         values = await self._complete(item, name, value, given)
         return [Proposal(each, len(value), each) for each in values]
 
@@ -158,7 +158,7 @@ class Proposals:
         for item in visible(self._host, "template", self._session):
             if item.server == mention.server:
                 found += await self._from_template(item, mention, len(word))
-        # Somebody who types a file's name need not know the folder.
+        # A file can be found by its name without its directory.
         found = found or _resources((item for item in items if mention.uri in item.name), len(word))
         return found[:_MOST]
 
@@ -179,7 +179,7 @@ class Proposals:
     # --- asking the server -------------------------------------------------------------------------------------------
 
     async def _complete(self, item: Item, name: str, value: str, given: Mapping[str, str]) -> Sequence[str]:
-        """Ask the server; one that cannot, may not or does not in time proposes nothing."""
+        """Request completions from the server; return none if it fails, is denied, or takes too long."""
         try:
             async with asyncio.timeout(_SECONDS):
                 found = await self._host.complete(
@@ -191,7 +191,7 @@ class Proposals:
 
 
 def _resources(items: Iterable[Item], replaces: int) -> list[Proposal]:
-    """Propose resources; one with a space in its URI cannot be mentioned, and is attached by its command."""
+    """Return completions for resources; a URI with a space can only be attached with ``/attach``."""
     return [
         Proposal(f"@{item.server}:{item.name}", replaces, one_line(item.name), one_line(_about(item)))
         for item in items
@@ -218,9 +218,9 @@ def _with_resources(catalog: Catalog) -> list[str]:
 
 
 def spot_in(template: str, typed: str) -> Spot | None:
-    """Find where in a template a URI ends; None if it is none of the template's, or whole.
+    """Return the position in a template at which a URI ends; None if it does not match, or is complete.
 
-    Variables of plain and reserved expressions are known; at any other the template is not followed further.
+    Simple and reserved expressions are supported; matching stops at any other.
     """
     parts = _parts(template)
     at, given = 0, dict[str, str]()
@@ -245,7 +245,7 @@ def spot_in(template: str, typed: str) -> Spot | None:
 
 
 def _parts(template: str) -> list[tuple[str | None, str]]:
-    """Cut a template into literals, which have no operator, and expressions, which have one."""
+    """Split a template into literals, whose operator is None, and expressions."""
     parts: list[tuple[str | None, str]] = []
     at = 0
     for found in _EXPRESSION.finditer(template):

@@ -1,7 +1,7 @@
-"""Shows a conversation as it happens: the model's words on stdout, all that is about them on stderr.
+"""Shows a conversation as it happens: the model's text on stdout, everything about it on stderr.
 
-What models and servers say is made inert before it is shown, is never read as markup, and where it could pretend to be
-ours it is marked line by line. The escapes here are our own.
+Text from models and servers is made safe before it is shown, is never interpreted as markup, and is quoted line by line
+where it could pass for output of this program. The escape sequences here are our own.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _STYLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 class ChatScreen:
-    """What a person sees of a conversation."""
+    """Prints the events of a conversation."""
 
     def __init__(self, screen: Screen, *, words: bool = True) -> None:
-        """Write beside what else stands on the screen; without ``words`` the model's own are not shown."""
+        """Share the terminal with this screen; without ``words``, the text of the model is not shown."""
         self._screen = screen
         self._words = words
         self._styled = _takes_styles()
         self._here = sys.stdout.isatty()
-        #: The last line of the model's is not ended.
+        #: The model's last line has no line end yet.
         self._open = False
         self._rest = ""
         self._calls: dict[str, str] = {}
@@ -53,7 +53,7 @@ class ChatScreen:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def show(self, event: ChatEvent) -> None:
-        """Show what happened."""
+        """Print an event."""
         match event:
             case Said():
                 self._say(event.text)
@@ -73,7 +73,7 @@ class ChatScreen:
     def _say(self, text: str) -> None:
         if not self._words:
             return
-        # A line end may come in two pieces, and half of it is a control character.
+        # A CRLF may arrive in two pieces, and a lone CR is a control character.
         text, self._rest = self._rest + text, ""
         if text.endswith("\r"):
             text, self._rest = text[:-1], "\r"
@@ -85,7 +85,7 @@ class ChatScreen:
             self._open = not text.endswith("\n")
 
     def _told_apart(self, text: str) -> str:
-        """Move a bracket from the beginning of a line: the lines that begin with one are ours."""
+        """Indent lines that begin with a bracket: only our own lines begin with one."""
         lines = text.split("\n")
         first = lines[0] if self._open else _moved(lines[0])
         return "\n".join([first, *map(_moved, lines[1:])])
@@ -93,7 +93,7 @@ class ChatScreen:
     def _propose(self, event: Proposed) -> None:
         name = event.tool if event.server is None else f"{event.server}/{event.tool}"
         self._calls[event.call_id] = name
-        written = "(no arguments that can be read)" if event.arguments is None else _json(event.arguments)
+        written = "(unreadable arguments)" if event.arguments is None else _json(event.arguments)
         self.line("call", f"{one_line(name)} {clip(written, _LONGEST_ARGUMENTS)}")
 
     def _progress(self, event: Progressed) -> None:
@@ -105,14 +105,14 @@ class ChatScreen:
         self._running.discard(event.call_id)
         name, took = one_line(self._calls.pop(event.call_id, "")), f"{event.seconds:.1f} s"
         if event.cancelled:
-            self.line("stopped", f"{name} was called off after {took}")
+            self.line("stopped", f"{name} was cancelled after {took}")
             return
         kind = "denied" if event.denied else "failed" if event.is_error else "done"
         self.line(kind, f"{name} ({took})")
         if event.preview.strip():
             self._err(marked(event.preview), dim=True)
         if event.spilled is not None:
-            self._err(f"  The whole result is in {one_line(event.spilled)}", dim=True)
+            self._err(f"  The full result is in {one_line(event.spilled)}", dim=True)
 
     def _end_turn(self, event: TurnOver) -> None:
         self._rest = ""
@@ -125,20 +125,20 @@ class ChatScreen:
         if self._words and event.usage != Usage():
             self._err(f"({usage_text(event.usage)}{cost_text(event.cost)})", dim=True)
 
-    # --- lines of our own --------------------------------------------------------------------------------------------
+    # --- our own lines ------------------------------------------------------------------------------------------------
 
     def line(self, kind: str, text: str) -> None:
-        """Write a line about the conversation, with the word for what it is about in front."""
+        """Write a line about the conversation, prefixed with its kind."""
         self.end_line()
         self._err(f"[{kind}] {one_line(text)}", **_STYLES.get(kind, {}))
 
     def tell(self, text: str) -> None:
-        """Write what the person asked to see."""
+        """Write text that the user asked for to stdout."""
         self.end_line()
         click.echo(plain(text))
 
     def end_line(self) -> None:
-        """End the model's line, if it stands open."""
+        """End the model's current line, if it is not ended."""
         if self._open:
             self._open = False
             click.echo()
@@ -164,18 +164,18 @@ def _json(value: Any) -> str:
 
 
 def marked(text: str, *, most: int = _MOST_LINES) -> str:
-    """Mark words that are not ours, line by line; only so many lines are shown."""
+    """Quote foreign text line by line; at most ``most`` lines are shown."""
     lines = plain(text).splitlines()
     shown = [f"  | {line}" for line in lines[:most]]
     return "\n".join([*shown, *([f"  ({len(lines) - most} more lines)"] if len(lines) > most else [])])
 
 
 def usage_text(usage: Usage) -> str:
-    """Say what something took, in tokens."""
+    """Format token usage."""
     cached = f", {usage.cached_tokens:,} of them from a cache" if usage.cached_tokens else ""
     return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
 
 
 def cost_text(cost: float | None) -> str:
-    """Say what something cost, after a comma; nothing if that is not known."""
+    """Format a cost, preceded by a comma; empty if unknown."""
     return "" if cost is None else f", ${cost:.4f}"

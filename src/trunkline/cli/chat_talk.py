@@ -1,6 +1,6 @@
-"""A chat that goes on: the conversation, its turns, the prompts and resources that the person picks, and its file.
+"""A running chat: the conversation and its turns, the prompts and resources the user picks, and the saved file.
 
-It does what a line means; where lines come from, and what the commands are, is known elsewhere.
+It carries out what lines mean; reading lines and defining commands is up to other modules.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ __all__ = ["ChatTalk", "Wishes"]
 
 
 class Wishes(NamedTuple):
-    """How a chat is held."""
+    """Options of a chat session."""
 
     options: ChatOptions
-    #: What it goes on from.
+    #: The saved conversation to resume.
     saved: Saved | None = None
-    #: The file it is kept in, and the folder for one if it is not named; None for both: it is not kept.
+    #: The file to save to, and the directory for a new one if it is None; both None: the chat is not saved.
     file: Path | None = None
     folder: Path | None = None
-    #: The file of what was typed.
+    #: The file of the input history.
     history: Path | None = None
 
 
 class ChatTalk:
-    """One chat."""
+    """One chat session."""
 
     def __init__(self, room: Room, wishes: Wishes, *, show: ChatScreen, lines: Lines, proposals: Proposals) -> None:
-        """Begin, or go on with what was saved."""
+        """Start a conversation, or resume the saved one."""
         self.room = room
         self.show = show
         self.lines = lines
@@ -61,21 +61,21 @@ class ChatTalk:
         self._proposals = proposals
         self._file = wishes.file
         self._switched: list[Model] = []
-        #: Whether the model is at work.
+        #: True while the model is responding.
         self.turning = False
         if room.model is not None:
             self.conversation = self._conversation(room.model, wishes.saved)
 
     @property
     def file(self) -> Path | None:
-        """Where it is kept, once there is something to keep."""
+        """The file the chat is saved to, once there is something to save."""
         return self._file if self.conversation is not None and self.conversation.messages else None
 
     def _conversation(self, model: Model, saved: Saved | None) -> Conversation:
         return self.room.host.conversation(model, session=self.room.session, options=self.wishes.options, saved=saved)
 
     async def aclose(self) -> None:
-        """Stop what runs, and let models go that were switched to."""
+        """Stop the conversation, and close the models that were switched to."""
         if self.conversation is not None:
             await self.conversation.aclose()
         for model in self._switched:
@@ -84,10 +84,10 @@ class ChatTalk:
     # --- talking -----------------------------------------------------------------------------------------------------
 
     async def say(self, text: str, attachments: Sequence[Mention] = ()) -> None:
-        """Say something to the model and show what comes of it.
+        """Send a message to the model and show the events of its turn.
 
         Raises:
-            TrunklineError: something cannot be attached; nothing was said then.
+            TrunklineError: something cannot be attached; nothing was sent.
         """
         conversation = self.conversation
         assert conversation is not None
@@ -96,7 +96,7 @@ class ChatTalk:
         try:
             async with aclosing(conversation.say(text, attachments=pairs)) as events:
                 async for event in events:
-                    # While somebody is asked, nothing is written into the question.
+                    # Do not print into a question that is being asked.
                     async with self.room.questions.turn:
                         self.show.show(event)
         finally:
@@ -104,29 +104,29 @@ class ChatTalk:
         await self.keep()
 
     def cancel(self) -> None:
-        """Call off the turn."""
+        """Cancel the current turn."""
         if self.conversation is not None:
             self.conversation.cancel()
 
     async def attach(self, mention: Mention) -> None:
-        """Have a resource go with the next message; without a model it is shown.
+        """Attach a resource to the next message; without a model, show it.
 
         Raises:
-            TrunklineError: it cannot be read, or the policy or the person said no.
+            TrunklineError: it cannot be read, or the policy or the user denied it.
         """
         if self.conversation is None:
             await self.guided.show_resource(mention.server, mention.uri)
             return
         rendered = await self.conversation.attach_resource(mention.server, mention.uri)
         size = len(rendered.text)
-        self.show.line("note", f"{mention.uri} of {mention.server} goes with your next message: {size:,} characters")
+        self.show.line("note", f"attached to your next message: {mention.uri} of {mention.server}, {size:,} characters")
 
     async def switch(self, choice: str) -> None:
-        """Go on with another model.
+        """Continue with another model.
 
         Raises:
-            ConfigError: it is not known.
-            Failure: there is no key for it.
+            ConfigError: the model is unknown.
+            CommandError: its API key is missing.
         """
         model = model_of(choice, self.room.host.configuration)
         assert model is not None
@@ -135,16 +135,16 @@ class ChatTalk:
             self.conversation = self._conversation(model, None)
         else:
             self.conversation.model = model
-        self.show.line("note", f"the model is {model.name} from now on")
+        self.show.line("note", f"switched to {model.name}")
 
     # --- prompts -----------------------------------------------------------------------------------------------------
 
     async def pick(self, item: Item, typed: str) -> None:
-        """Fill in a prompt, ask for what is missing, and have the model answer it; without a model it is shown.
+        """Render a prompt, after asking for missing arguments, and send it to the model; without a model, show it.
 
         Raises:
-            Unreadable: arguments are missing and nobody can be asked, or what was typed are none.
-            TrunklineError: it cannot be filled in, or the policy or the person said no.
+            InvalidChatInput: arguments are invalid, or missing and the user cannot be asked.
+            TrunklineError: it cannot be rendered, or the policy or the user denied it.
         """
         arguments = await self._arguments(item, typed)
         if self.conversation is None:
@@ -161,12 +161,12 @@ class ChatTalk:
         unknown = [name for name in given if name not in declared]
         if unknown:
             raise Unreadable(f"{item.name} has no argument {unknown[0]!r}; it has: {', '.join(declared) or 'none'}")
-        # Whoever typed all that is needed is not asked for the rest.
+        # If all required arguments were typed, the optional ones are not asked for.
         needed = [each for each in declared.values() if each.required and each.name not in given]
         asked = [each for each in declared.values() if each.name not in given] if not given else needed
         if needed and not self.lines.asks:
             names = " ".join(f"{each.name}=..." for each in needed)
-            raise Unreadable(f"give its arguments: /{item.server}:{item.name} {names}")
+            raise Unreadable(f"missing arguments: /{item.server}:{item.name} {names}")
         for argument in asked if self.lines.asks else ():
             value = await self._ask(item, argument, given)
             if value:
@@ -185,12 +185,12 @@ class ChatTalk:
             value = await self.lines.answer(f"{argument.name}{optional}:", propose)
             if value or not argument.required:
                 return value
-            self.show.tell("  this must be filled in; Ctrl-C leaves")
+            self.show.tell("  a value is required; Ctrl-C cancels")
 
-    # --- keeping it --------------------------------------------------------------------------------------------------
+    # --- saving ------------------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Write the chat to its file, if it is kept; a file that cannot be written is said, and the chat goes on."""
+        """Save the chat, if it is to be saved; if that fails, print why and go on."""
         conversation = self.conversation
         if conversation is None or not conversation.messages:
             return
@@ -201,21 +201,21 @@ class ChatTalk:
             try:
                 await asyncio.to_thread(conversation.save, self._file)
             except (OSError, ConfigError) as error:
-                self.show.line("failed", f"the conversation is not kept: {error}")
+                self.show.line("failed", f"the conversation could not be saved: {error}")
 
     async def save(self, path: str) -> None:
-        """Write it to another file, too.
+        """Save the conversation to another file.
 
         Raises:
-            ConfigError: something else is in that file, or it cannot be written.
+            ConfigError: the file holds something else, or cannot be written.
         """
         if self.conversation is None:
-            raise ConfigError("There is no conversation: no model is chosen.")
+            raise ConfigError("There is no conversation to save: no model is chosen.")
         conversation = self.conversation
 
         def write() -> None:
             if os.path.lexists(path):
-                # What is in the way may be anything; only an older conversation is written over.
+                # Overwrite only a saved conversation, not any other file.
                 read_saved(path)
             conversation.save(path)
 
@@ -225,7 +225,7 @@ class ChatTalk:
             raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
 
     def clear(self) -> None:
-        """Forget what was said; the file stays as it is, and what comes goes to another."""
+        """Clear the conversation; its file is left as it is, and what follows is saved to a new one."""
         if self.conversation is not None:
             self.conversation.clear()
         if self.wishes.folder is not None:
@@ -241,5 +241,5 @@ def _pairs(typed: str) -> dict[str, str]:
         raise Unreadable(str(error)) from error
     odd = [word for word in words if "=" not in word]
     if odd:
-        raise Unreadable(f"{odd[0]!r} is no name=value")
+        raise Unreadable(f"{odd[0]!r} is not name=value")
     return dict(word.partition("=")[::2] for word in words)

@@ -1,7 +1,7 @@
-"""Reads what a person typed in a chat: a command, a prompt of a server's, or a message with resources in it.
+"""Parses a line of a chat: a slash command, a prompt of a server, or a message that mentions resources.
 
-Pure: a line and the catalog in, what is meant out. Names are found by looking them up, never by cutting at a sign that
-they may have themselves.
+Pure functions of the line and the catalog. Names are looked up in the catalog, never split at a character that a name
+may contain.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _QUOTES = '"""'
 
 
 class Command(NamedTuple):
-    """A word after a slash, and what follows it."""
+    """A slash command and its arguments."""
 
     name: str
     rest: str
 
 
 class Picked(NamedTuple):
-    """A prompt of a server's, and what follows it; the item is None if there is no such prompt."""
+    """A prompt of a server and its arguments; ``item`` is None if there is no such prompt."""
 
     item: Item | None
     rest: str
 
 
 class Mention(NamedTuple):
-    """A resource that is to go with a message."""
+    """A resource mentioned in a message, to be attached to it."""
 
     server: str
     uri: str
 
 
 def read_line(text: str, catalog: Catalog) -> Command | Picked | str:
-    """Say what a line means; two slashes begin a message that begins with one."""
+    """Parse a line; two slashes escape a message that begins with a slash."""
     text = text.strip()
     if not text.startswith("/"):
         return text
@@ -65,7 +65,7 @@ def read_line(text: str, catalog: Catalog) -> Command | Picked | str:
 
 
 def find_mentions(text: str, catalog: Catalog) -> list[Mention]:
-    """Find the resources that a message names as ``@server:uri``, each once; an ``@`` before anything else is none."""
+    """Return the resources mentioned as ``@server:uri``, each once; any other ``@`` is ignored."""
     found: list[Mention] = []
     for at in _AT.finditer(text):
         mention = read_mention(text[at.end() :], catalog)
@@ -74,7 +74,7 @@ def find_mentions(text: str, catalog: Catalog) -> list[Mention]:
             continue
         uri = word.group()
         if id_of(mention.server, uri) not in catalog.resources:
-            # The point at the end of a sentence is not the URI's, unless the server says so.
+            # Punctuation after the URI does not belong to it, unless the server lists such a URI.
             uri = uri.rstrip(_AFTER_A_URI)
         if uri:
             found.append(Mention(mention.server, uri))
@@ -82,7 +82,7 @@ def find_mentions(text: str, catalog: Catalog) -> list[Mention]:
 
 
 def read_mention(text: str, catalog: Catalog) -> Mention | None:
-    """Read ``server:uri``, all of what is given; None if no server is called that."""
+    """Parse a whole text as ``server:uri``; return None if there is no such server."""
     server = _longest(name for name in catalog.servers if text.startswith(f"{name}:"))
     return None if server is None else Mention(server, text[len(server) + 1 :])
 
@@ -92,7 +92,7 @@ def _longest(names: Iterable[str]) -> str | None:
 
 
 def unquoted(text: str) -> str | None:
-    """Take the quotes of a message of several lines off; None if it goes on."""
+    """Return a message without its triple quotes; None if the closing quotes are missing."""
     if not text.lstrip().startswith(_QUOTES):
         return text
     inner = text.lstrip()[len(_QUOTES) :]

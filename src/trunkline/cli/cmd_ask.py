@@ -1,4 +1,4 @@
-"""``trunkline ask``: one message to a model that uses the servers of a configuration, for scripts."""
+"""``trunkline ask``: sends one message to a model that uses the configured servers; made for scripts."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ Examples:
   git diff | trunkline ask "Review this" --model anthropic:claude-sonnet-5-5
   trunkline ask "Sum it up" --attach files:file:///work/notes.txt --json
 
-What is piped in goes with the message. What the policy neither allows nor denies is asked in the terminal; without one
-the answer is no. Exit codes: 3 the model's key is missing or refused, 4 the model cannot be reached, 5 the answer is
-not whole, 6 something was denied, 7 timed out; what there is of an answer is printed all the same.
+Standard input, if it is a pipe or a file, is sent along with PROMPT. Tool calls that the policy neither allows nor
+denies need your approval in the terminal; without a terminal they are denied.
+
+Exit codes: 3 if the model's API key is missing or rejected, 4 if the model is unreachable, 5 if the answer is
+incomplete, 6 if something was denied, 7 on timeout. A partial answer is printed in all of these cases.
 """
 _MOST_INPUT = 4 * 1024 * 1024
-# Then whoever waits is told for what.
+# After this, a notice says what the command is waiting for.
 _PATIENCE_SECONDS = 3.0
 
 
 class _Question(NamedTuple):
-    """What is asked."""
+    """The message, its attachments, and how to print the answer."""
 
     text: str
     piped: str
@@ -53,20 +55,22 @@ class _Question(NamedTuple):
 @click.command(epilog=_EPILOG)
 @click.argument("prompt", required=False)
 @config_option
-@click.option("--model", metavar="P:M", help="The model, as provider:model; else by configuration or environment.")
+@click.option("--model", metavar="P:M", help="Model, as PROVIDER:MODEL. Default: from configuration or environment.")
 @guard_options
-@click.option("--system", metavar="TEXT", help="Your own instructions to the model; @file reads a file.")
-@click.option("--attach", multiple=True, metavar="SERVER:URI", help="A resource that goes with it; may be repeated.")
-@click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Answers of the model to the message.")
-@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="What it may cost.")
-@seconds_option("Seconds for all of it, without those in which you are asked.")
-@click.option("-v", "--verbose", count=True, help="Show calls as they are made; -vv the servers' log messages too.")
-@click.option("--no-input", is_flag=True, help="Say no to all that would be asked.")
+@click.option("--system", metavar="TEXT", help="System instructions for the model; @FILE reads them from a file.")
+@click.option("--attach", multiple=True, metavar="SERVER:URI", help="Attach a resource; repeatable.")
+@click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Maximum number of model responses.")
+@click.option(
+    "--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Maximum cost in US dollars."
+)
+@seconds_option("Overall timeout in seconds; time spent on approval prompts does not count.")
+@click.option("-v", "--verbose", count=True, help="Show tool calls; -vv also shows server logs.")
+@click.option("--no-input", is_flag=True, help="Deny everything that would need approval.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: text, calls, usage, cost, model, stop.")
 def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, **given: Any) -> int:
-    """Ask a model that uses the servers of a configuration, and print its answer.
+    """Send PROMPT to a model that can use your configured servers, and print its answer.
 
-    PROMPT is the message; without it, what is piped in is.
+    Without PROMPT, the message is read from standard input.
     """
     from trunkline.cli.chat_opening import Plan, prepare
     from trunkline.cli.cmd_chat import chat_options
@@ -74,7 +78,7 @@ def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, *
     as_json = given["as_json"]
     piped = told(_piped, as_json)
     if not (prompt or "").strip() and not piped.strip():
-        raise click.UsageError("Give a PROMPT, or pipe one in.")
+        raise click.UsageError("Missing PROMPT: pass it as an argument, or pipe it to standard input.")
     question = _Question(prompt or piped, piped if prompt else "", given["attach"], given["timeout"], as_json)
     plan = Plan(
         files=config,
@@ -92,20 +96,20 @@ def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, *
     return told(work, as_json)
 
 
-# --- what is piped in ------------------------------------------------------------------------------------------------
+# --- standard input --------------------------------------------------------------------------------------------------
 
 
 def _piped() -> str:
-    """Read what is piped in, or stands in a file; nothing else is read, so that nothing is waited for in vain."""
+    """Read standard input if it is a pipe, a socket or a file; reading anything else could block forever."""
     if sys.stdin is None or not _is_piped():
         return ""
-    watch = _told_later("waiting for the end of standard input; </dev/null if nothing is to be read")
+    watch = _told_later("waiting for the end of standard input; add </dev/null if there is none")
     try:
         data = sys.stdin.buffer.read(_MOST_INPUT + 1)
     finally:
         watch.cancel()
     if len(data) > _MOST_INPUT:
-        raise Failure(f"standard input has more than {_MOST_INPUT // 1024 // 1024} MiB", Exit.USAGE)
+        raise Failure(f"standard input is larger than {_MOST_INPUT // 1024 // 1024} MiB", Exit.USAGE)
     return data.decode("utf-8", "replace")
 
 
@@ -172,7 +176,7 @@ async def _reply(room: Room, question: _Question, *, options: ChatOptions, verbo
 
     async def tell(event: ChatEvent) -> None:
         if shows:
-            # While somebody is asked, nothing is written into the question.
+            # Do not print into a question that is being asked.
             async with room.questions.turn:
                 show.show(event)
 
@@ -189,11 +193,11 @@ def _mention(room: Room, text: str) -> Mention:
     mention = read_mention(text.removeprefix("@"), room.host.catalog)
     if mention is None or not mention.uri:
         servers = ", ".join(room.host.catalog.servers) or "none"
-        raise Failure(f"--attach {text}: give SERVER:URI; servers are: {servers}", Exit.USAGE)
+        raise Failure(f"--attach {text}: expected SERVER:URI; servers: {servers}", Exit.USAGE)
     return mention
 
 
-# --- what comes of it ------------------------------------------------------------------------------------------------
+# --- the reply --------------------------------------------------------------------------------------------------------
 
 
 def _print(reply: ChatReply, secrets: SecretBook, *, as_json: bool) -> None:
@@ -237,7 +241,7 @@ def _document(reply: ChatReply, redaction: Redaction) -> dict[str, Any]:
 
 
 def _exit(reply: ChatReply, *, declined: bool, late: bool) -> Exit:
-    """Say how it ends: by the model's failure first, then by what was denied, then by what is missing of the answer."""
+    """Return the exit code: a failure of the model comes first, then a denial, then an incomplete answer."""
     from trunkline.cli.chat_model import MODEL_EXITS
 
     if reply.fault is not None:

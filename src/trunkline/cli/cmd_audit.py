@@ -1,4 +1,4 @@
-"""``trunkline audit``: prove that the audit trail is whole, and find things in it."""
+"""``trunkline audit``: verifies and searches the audit trail."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.group("audit", epilog=_EPILOG)
 def command() -> None:
-    """Prove that the audit trail is whole, and find things in it."""
+    """Verify and search the audit trail."""
 
 
 @command.command()
 @click.argument("file", required=False, type=_FILE)
-@click.option("--partial", is_flag=True, help="Older files were moved away: begin with the first entry that is there.")
-@click.option("--anchor", metavar="HASH", help="The hash of an entry, kept elsewhere, that must be in the trail.")
+@click.option("--partial", is_flag=True, help="Accept a trail whose oldest files were moved away.")
+@click.option("--anchor", metavar="HASH", help="Fail unless the entry with this hash, noted earlier, is in the trail.")
 @json_option
 def verify(file: Path | None, *, partial: bool, anchor: str | None, as_json: bool) -> int:
-    """Prove that no entry of the trail in FILE was changed, taken out, put in or moved; exit code 5 if one was.
+    """Verify that no entry of the audit trail was changed, removed, inserted or moved.
 
-    Without FILE, the trail of this user. The hash of the last entry is shown: kept where nobody who can write the trail
-    can write, it proves later, as --anchor, that the trail up to there was not written anew.
+    FILE defaults to your own trail. The exit code is 5 if verification fails.
+
+    The hash of the last entry is printed. Store it where those who can write the trail cannot write: passed later as
+    --anchor, it proves that the trail up to that entry was not rewritten.
     """
     from trunkline.cli.output import complain, say, say_json
     from trunkline.host.audit.reading import verify as prove
@@ -51,10 +53,10 @@ def verify(file: Path | None, *, partial: bool, anchor: str | None, as_json: boo
     if as_json:
         say_json(found)
     elif found.ok:
-        say(f"{path}: whole, {found.entries} entries; the last is {found.seq}, {found.hash}")
+        say(f"{path}: intact, {found.entries} entries; the last is {found.seq}, {found.hash}")
     else:
         where = "" if found.file is None else f"{found.file}:{found.first_bad_line}: "
-        say(f"{path}: NOT whole after {found.entries} good entries: {where}{found.reason}")
+        say(f"{path}: NOT intact after {found.entries} good entries: {where}{found.reason}")
     if not as_json:
         for remark in found.remarks:
             complain(f"noted in {remark}")
@@ -62,7 +64,7 @@ def verify(file: Path | None, *, partial: bool, anchor: str | None, as_json: boo
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """Read a moment: so long ago, or a date and time."""
+    """Parse a point in time: an age such as ``2h``, or an ISO date and time."""
     if value is None:
         return None
     ago = re.fullmatch(r"(\d{1,9})([smhdw])", value)
@@ -74,25 +76,25 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
         return datetime.fromisoformat(value).timestamp()
     except (ValueError, OverflowError, OSError):
         raise click.BadParameter(
-            f"{value!r} is neither a time such as 30m, 2h or 7d ago nor a date.", context, option
+            f"{value!r} is neither an age such as 30m, 2h or 7d nor an ISO date.", context, option
         ) from None
 
 
 @command.command()
 @click.argument("file", required=False, type=_FILE)
-@click.option("--server", metavar="GLOB", help="Of these servers.")
-@click.option("--tool", metavar="GLOB", help="Of these tools, prompts or resources.")
-@click.option("--principal", metavar="NAME", help="For this principal.")
-@click.option("--session", metavar="ID", help="In this session.")
-@click.option("--outcome", metavar="WORD", help="That ended so: ok, tool-error, error, lost, cancelled, denied.")
-@click.option("--effect", type=click.Choice(["allow", "ask", "deny"]), help="Of which the policy said so.")
-@click.option("--denied", is_flag=True, help="That were not done.")
-@click.option("--since", metavar="WHEN", callback=_moment, help="From then on: 30m, 2h, 7d ago, or a date and time.")
-@click.option("--until", metavar="WHEN", callback=_moment, help="Before then.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The newest N of them.")
+@click.option("--server", metavar="GLOB", help="Only these servers.")
+@click.option("--tool", metavar="GLOB", help="Only these tools, prompts or resources.")
+@click.option("--principal", metavar="NAME", help="Only this principal.")
+@click.option("--session", metavar="ID", help="Only this session.")
+@click.option("--outcome", metavar="WORD", help="Only this outcome: ok, tool-error, error, lost, cancelled, denied.")
+@click.option("--effect", type=click.Choice(["allow", "ask", "deny"]), help="Only this decision of the policy.")
+@click.option("--denied", is_flag=True, help="Only denied calls.")
+@click.option("--since", metavar="WHEN", callback=_moment, help="Not older than this: 30m, 2h, 7d, or a date and time.")
+@click.option("--until", metavar="WHEN", callback=_moment, help="Older than this.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N entries.")
 @json_option
 def query(file: Path | None, *, denied: bool, limit: int | None, as_json: bool, **wanted: Any) -> int:
-    """Show entries of the trail in FILE, oldest first; without FILE, of this user's."""
+    """Show entries of the audit trail, oldest first. FILE defaults to your own trail."""
     from trunkline.cli.output import complain, say, say_json, table
     from trunkline.host.audit.reading import Wanted
     from trunkline.host.audit.reading import query as find
@@ -111,9 +113,9 @@ def query(file: Path | None, *, denied: bool, limit: int | None, as_json: bool, 
     elif found:
         say(table(("SEQ", "TIME", "STAGE", "WHAT", "FOR", "RULE", "BY", "OUTCOME", "ARGUMENTS"), [*map(_row, found)]))
     else:
-        complain("no entry is like that")
+        complain("no matching entries")
     if unreadable:
-        complain(f"{len(unreadable)} lines are no entries, first {unreadable[0]}: run trunkline audit verify")
+        complain(f"{len(unreadable)} lines are not entries, the first is {unreadable[0]}; run: trunkline audit verify")
     return Exit.OK
 
 

@@ -1,4 +1,4 @@
-"""``trunkline auth``: log in at servers, log out, and see where one is logged in."""
+"""``trunkline auth``: logs in to servers, logs out, and lists logins."""
 
 from __future__ import annotations
 
@@ -29,26 +29,32 @@ Examples:
   trunkline auth list
   trunkline auth logout https://mcp.example.com/mcp
 
-Logins are kept in the system's keyring or, where there is none, in an encrypted file; the variable TRUNKLINE_HOME names
-a folder for that file. All other commands use them by themselves.
+Logins are stored in the system's keyring or, if there is none, in an encrypted file, whose directory can be set with
+the TRUNKLINE_HOME environment variable. All other commands use them automatically.
 """
 _FILE = click.Path(exists=True, dir_okay=False)
-_USER = click.option("--user", metavar="SUBJECT", help="For a gateway: the login of this user of it, not one's own.")
-_USER_ISSUER = click.option("--user-issuer", metavar="URL", help="Who names that user, if the gateway checks tokens.")
+_USER = click.option("--user", metavar="SUBJECT", help="For a gateway: the login of this user of the gateway.")
+_USER_ISSUER = click.option("--user-issuer", metavar="URL", help="The issuer of that user's tokens.")
 
 
 @click.group("auth", epilog=_EPILOG)
 def command() -> None:
-    """Log in at servers that are reached by a URL, log out, list the logins."""
+    """Log in to servers at URLs, log out, and list logins."""
 
 
 @command.command()
 @click.argument("target")
 @config_option
-@click.option("--scope", "scopes", multiple=True, metavar="S", help="A scope to ask for; else what the server names.")
-@click.option("--client-id", metavar="ID", help="The id of a client that is registered there already.")
-@click.option("--no-browser", is_flag=True, help="Show the page's address instead of opening a browser.")
-@click.option("--ca-file", type=_FILE, help="Certificates to trust, instead of the system's.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="S",
+    help="Scope to request; repeatable. Default: those the server names.",
+)
+@click.option("--client-id", metavar="ID", help="ID of a client that is already registered.")
+@click.option("--no-browser", is_flag=True, help="Print the URL instead of opening a browser.")
+@click.option("--ca-file", type=_FILE, help="CA certificates to trust instead of the system's.")
 @_USER
 @_USER_ISSUER
 @json_option
@@ -64,10 +70,10 @@ def login(
     user_issuer: str | None,
     as_json: bool,
 ) -> int:
-    """Log in at the server TARGET, in a browser, and keep the login for all other commands.
+    """Log in to the server TARGET in a browser, and store the login for all other commands.
 
-    TARGET is a URL or the name of a server in a configuration. The browser may be on another machine: open the address
-    that is shown there, and paste the one it leads to here.
+    TARGET is a URL or the name of a configured server. To use a browser on another machine, open the printed URL there,
+    and paste the address it ends at here.
     """
     from trunkline.cli.logins import Wanted, document, get_login
     from trunkline.cli.output import complain, say, say_json
@@ -79,18 +85,18 @@ def login(
     if as_json:
         say_json(None if kept is None else document(kept))
     elif kept is not None:
-        say(f"logged in at {kept.url} by {kept.issuer}; {_scopes(kept)}")
+        say(f"logged in to {kept.url} at {kept.issuer}; {_scopes(kept)}")
     if kept is None:
-        complain(f"{url} lets everybody in and names no place to log in: nothing was kept")
+        complain(f"{url} needs no login and names no authorization server: nothing was stored")
     return Exit.OK
 
 
 @command.command()
 @click.argument("target", required=False)
 @config_option
-@click.option("--all", "everywhere", is_flag=True, help="End every login.")
-@click.option("--local", is_flag=True, help="Only forget it here; its tokens stay good until they expire.")
-@click.option("--ca-file", type=_FILE, help="Certificates to trust, instead of the system's.")
+@click.option("--all", "everywhere", is_flag=True, help="Log out everywhere.")
+@click.option("--local", is_flag=True, help="Only delete the stored login; its tokens stay valid until they expire.")
+@click.option("--ca-file", type=_FILE, help="CA certificates to trust instead of the system's.")
 @_USER
 @_USER_ISSUER
 def logout(
@@ -103,9 +109,9 @@ def logout(
     user: str | None,
     user_issuer: str | None,
 ) -> int:
-    """End the login at the server TARGET, a URL or a name, or all of them.
+    """Log out of the server TARGET, which is a URL or the name of a configured server, or of all servers.
 
-    The authorization server is asked to take the tokens back, if it says where; the login is forgotten in any case.
+    The tokens are revoked if the authorization server supports it. The stored login is deleted in any case.
     """
     from trunkline.cli.logins import end_logins
     from trunkline.cli.output import complain, one_line, say
@@ -116,10 +122,10 @@ def logout(
     ended = _run(end_logins(url, _owner(user, user_issuer), local=local, ca_file=ca_file), as_json=False)
     for each in ended:
         if each.problem is not None:
-            complain(f"{each.url}: forgotten here, and not taken back: {one_line(each.problem)}")
+            complain(f"{each.url}: deleted here, but not revoked: {one_line(each.problem)}")
     count = len(ended)
     if not count:
-        complain("there is no login" if url is None else f"there is no login for {url}")
+        complain("no logins stored" if url is None else f"no login stored for {url}")
     else:
         say(f"logged out of {count} server{'s' if count > 1 else ''}" if url is None else f"logged out of {url}")
     return Exit.OK
@@ -130,7 +136,7 @@ def logout(
 @_USER_ISSUER
 @json_option
 def list_them(*, user: str | None, user_issuer: str | None, as_json: bool) -> int:
-    """List where one is logged in, by whom and until when; tokens are never shown."""
+    """List stored logins with issuer and expiry. Tokens are never shown."""
     from trunkline.cli.logins import document, list_logins
     from trunkline.cli.output import complain, say, say_json, table
 
@@ -141,12 +147,12 @@ def list_them(*, user: str | None, user_issuer: str | None, as_json: bool) -> in
         rows = [(each.url, each.resource, each.issuer, each.scope or "", _expiry(each)) for each in found]
         say(table(("SERVER", "RESOURCE", "ISSUER", "SCOPES", "EXPIRES"), rows))
     else:
-        complain("there is no login; trunkline auth login URL makes one")
+        complain("no logins stored; to log in, run: trunkline auth login URL")
     return Exit.OK
 
 
 class _Place(NamedTuple):
-    """Where to log in, and what its entry says about that."""
+    """The server to log in to, and what its configuration entry says about the login."""
 
     url: str
     scopes: tuple[str, ...] = ()
@@ -154,12 +160,12 @@ class _Place(NamedTuple):
 
 
 def _place(target: str, files: Sequence[str], *, approved: bool) -> _Place:
-    """Take a TARGET that one can log in at; what a project's file names must have been approved, if that counts.
+    """Resolve TARGET to a server with a login; with ``approved``, a project's server must have been approved.
 
     Raises:
-        Failure: it is none.
-        ConfigError: a file that was named cannot be used.
-        PolicyDenied: it is not approved.
+        CommandError: TARGET is not a server that one can log in to.
+        ConfigError: a file given with ``--config`` cannot be used.
+        PolicyDenied: the server is not approved.
     """
     from trunkline.auth.addresses import may_carry_secrets
 
@@ -168,9 +174,9 @@ def _place(target: str, files: Sequence[str], *, approved: bool) -> _Place:
     if isinstance(found, Site):
         place = _Place(found.url)
     if place is None:
-        raise Failure("one logs in at URLs; a server that is started gets its credentials by --env", Exit.USAGE)
+        raise Failure("only a server at a URL has a login; pass credentials to a local server with --env", Exit.USAGE)
     if not may_carry_secrets(place.url):
-        raise Failure("a login needs an https URL without a user in it, or one of this machine", Exit.CONFIG)
+        raise Failure("a login needs an https URL without user name, or a URL of this machine", Exit.CONFIG)
     return place
 
 
@@ -197,7 +203,7 @@ def _configured(named: Named, *, approved: bool) -> _Place | None:
 
 
 def _owner(user: str | None, issuer: str | None) -> Owner | None:
-    """Say whose login is meant: one's own, or that of a user of a gateway."""
+    """Return the gateway user whose login is meant; None for one's own login."""
     if user is None:
         if issuer is not None:
             raise click.UsageError("--user-issuer goes with --user.")
@@ -208,7 +214,7 @@ def _owner(user: str | None, issuer: str | None) -> Owner | None:
 
 
 def _run(work: Coroutine[Any, Any, T], as_json: bool) -> T:
-    """Do something with logins; what fails is told as JSON too if that was asked for."""
+    """Run a coroutine; with ``as_json``, print its error as JSON too."""
     return told(lambda: asyncio.run(work), as_json)
 
 
@@ -217,13 +223,13 @@ def _scopes(kept: Kept) -> str:
 
 
 def _expiry(kept: Kept) -> str:
-    """Say for people how long a login lasts."""
+    """Describe when a login expires."""
     import time
 
     if kept.renewable:
-        return "renewed by itself"
+        return "renewed automatically"
     if kept.expires_at is None:
-        return "not said"
+        return "unknown"
     if kept.expires_at <= time.time():
-        return "over"
+        return "expired"
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.expires_at))

@@ -1,4 +1,4 @@
-"""``trunkline call``: call a tool."""
+"""``trunkline call``: calls a tool."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Examples:
   trunkline call files read_file path=notes.txt -c mcp.json
   trunkline call -c mcp.json files/read_file path=notes.txt
 
-A value goes as text where the tool wants text, else as the JSON it is. key=@file takes the value from a file, key=@-
-from stdin, and key=@@x means @x.
+VALUE is sent as text if the tool's schema expects a string, otherwise it is parsed as JSON. KEY=@FILE reads the value
+from a file, KEY=@- from standard input; KEY=@@x means the text @x.
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @click.argument("words", nargs=-1, metavar="TOOL [KEY=VALUE]...")
-@click.option("--args", "whole", metavar="JSON", help="All arguments as one JSON object; @file reads a file.")
+@click.option("--args", "whole", metavar="JSON", help="All arguments as one JSON object; @FILE reads it from a file.")
 @json_option
 @client_verb
 def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> int:
-    """Call TOOL of the server TARGET and print its answer.
+    """Call TOOL on the server TARGET and print the result.
 
-    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; NAME/TOOL is
-    the same as NAME TOOL. What the server asks meanwhile is asked in the terminal; without one it is declined.
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server; NAME/TOOL is the
+    same as NAME TOOL. Questions of the server are asked in the terminal; without a terminal they are declined.
     """
     from trunkline.cli.arguments import json_object, typed_arguments
     from trunkline.cli.blocks import result_text
@@ -69,7 +69,7 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> i
         elif text and not result.is_error:
             say(text)
         if result.is_error:
-            complain(f"the tool {tool} failed: {text or 'it does not say why'}")
+            complain(f"the tool {tool} failed: {text or 'no reason given'}")
         return talk.done(failed=result.is_error)
 
     return converse(choices, call)

@@ -1,4 +1,4 @@
-"""``trunkline chat``: talk to a model that uses the servers of a configuration, in the terminal."""
+"""``trunkline chat``: an interactive chat with a model that uses the configured servers."""
 
 from __future__ import annotations
 
@@ -22,30 +22,34 @@ Examples:
   trunkline chat --model ollama:qwen3 --system "Answer in one sentence."
   trunkline chat --resume talk.json
 
-In the chat: /help, /tools, /servers, /server:prompt, @server:uri in a message. Ctrl-C stops the model, Ctrl-D ends.
-Without -c it reads what is found: mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json of this folder, then the
-user's mcp.json. Without a model you pick the tools yourself.
+In the chat, /help lists the commands, /server:prompt uses a prompt, and @server:uri in a message attaches a resource.
+Ctrl-C stops the model, Ctrl-D ends the chat. Without a model, you call the tools yourself.
+
+Without -c, servers are read from mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json in the current directory,
+then from your own mcp.json.
 """
-# Longer, and whoever types waits for a server that may not be needed at all; it joins when it is there.
+# A longer wait would delay the first prompt for a server that may not be needed; it joins when it is ready.
 _WAIT_SECONDS = 5.0
 
 
 @click.command(epilog=_EPILOG)
 @config_option
-@click.option("--model", metavar="P:M", help="The model, as provider:model; else by configuration or environment.")
+@click.option("--model", metavar="P:M", help="Model, as PROVIDER:MODEL. Default: from configuration or environment.")
 @guard_options
-@click.option("--system", metavar="TEXT", help="Your own instructions to the model; @file reads a file.")
-@click.option("--resume", metavar="FILE", help="Go on with a conversation that was kept.")
-@click.option("--no-save", is_flag=True, help="Keep neither the conversation nor what was typed.")
-@click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Answers of the model to one message.")
+@click.option("--system", metavar="TEXT", help="System instructions for the model; @FILE reads them from a file.")
+@click.option("--resume", metavar="FILE", help="Resume a saved conversation.")
+@click.option("--no-save", is_flag=True, help="Save neither the conversation nor the input history.")
 @click.option(
-    "--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="What the conversation may cost."
+    "--max-turns", type=click.IntRange(min=1), metavar="N", help="Maximum number of model responses per message."
 )
-@click.option("-v", "--verbose", count=True, help="Show the servers' log messages.")
+@click.option(
+    "--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Maximum cost of the conversation."
+)
+@click.option("-v", "--verbose", count=True, help="Show log messages of the servers.")
 def command(*, config: tuple[str, ...], model: str | None, **given: Any) -> int:
-    """Talk to a model that uses the servers of a configuration, under your policy.
+    """Chat with a model that can use your configured servers, under your policy.
 
-    What it wants to do is shown, and what needs consent is asked, with arguments that you may change.
+    Tool calls are shown as they happen. A call that needs approval is shown first, with arguments that you can edit.
     """
     from pathlib import Path
 
@@ -72,7 +76,7 @@ def command(*, config: tuple[str, ...], model: str | None, **given: Any) -> int:
 
 
 def chat_options(given: Mapping[str, Any], *, seconds: float | None = None) -> ChatOptions:
-    """Make the options of a conversation of what was typed."""
+    """Return the chat options for the command-line options."""
     from msgspec.structs import replace
 
     from trunkline.cli.arguments import read_value

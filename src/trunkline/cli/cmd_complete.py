@@ -1,4 +1,4 @@
-"""``trunkline complete``: proposals for an argument of a prompt or a variable of a resource template."""
+"""``trunkline complete``: completes an argument of a prompt or a variable of a resource template."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @click.argument("words", nargs=-1, metavar="REF ARGUMENT [VALUE]")
-@click.option("--given", multiple=True, metavar="K=V", help="Another argument that has been filled in before.")
+@click.option("--given", multiple=True, metavar="K=V", help="An argument that already has a value; repeatable.")
 @json_option
 @client_verb
 def command(choices: Choices, *, words: tuple[str, ...], given: tuple[str, ...]) -> int:
-    """Ask the server TARGET how VALUE may go on, as ARGUMENT of REF.
+    """Complete VALUE as the ARGUMENT of a prompt or resource template, and print the candidates.
 
-    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration. REF is the
-    name of a prompt or a URI template; NAME/REF is the same as NAME REF.
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server. REF is the name
+    of a prompt or a URI template; NAME/REF is the same as NAME REF.
     """
     from trunkline.cli.exits import Exit
     from trunkline.cli.output import complain, one_line, say, say_json
@@ -36,7 +36,7 @@ def command(choices: Choices, *, words: tuple[str, ...], given: tuple[str, ...])
 
     ref, others = meant(choices, words, "REF")
     if not 1 <= len(others) <= 2:
-        raise click.UsageError("Give REF, ARGUMENT and what there is of its VALUE.")
+        raise click.UsageError("Expected REF, ARGUMENT and optionally the beginning of its VALUE.")
     argument, value = (*others, "")[:2]
     before = pairs(given)
     is_template = "{" in ref or "://" in ref
@@ -51,7 +51,7 @@ def command(choices: Choices, *, words: tuple[str, ...], given: tuple[str, ...])
             say("\n".join(one_line(each) for each in completion.values))
         if completion.has_more and not choices.as_json:
             total = "" if completion.total is None else f" of {completion.total}"
-            complain(f"{len(completion.values)}{total} proposals are shown")
+            complain(f"{len(completion.values)}{total} completions are shown")
         return talk.done()
 
     return converse(choices, complete)

@@ -1,4 +1,4 @@
-"""``trunkline config``: which servers are configured, and where each value of them came from."""
+"""``trunkline config``: shows the configured servers, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Examples:
   trunkline config explain -c mcp.json
   trunkline config explain -c mcp.json github --json
 
-Without -c it reads what is found: mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json of this folder, then the
-user's mcp.json. No server is started, nobody is asked for anything, and no secret is shown.
+Without -c, servers are read from mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json in the current directory,
+then from your own mcp.json. No server is started, no input is prompted for, and no secret is shown.
 """
 _WIDTH = 80
 _STATES: Mapping[str, str] = MappingProxyType(
     {
         "set": "is set",
         "unset": "is not set",
-        "default": "is not set, the default holds",
-        "unanswered": "is asked for",
+        "default": "is not set, using the default",
+        "unanswered": "is prompted for",
         "known": "is known",
         "sealed": "is looked up when the server starts",
     }
@@ -39,17 +39,15 @@ _STATES: Mapping[str, str] = MappingProxyType(
 
 @click.group("config", epilog=_EPILOG)
 def command() -> None:
-    """Explain the configuration of the host."""
+    """Show the effective configuration."""
 
 
 @command.command(epilog=_EPILOG)
-@click.option(
-    "-c", "--config", "files", multiple=True, metavar="FILE", help="A configuration to read; may be repeated."
-)
+@click.option("-c", "--config", "files", multiple=True, metavar="FILE", help="Configuration file to read; repeatable.")
 @click.argument("name", required=False)
 @json_option
 def explain(name: str | None, *, files: tuple[str, ...], as_json: bool) -> int:
-    """Show the effective values of all servers, or of NAME, and the file and line each came from."""
+    """Show the effective values of all servers, or of NAME, with the file and line each comes from."""
     from trunkline.cli.output import complain, say, say_json
     from trunkline.cli.session import error_document
     from trunkline.errors import ConfigError
@@ -66,7 +64,7 @@ def explain(name: str | None, *, files: tuple[str, ...], as_json: bool) -> int:
     elif document["servers"] or document["hidden"] or document["problems"]:
         say("\n".join(_lines(document, whole=name is not None)))
     else:
-        complain("no server is configured; name a file with -c, or write a mcp.json here")
+        complain("no servers configured; give a file with -c, or create an mcp.json here")
     return Exit.OK
 
 
@@ -118,7 +116,7 @@ def _told(problem: dict[str, Any]) -> str:
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
-    """Break a text at spaces, so that it fits most terminals; a word that is longer is left whole, to be copied."""
+    """Wrap a text at spaces to fit most terminals; longer words stay whole, so that they can be copied."""
     import textwrap
 
     from trunkline.cli.output import one_line

@@ -1,4 +1,4 @@
-"""``trunkline diff``: compare two recordings."""
+"""``trunkline diff``: compares two recordings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Examples:
   trunkline diff before.jsonl after.jsonl --ignore /result/content/*/text
   trunkline diff before.jsonl after.jsonl --json
 
-Requests are put side by side by what they ask for; lists are compared by the names of what is in them. Ids, cursors,
-sealed states and times are masked. The exit code is 0 if nothing differs, else 5.
+Requests are matched by method and parameters; lists are compared by the names of their items. IDs, cursors, sealed
+states and times are ignored. The exit code is 0 if nothing differs, otherwise 5.
 """
-_IGNORE_HELP = "A JSON pointer that is left out, such as /result/tools/*/description; may be repeated."
+_IGNORE_HELP = "JSON pointer to ignore, such as /result/tools/*/description; repeatable."
 
 
 @click.command(epilog=_EPILOG)
@@ -27,7 +27,10 @@ _IGNORE_HELP = "A JSON pointer that is left out, such as /result/tools/*/descrip
 @click.option("--ignore", multiple=True, metavar="POINTER", help=_IGNORE_HELP)
 @json_option
 def command(first: str, second: str, *, ignore: tuple[str, ...], as_json: bool) -> int:
-    """Compare the recordings A and B request by request: params, questions, results, errors, lists and schemas."""
+    """Compare recordings A and B, request by request.
+
+    Parameters, server requests, results, errors, lists and schemas are compared.
+    """
     from trunkline.cli.differences import check_pointers, show
     from trunkline.host.record.diff import compare
     from trunkline.host.record.recording import Recording

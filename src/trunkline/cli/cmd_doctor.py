@@ -1,6 +1,6 @@
-"""``trunkline doctor``: finds out why a server does not work, or works badly, and says what to do about it.
+"""``trunkline doctor``: diagnoses why a server does not work, or works badly, and suggests a fix.
 
-Servers that are not approved are not started, no tool is called, and nothing is kept of what was found.
+Servers that are not approved are not started, no tool is called, and no finding is stored.
 """
 
 from __future__ import annotations
@@ -35,25 +35,27 @@ Examples:
   trunkline doctor -c mcp.json
   trunkline doctor files -c mcp.json --json
 
-Each line is one check: ok, warn, FAIL or skip, and under it what to do. Exit codes: 0 if nothing failed, 2 if a file, a
-setting or an approval is wrong, 4 if a server cannot be started or reached or does not work, 3 if one needs a login.
+Each line is one check: ok, warn, FAIL or skip, followed by the suggested fix.
+
+Exit codes: 0 if no check failed, 2 if a file, a setting or an approval is wrong, 4 if a server cannot be started or
+reached or does not work, 3 if one needs a login.
 """
 _WIDTH = 100
 _MARKS: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "skip"})
-#: How the command ends by whose the failures are; the first that fits.
+#: The exit code by the area of the failed checks; the first match counts.
 _EXITS: Mapping[str, Exit] = MappingProxyType({"config": Exit.CONFIG, "reach": Exit.UNREACHABLE, "auth": Exit.AUTH})
 
 
 class _Report(Struct, frozen=True, kw_only=True):
-    """All that was found out; its form as JSON."""
+    """All findings; also the form of the JSON output."""
 
-    #: What is to say of whole files.
+    #: Findings about configuration files as a whole.
     configuration: tuple[Check, ...] = ()
     machine: tuple[Check, ...] = ()
     servers: tuple[Diagnosis, ...] = ()
 
     def checks(self) -> Iterator[Check]:
-        """Give all checks."""
+        """Yield all checks."""
         yield from self.configuration
         for diagnosis in self.servers:
             yield from diagnosis.checks
@@ -63,9 +65,9 @@ class _Report(Struct, frozen=True, kw_only=True):
 @client_verb
 def _doctor(choices: Choices) -> int:
     for name in choices.guard.options():
-        raise click.UsageError(f"--{name} is for verbs that use a server: nothing is called here.")
+        raise click.UsageError(f"--{name} has no effect here: doctor calls no tools.")
     if isinstance(choices.target, Named) and choices.target.rest is not None:
-        raise click.UsageError("a whole server is looked at: give its name alone.")
+        raise click.UsageError("Give the name of the server alone: doctor examines a whole server.")
     return _tell(_examined(choices), as_json=choices.as_json)
 
 
@@ -73,11 +75,11 @@ def _doctor(choices: Choices) -> int:
 @click.argument("target", required=False)
 @json_option
 def command(*, target: str | None, **given: Any) -> int:
-    """Find out why the server TARGET does not work, and say what to do.
+    """Diagnose why the server TARGET does not work, and suggest a fix.
 
-    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; without one,
-    all servers of the configuration are looked at. It looks at the configuration, the command, the start, the network,
-    logins, the handshake, all lists, schemas and the token cost.
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server. Without TARGET,
+    all configured servers are examined: configuration, command, startup, network, logins, handshake, lists, schemas and
+    token cost.
     """
     broken = _broken(given["config"])
     if broken is not None:
@@ -85,12 +87,12 @@ def command(*, target: str | None, **given: Any) -> int:
     return _doctor(target=target, **given)
 
 
-# What the shared arguments are is said once, where they are read.
+# The shared options are defined once, in ``options``.
 command.params += _doctor.__click_params__[::-1]  # type: ignore[attr-defined]
 
 
 def _broken(files: Sequence[str]) -> Check | None:
-    """Say what is wrong with the files that were named, if they cannot be read at all."""
+    """Return a failed check if a file given with ``--config`` cannot be read; otherwise None."""
     from trunkline.cli.configs import read_configuration
     from trunkline.errors import ConfigError
 
@@ -110,7 +112,7 @@ def _of_config(status: Any, detail: str, fix: str | None) -> Check:
 
 
 def _of_gateway() -> Check:
-    """Return which approval mode ``trunkline serve`` has here, as a check."""
+    """Return the approval mode that ``trunkline serve`` would use, as a check."""
     from trunkline.cli.approval_modes import setup_sentence, usual_approval
     from trunkline.host.doctor.checks import TITLES, Check
 
@@ -118,7 +120,7 @@ def _of_gateway() -> Check:
     return Check(id="gateway", title=title, status="ok", detail=setup_sentence(usual_approval()), fix=None, area=area)
 
 
-# --- looking ---------------------------------------------------------------------------------------------------------
+# --- examining -------------------------------------------------------------------------------------------------------
 
 
 def _examined(choices: Choices) -> _Report:
@@ -135,7 +137,7 @@ def _examined(choices: Choices) -> _Report:
 
 
 def _entry(choices: Choices) -> ServerEntry:
-    """Make an entry of what was named on the command line."""
+    """Return a server entry for a TARGET given on the command line."""
     from trunkline.host.entries import ServerEntry, Source
 
     target, source = choices.target, Source("given")
@@ -178,9 +180,9 @@ async def _look(choices: Choices, entries: Sequence[ServerEntry], configuration:
     book.add(value for entry in entries for value in entry.secrets)
     found, screen = [], Screen(verbose=False)
     for at, entry in enumerate(entries):
-        screen.progress(at, len(entries), f"looking at {entry.name}")
+        screen.progress(at, len(entries), f"examining {entry.name}")
         written = Provenance() if configuration is None else configuration.provenance(entry.name)
-        # One after the other: what is slow by itself is told from what others make slow.
+        # One after the other, so that a server that is slow by itself is told from one that others slow down.
         found.append(await examine(at_home(entry), means, written=written))
     screen.clear()
     problems = () if configuration is None else configuration.problems
@@ -205,7 +207,7 @@ def _own_options(choices: Choices) -> dict[str, Any]:
     return options
 
 
-# --- telling ---------------------------------------------------------------------------------------------------------
+# --- printing --------------------------------------------------------------------------------------------------------
 
 
 def _tell(report: _Report, *, as_json: bool) -> int:
@@ -250,7 +252,7 @@ def _summary(checks: Iterable[Check]) -> str:
     found = [check.status for check in checks]
     failures, warnings = found.count("fail"), found.count("warn")
     if not failures and not warnings:
-        return "all is well"
+        return "no problems found"
     return ", ".join(
         f"{count} {word}{'' if count == 1 else 's'}"
         for count, word in ((failures, "failure"), (warnings, "warning"))
@@ -259,7 +261,7 @@ def _summary(checks: Iterable[Check]) -> str:
 
 
 def _wrapped(lead: str, text: str, indent: int) -> list[str]:
-    """Break a text at spaces under its lead; a word that is longer is left whole, to be copied."""
+    """Wrap a text at spaces after its lead; longer words stay whole, so that they can be copied."""
     import textwrap
 
     from trunkline.cli.output import one_line

@@ -1,4 +1,4 @@
-"""``trunkline get``: fill in a prompt."""
+"""``trunkline get``: renders a prompt."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Examples:
 @json_option
 @client_verb
 def command(choices: Choices, *, words: tuple[str, ...]) -> int:
-    """Fill in PROMPT of the server TARGET and print its messages.
+    """Render PROMPT of the server TARGET and print its messages.
 
-    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; NAME/PROMPT
-    is the same as NAME PROMPT. key=@file takes a value from a file, key=@- from stdin.
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server; NAME/PROMPT is
+    the same as NAME PROMPT. KEY=@FILE reads a value from a file, KEY=@- from standard input.
     """
     from trunkline.cli.arguments import read_value
     from trunkline.cli.blocks import block_text

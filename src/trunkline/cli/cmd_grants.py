@@ -1,4 +1,4 @@
-"""``trunkline grants``: allow tools in advance, list what is allowed, and revoke it."""
+"""``trunkline grants``: allows tools in advance, lists grants, and revokes them."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ Examples:
   trunkline grants revoke 5f0c2a9be1d4
   trunkline grants revoke --all
 
-A grant is for tools as they are defined now: a tool that is added or changed later is asked about. "Always" as the
-answer to a question holds for 30 days, a grant made here until it is revoked. What was allowed for a session ends with
-the session, and is not listed here.
+A grant covers tools as they are defined now: tools that are added or changed later need approval again. A grant made
+here lasts until it is revoked; answering "always" to an approval prompt makes one that lasts 30 days. Approvals for a
+session end with the session and are not listed here.
 """
 
 
 @click.group("grants", epilog=_EPILOG)
 def command() -> None:
-    """Allow tools in advance, list what is allowed, and revoke it."""
+    """Allow tools in advance, list grants, and revoke them."""
 
 
 @command.command()
 @click.argument("targets", nargs=-1, required=True, metavar="SERVER/TOOL|SERVER...")
-@click.option("--read-only", "reading", is_flag=True, help="All tools that SERVER marks as read-only.")
+@click.option("--read-only", "reading", is_flag=True, help="Allow all tools that SERVER marks as read-only.")
 @click.option(
-    "--profile", metavar="NAME", help="Only for calls in this profile of a gateway; else only for calls without one."
+    "--profile", metavar="NAME", help="Only for calls in this gateway profile. Default: calls without a profile."
 )
 @click.option(
     "--principal",
     metavar="SUBJECT",
-    help="Only for the caller with this token subject; else only for calls without one.",
+    help="Only for the caller with this token subject. Default: calls without a subject.",
 )
 @click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), help="End after this many days; else when revoked."
+    "--days", type=click.FloatRange(min=0, min_open=True), help="Expire after this many days. Default: never."
 )
 @json_option
 def allow(
@@ -62,9 +62,9 @@ def allow(
     days: float | None,
     as_json: bool,
 ) -> int:
-    """Allow a tool, or the read-only tools of a server, without asking; nothing is started.
+    """Allow a tool, or all read-only tools of a server, without an approval prompt.
 
-    The server must have been listed here before: the grant is for the definitions that were pinned then.
+    No server is started. The server must have been listed before: the grant covers the definitions pinned then.
     """
     from trunkline.cli.output import say, say_json
     from trunkline.host.judgement.grants import is_same
@@ -97,7 +97,7 @@ def _granted(target: str, profile: str | None, principal: str | None, expires: f
     """Return the grant for a target.
 
     Raises:
-        Failure: the target is not known, or its definition has to be reviewed first.
+        CommandError: the target is not known, or its definition has to be reviewed first.
     """
     from msgspec.structs import replace
 
@@ -114,7 +114,7 @@ def _granted(target: str, profile: str | None, principal: str | None, expires: f
     try:
         grant = make_server_grant(act, "always", known, now=time.time(), read_only=True)
     except ValueError as problem:
-        hint = "" if tools else f"; {server} has not been listed here yet: run trunkline list tools first"
+        hint = "" if tools else f"; {server} has not been listed here yet; first run: trunkline list tools"
         raise Failure(f"nothing is allowed: {problem}{hint}", Exit.CONFIG) from problem
     return replace(grant, expires=expires)
 
@@ -137,7 +137,7 @@ def _usable_pin(target: str, view: PinView | None, tools: Mapping[str, PinView])
         why = "is not known here" if view is None else "is no longer offered by its server"
         offered = [name for name, each in tools.items() if each.state != "gone"]
         hint = f"{name_hint(target.partition('/')[2], offered)} " if offered else ""
-        look = f"{hint}To have the tools of a server known, run: trunkline list tools -c FILE"
+        look = f"{hint}To list the tools of a server first, run: trunkline list tools -c FILE"
         raise Failure(f"{target} {why}; {look}", Exit.CONFIG)
     if not view.is_usable:
         look = f"review it first: trunkline pins diff {word}, then trunkline pins accept {word}"
@@ -148,7 +148,7 @@ def _usable_pin(target: str, view: PinView | None, tools: Mapping[str, PinView])
 @command.command("list")
 @json_option
 def list_them(*, as_json: bool) -> int:
-    """List what is allowed without asking again, by whom and until when."""
+    """List the tools that are allowed without a prompt, for whom, and until when."""
     from trunkline.cli.output import complain, say, say_json, table
 
     found = _book().all()
@@ -158,7 +158,7 @@ def list_them(*, as_json: bool) -> int:
         rows = [(each.id, each.server, _what(each), _who(each), _until(each), _arguments(each)) for each in found]
         say(table(("ID", "SERVER", "NAME", "FOR", "UNTIL", "ARGUMENTS"), rows))
     else:
-        complain("nothing is allowed in advance")
+        complain("no grants")
     return Exit.OK
 
 
@@ -166,12 +166,12 @@ def list_them(*, as_json: bool) -> int:
 @click.argument("id")
 @json_option
 def show(id: str, *, as_json: bool) -> int:
-    """Show one grant, with the names of all tools that it allows."""
+    """Show one grant with the names of all tools it allows."""
     from trunkline.cli.output import one_line, say, say_json
 
     grant = next((each for each in _book().all() if each.id == id), None)
     if grant is None:
-        raise Failure(f"there is no grant {id}: trunkline grants list shows them", Exit.USAGE)
+        raise Failure(f"no grant {id}; to list grants, run: trunkline grants list", Exit.USAGE)
     if as_json:
         say_json(_document(grant))
         return Exit.OK
@@ -187,7 +187,7 @@ def show(id: str, *, as_json: bool) -> int:
 @click.option("--all", "everything", is_flag=True, help="Revoke every grant.")
 @json_option
 def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
-    """Revoke the grants with these IDs, or all of them; hosts that are running ask again from now on."""
+    """Revoke the grants with these IDs, or all of them. Running hosts prompt again from now on."""
     from trunkline.cli.output import counted, say, say_json
 
     if bool(ids) is everything:
@@ -203,7 +203,7 @@ def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
     elif count or everything:
         say(f"revoked {counted(count, 'grant')}")
     if unknown:
-        raise Failure(f"there is no grant {', '.join(unknown)}: trunkline grants list shows them", Exit.USAGE)
+        raise Failure(f"no grant {', '.join(unknown)}; to list grants, run: trunkline grants list", Exit.USAGE)
     return Exit.OK
 
 
@@ -224,7 +224,7 @@ def _document(grant: Grant) -> dict[str, Any]:
 
 
 def _what(grant: Grant) -> str:
-    """Return which tools a grant is for."""
+    """Describe the tools that a grant covers."""
     from trunkline.cli.output import counted
 
     kind = "read-only tool" if grant.read_only else "tool"
@@ -236,12 +236,12 @@ def _what(grant: Grant) -> str:
 
 
 def _who(grant: Grant) -> str:
-    who = "anybody here" if grant.principal is None else grant.principal
+    who = "any caller" if grant.principal is None else grant.principal
     return who if grant.profile is None else f"{who} in {grant.profile}"
 
 
 def _until(grant: Grant, endless: str = "no end") -> str:
-    """Return when a grant ends; ``endless`` is the word for one that ends only when it is revoked."""
+    """Describe when a grant ends; ``endless`` stands for one that ends only when it is revoked."""
     left = "" if grant.uses is None else f", {grant.uses} more"
     if grant.expires is None:
         return f"{endless}{left}"

@@ -1,8 +1,8 @@
 """``trunkline import``: copies the servers of other applications into the user's own configuration.
 
-What would be added is shown, with secrets covered, and confirmed in one question, because a server in the user's own
-file may start. The same question offers to allow read-only tools without asking, and to remove the originals from the
-applications' files, which are not changed otherwise. Each file that is written gets a backup beside it.
+The changes are shown with secrets masked and confirmed in one question, because a server in the user's own file is
+allowed to start. The same question offers to allow read-only tools without a prompt, and to remove the originals from
+the applications' files, which are not changed otherwise. Every file that is written gets a backup beside it.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ Examples:
   trunkline import ./.vscode/mcp.json --to mcp.json --conflict rename
 
 APP is claude-desktop, claude-code, cursor or vscode; without APP or FILE, the files of all of them are searched. A
-server from a project's file runs in that project's folder. What an application allows without asking is not
-imported. An entry that starts this gateway is skipped.
+server from a project's file runs in that project's directory. Permissions granted in an application are not imported,
+and entries that start this gateway are skipped.
 
---allow-reading allows the tools that each server marks as read-only in its first list. Tools that are added or changed
-later are asked about, like all others; trunkline grants list shows what is allowed. Trunkline asks in call, ask
-and chat, and in a gateway in approval mode ask; in mode client the client in front asks. --remove-originals does not
-touch files that a project shares; trunkline install --undo --into APP restores the originals.
+--allow-reading allows the tools that each server marks as read-only when it is first listed. All other tools, and those
+added or changed later, need approval; trunkline grants list shows what is allowed. Trunkline prompts in call, ask and
+chat, and in a gateway in approval mode ask; in mode client, the client in front prompts.
+
+--remove-originals does not change files that a project shares. To restore the originals, run: trunkline install --undo
+--into APP
 """
 _WHERE = (
-    "(Trunkline asks in call, ask and chat, and in a gateway in approval mode ask; in mode client the client asks.)"
+    "(Trunkline prompts in call, ask and chat, and in a gateway in approval mode ask; in mode client the client does.)"
 )
-_ABSENT = "there is no terminal to ask in, so nothing is written; run this in a terminal, or give --yes"
+_ABSENT = "no terminal to confirm in, so nothing was written; run this in a terminal, or add --yes"
 
 
 @click.command("import", epilog=_EPILOG)
 @click.argument("source", required=False, metavar="[APP|FILE]")
-@click.option("--to", "into", metavar="FILE", help="The configuration to write; else your own mcp.json.")
-@click.option(
-    "--only", multiple=True, metavar="NAME", help="Import this server; may be repeated. Else all are imported."
-)
+@click.option("--to", "into", metavar="FILE", help="Configuration file to write. Default: your own mcp.json.")
+@click.option("--only", multiple=True, metavar="NAME", help="Import only this server; repeatable.")
 @click.option(
     "--conflict",
     type=click.Choice(["skip", "rename", "replace"]),
     default="skip",
-    help="What to do if another server has the same name; else skip.",
+    help="What to do if the name is taken. Default: skip.",
 )
-@click.option("--allow-reading", is_flag=True, help="Run tools marked read-only without asking.")
-@click.option("--ask-all", is_flag=True, help="Allow no tool in advance; the same as --yes alone.")
-@click.option("--remove-originals", is_flag=True, help="Remove the servers from the application's file.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option("--yes", is_flag=True, help="Write without asking; you have read what would be added.")
+@click.option("--allow-reading", is_flag=True, help="Allow tools marked read-only without a prompt.")
+@click.option("--ask-all", is_flag=True, help="Allow no tool in advance.")
+@click.option("--remove-originals", is_flag=True, help="Remove the imported servers from the application's file.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def command(
     source: str | None,
@@ -88,13 +88,13 @@ def command(
     from trunkline.host.apps.masking import masked_diff
 
     if allow_reading and ask_all:
-        raise click.UsageError("--allow-reading and --ask-all contradict each other: give one of them.")
+        raise click.UsageError("--allow-reading and --ask-all exclude each other.")
     sources = told(lambda: _sources(source), as_json)
     target = told(lambda: _target(into), as_json)
     steps = plan_import(sources, target, conflict=conflict, only=only)
     missing = sorted(set(only) - {step.name for step in steps})
     if missing:
-        raise Failure(f"no server is called {missing[0]!r} there", Exit.CONFIG)
+        raise Failure(f"there is no server {missing[0]!r} to import", Exit.CONFIG)
     text = told(lambda: applied(steps, target), as_json)
     removals = told(lambda: _removals(steps, sources, target, wanted=remove_originals), as_json)
     diff = masked_diff(target.text, text, str(target.file.path))
@@ -118,9 +118,9 @@ def command(
 
 
 class Wish(NamedTuple):
-    """What to do besides writing the servers."""
+    """What to do besides adding the servers."""
 
-    #: Allow read-only tools without asking.
+    #: Allow read-only tools without a prompt.
     reading: bool = False
     #: Remove the originals from the applications' files.
     removing: bool = False
@@ -140,10 +140,10 @@ class Done(NamedTuple):
 
 
 def _sources(source: str | None) -> list[AppDocument]:
-    """Read the files that are there.
+    """Read the files of the applications that exist.
 
     Raises:
-        Failure: there is no such file, or one that was named cannot be read.
+        CommandError: there is no such file, or the given one cannot be read.
     """
     from trunkline.cli.output import complain
     from trunkline.errors import ConfigError
@@ -160,19 +160,19 @@ def _sources(source: str | None) -> list[AppDocument]:
             except ConfigError as error:
                 if source is not None:
                     raise
-                # The others may be of use all the same.
+                # The other files may still be usable.
                 complain(str(error))
                 continue
             if document.content is not None and (document.servers or source is not None):
                 found.append(document)
     if not found:
-        where = "of any application that is known" if source is None else f"of {APPS[source]}"
-        raise Failure(f"no file {where} is found here; name the file itself", Exit.CONFIG)
+        where = "of any known application" if source is None else f"of {APPS[source]}"
+        raise Failure(f"no configuration file {where} found; give the path of the file", Exit.CONFIG)
     return found
 
 
 def _named(path: str) -> AppDocument:
-    """Read a file that was named; what it is is seen by its content."""
+    """Read a file given by its path; its format is recognized by its content."""
     from trunkline.host.apps.documents import read_app_file
     from trunkline.host.apps.places import APPS, AppFile
     from trunkline.host.trust.book import project_folder
@@ -180,7 +180,7 @@ def _named(path: str) -> AppDocument:
     real = Path(path).absolute()
     if not real.exists():
         known_apps = ", ".join(APPS)
-        raise Failure(f"there is no application and no file {path}; applications are {known_apps}", Exit.CONFIG)
+        raise Failure(f"{path} is neither an application nor a file; applications: {known_apps}", Exit.CONFIG)
     is_project = real.parent.name in (".vscode", ".cursor") or real.name == ".mcp.json"
     folder = Path(project_folder(str(real))) if is_project else None
     known = {".cursor": "cursor", ".vscode": "vscode"}.get(real.parent.name)
@@ -188,7 +188,7 @@ def _named(path: str) -> AppDocument:
         document = read_app_file(AppFile(app=known or usual, scope="user", path=real, way=(key,), folder=folder))
         if document.servers:
             return document
-    raise Failure(f"{path}: it has no servers under mcpServers or servers", Exit.CONFIG)
+    raise Failure(f'{path}: no servers found under "mcpServers" or "servers"', Exit.CONFIG)
 
 
 def _target(into: str | None) -> AppDocument:
@@ -210,10 +210,10 @@ def _target(into: str | None) -> AppDocument:
 def _removals(
     steps: Sequence[Step], sources: Sequence[AppDocument], target: AppDocument, *, wanted: bool
 ) -> list[Removal]:
-    """Return the applications' files without the imported servers; nothing if they cannot be changed safely.
+    """Return the applications' files without the imported servers; empty if they cannot be changed safely.
 
     Raises:
-        ConfigError: a file cannot be changed safely, although that was asked for (``wanted``).
+        ConfigError: removal was requested (``wanted``), and a file cannot be changed safely.
     """
     from trunkline.errors import ConfigError
     from trunkline.host.apps.importing import without_originals
@@ -229,7 +229,7 @@ def _removals(
 def _carry_out(
     wish: Wish, target: AppDocument, text: str, steps: Sequence[Step], removals: Sequence[Removal], *, write: bool
 ) -> Done:
-    """Write the servers, allow read-only tools, and remove the originals, in this order, so that no server is lost."""
+    """Add the servers, allow read-only tools, and remove the originals, in this order, so that no server is lost."""
     from trunkline.host.apps.rewriting import rewrite
 
     backup = None
@@ -264,7 +264,7 @@ def _allow_reading(target: AppDocument, steps: Sequence[Step]) -> tuple[str, ...
     return tuple(grant.server for grant in grants)
 
 
-# --- asking and telling ----------------------------------------------------------------------------------------------
+# --- asking and printing ---------------------------------------------------------------------------------------------
 
 
 def _asked(
@@ -276,10 +276,10 @@ def _asked(
     wish: Wish,
     as_json: bool,
 ) -> Wish:
-    """Ask what to do, in one question; ``reading`` is None if the command line does not answer that.
+    """Ask for confirmation in one question; ``reading`` is None if the command line leaves that open.
 
     Raises:
-        Failure: the answer is no, or there is no terminal.
+        CommandError: the answer is no, or there is no terminal.
     """
     from trunkline.cli.screen import Screen
     from trunkline.cli.terminal import InputEnded, Terminal, is_there
@@ -311,10 +311,10 @@ class _Choice(NamedTuple):
 
 
 def _choices(removals: Sequence[Removal], *, reading: bool | None, wish: Wish) -> list[_Choice]:
-    """Return the ways to say yes; what the command line answers is not asked."""
+    """Return the affirmative choices; what the command line already answers is not asked."""
     from trunkline.cli.output import counted, one_line
 
-    first = "yes" if reading is not None else "yes; run tools marked read-only without asking, ask before all others"
+    first = "yes" if reading is not None else "yes; allow tools marked read-only, ask before all others"
     usual = Wish(reading=reading is not False, removing=wish.removing)
     choices = [_Choice("y", first, usual)]
     if reading is None:
@@ -352,10 +352,10 @@ def _remark(step: Step) -> str:
 
     remarks = [step.why] if step.why else []
     if step.dropped:
-        remarks.append(f"not taken over: {', '.join(step.dropped)}")
+        remarks.append(f"not imported: {', '.join(step.dropped)}")
     if step.writes:
         whole = {"mcpServers": {step.target: step.entry}, "inputs": list(step.inputs)}
-        # A server that is called "command" makes the whole look like an entry; it is then read without the inputs.
+        # A server named "command" makes the whole object look like an entry; it is then parsed without the inputs.
         entry = configuration_from(whole).entries.get(step.target) or entry_from(step.target, step.entry)
         remarks += [f"it {warning}" for warning in warnings_for(entry)]
         remarks += [entry.redact(entry.problem)] if entry.problem else []
@@ -403,10 +403,10 @@ def _tell(
         complain(f"written to {target.file.path}{before}")
         complain(f"a gateway over stdio (trunkline serve) has {setup_sentence(usual_approval())}")
     elif not diff and done == Done():
-        complain("there is nothing to import")
+        complain("nothing to import")
     if done.reading:
         whose = ", ".join(done.reading)
-        complain(f"allowed without asking: the read-only tools of {whose} (see trunkline grants list)")
+        complain(f"allowed without a prompt: the read-only tools of {whose} (see trunkline grants list)")
     gateways = {step.file.app for step in steps if step.own}
     for document, backup in done.removed:
         complain(f"originals removed from {document.file.path}; backup: {backup}")

@@ -1,7 +1,7 @@
-"""``trunkline install``: puts a server, or the gateway, into another application's configuration, and takes it back.
+"""``trunkline install``: adds a server, or the gateway, to another application's configuration, and undoes that.
 
-Only the one entry is changed: comments and everything else in the file stay, and a file that cannot be understood is
-left alone. A backup lies beside it; ``--undo`` restores it byte for byte. Nothing is started, and no shell is used.
+Only the one entry is changed: comments and everything else in the file are kept, and a file that cannot be parsed is
+not touched. A backup is written beside it; ``--undo`` restores it byte for byte. Nothing is started, no shell is used.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Examples:
   trunkline install --gateway -c mcp.json --into claude-code
   trunkline install --undo --into claude-desktop
 
-Applications start servers in a folder of their own and pass few variables on: paths are written in full, and --env
-gives variables. Restart the application afterwards.
+Applications start servers in a directory of their own and pass on few environment variables, so absolute paths are
+written; add variables with --env. Restart the application afterwards.
 """
 _APPS = ("claude-desktop", "claude-code", "cursor", "vscode")
 #: The options that describe a new entry.
@@ -41,32 +41,34 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @click.command(epilog=_EPILOG)
 @click.argument("target", required=False)
-@click.option("--into", "app", required=True, type=click.Choice(_APPS), help="The application.")
-@click.option("--gateway", is_flag=True, help="Put in our gateway, over the configuration of -c or your own.")
+@click.option("--into", "app", required=True, type=click.Choice(_APPS), help="Application to change.")
+@click.option("--gateway", is_flag=True, help="Install the gateway for the configuration given with -c, or your own.")
 @config_option
-@approval_option("With --gateway: who asks the user before a call; else client. See trunkline serve --help.")
-@click.option("--name", metavar="NAME", help="What the server is called there; else it is made up from TARGET.")
-@click.option("--project", is_flag=True, help="Into the file of the project in this folder, not your own.")
-@click.option("--env", multiple=True, metavar="K=V", help="A variable for the server; K alone passes ours on.")
-@click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="A header for every request to a URL.")
-@click.option("--replace", is_flag=True, help="Take the place of another server of that name.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option("--undo", is_flag=True, help="Take the last change of this application's file back.")
+@approval_option("With --gateway: who asks for approval. Default: client. See trunkline serve --help.")
+@click.option("--name", metavar="NAME", help="Name of the server in the application. Default: derived from TARGET.")
+@click.option("--project", is_flag=True, help="Change the file of the project in this directory instead of your own.")
+@click.option(
+    "--env", multiple=True, metavar="K=V", help="Environment variable for the server; K alone copies yours. Repeatable."
+)
+@click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for requests to a URL; repeatable.")
+@click.option("--replace", is_flag=True, help="Replace a server of the same name.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--undo", is_flag=True, help="Undo the last change to the application's file.")
 @json_option
 def command(*, app: str, undo: bool, as_json: bool, **given: Any) -> int:
-    """Put the server TARGET, or the gateway, into another application.
+    """Add the server TARGET, or the gateway, to another application.
 
-    TARGET is a .py file, FILE:object, a quoted command, a URL, or the name of a server in a configuration.
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server.
     """
     if undo:
         wrong = [name for name in (*_NEW, "replace") if given[name]]
         if wrong:
-            raise click.UsageError(f"--undo takes a change back, so {_option(wrong[0])} means nothing.")
+            raise click.UsageError(f"{_option(wrong[0])} has no effect with --undo.")
         return told(lambda: _undo(_file(app, project=given["project"]), given["dry_run"], as_json), as_json)
     if bool(given["target"]) == given["gateway"]:
-        raise click.UsageError("give either TARGET or --gateway.")
+        raise click.UsageError("Give either TARGET or --gateway.")
     if given["approval"] and not given["gateway"]:
-        raise click.UsageError("--approval is for --gateway: another server has no approval mode.")
+        raise click.UsageError("--approval needs --gateway: other servers have no approval mode.")
     return told(lambda: _install(app, given, as_json), as_json)
 
 
@@ -80,11 +82,11 @@ def _file(app: str, *, project: bool) -> AppFile:
     wanted = "project" if project else "user"
     found = next((file for file in files_of(app, here()) if file.scope == wanted), None)
     if found is None:
-        raise Failure(f"{APPS[app]} has no file for a project; leave --project out", Exit.USAGE)
+        raise Failure(f"{APPS[app]} has no project file; leave out --project", Exit.USAGE)
     return found
 
 
-# --- putting in ------------------------------------------------------------------------------------------------------
+# --- installing ------------------------------------------------------------------------------------------------------
 
 
 def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
@@ -95,14 +97,16 @@ def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
     file = _file(app, project=given["project"])
     name, entry = _entry(app, given)
     if not _NAME.fullmatch(name):
-        raise Failure(f"the name {name!r} has more than letters, digits, - and _: give another by --name", Exit.USAGE)
+        raise Failure(
+            f"invalid name {name!r}: only letters, digits, - and _ are allowed; set one with --name", Exit.USAGE
+        )
     document = read_app_file(file)
     there = document.servers.get(name)
     if there == entry:
-        return _tell(file, name, "there already", diff="", backup=None, as_json=as_json)
+        return _tell(file, name, "already installed", diff="", backup=None, as_json=as_json)
     if there is not None and not given["replace"]:
         raise Failure(
-            f"{file.path}: another server is called {name!r}: give --name, or --replace to put this one in its place",
+            f"{file.path}: there is another server {name!r}; choose a name with --name, or add --replace",
             Exit.CONFIG,
         )
     changed = put_member(document.text, file.way, name, entry)
@@ -120,7 +124,7 @@ def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
 
 
 def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Make the entry, and the name under which it is put in."""
+    """Return the name and the entry to install."""
     from trunkline.cli.options import headers_of, variables_of
     from trunkline.cli.targets import Named, Site, read_target
     from trunkline.host.apps.translating import command_entry, gateway_entry, name_for, url_entry
@@ -128,12 +132,12 @@ def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     env, headers = variables_of(given["env"]), headers_of(given["header"])
     target = None if given["gateway"] else read_target(given["target"], given["config"])
     if isinstance(target, Named):
-        _check_unused(given, ("env", "header"), "its entry says how it is reached")
+        _check_unused(given, ("env", "header"), "the entry of the server defines that")
         return given["name"] or target.server or "", _from_configuration(app, target)
     if isinstance(target, Site):
         _check_unused(given, ("env",), "TARGET is a URL")
         return given["name"] or name_for((), target.url), url_entry(app, target.url, headers)
-    _check_unused(given, ("header",), "TARGET is started by its command")
+    _check_unused(given, ("header",), "TARGET is started with a command")
     if target is None:
         files, mode = _configuration(given["config"]), given["approval"] or "client"
         return given["name"] or "trunkline", gateway_entry(app, files, env, approval=mode)
@@ -141,13 +145,13 @@ def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _configuration(files: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the files of the gateway, which must be good; where the application starts it decides nothing."""
+    """Return the configuration files for the gateway, after checking them; the working directory must not matter."""
     from trunkline.cli.configs import read_configuration
     from trunkline.host.folders import config_folder
 
     own = config_folder() / "mcp.json"
     if not files and not own.exists():
-        raise Failure(f"there is no {own} to serve: run trunkline import, or name a file with -c", Exit.CONFIG)
+        raise Failure(f"there is no {own} to serve; run: trunkline import, or give a file with -c", Exit.CONFIG)
     files = files or (str(own),)
     read_configuration(files)
     return files
@@ -156,11 +160,11 @@ def _configuration(files: tuple[str, ...]) -> tuple[str, ...]:
 def _check_unused(given: Mapping[str, Any], names: tuple[str, ...], why: str) -> None:
     for name in names:
         if given[name]:
-            raise click.UsageError(f"--{name} means nothing here: {why}.")
+            raise click.UsageError(f"--{name} has no effect: {why}.")
 
 
 def _from_configuration(app: str, target: Named) -> dict[str, Any]:
-    """Give an entry of a configuration as it is written there: no variable is filled."""
+    """Return an entry as it is written in its configuration file, without substituting variables."""
     from trunkline.cli.configs import read_configuration
     from trunkline.host.apps.translating import own_entry
     from trunkline.host.config.documents import read_document
@@ -168,12 +172,12 @@ def _from_configuration(app: str, target: Named) -> dict[str, Any]:
 
     entry = read_configuration(target.files).entries[target.server or ""]
     if target.rest is not None or entry.source.file is None:
-        raise click.UsageError("a whole server is put in: give its name alone.")
+        raise click.UsageError("Give the name of the server alone: a whole server is installed.")
     written = {each.name: each.value for each in read_document(entry.source.file, scope="given").servers}
     return own_entry(app, entry.name, plain(written[entry.name]))
 
 
-# --- taking back -----------------------------------------------------------------------------------------------------
+# --- undoing ---------------------------------------------------------------------------------------------------------
 
 
 def _undo(file: AppFile, dry_run: bool, as_json: bool) -> int:
@@ -181,7 +185,7 @@ def _undo(file: AppFile, dry_run: bool, as_json: bool) -> int:
 
     backup, now, old = undo(file.path, dry_run=dry_run)
     diff = _diff(_text(now), _text(old), file)
-    what = "not changed" if dry_run else "taken back" if old is not None else "taken back; the file is gone again"
+    what = "not changed" if dry_run else "restored" if old is not None else "restored; the file is removed again"
     return _tell(file, None, what, diff=diff, backup=str(backup.path) if dry_run else None, as_json=as_json)
 
 
@@ -189,7 +193,7 @@ def _text(content: bytes | None) -> str:
     return "" if content is None else content.decode("utf-8-sig", "replace")
 
 
-# --- telling ---------------------------------------------------------------------------------------------------------
+# --- printing --------------------------------------------------------------------------------------------------------
 
 
 def _diff(before: str, after: str, file: AppFile) -> str:
@@ -211,7 +215,7 @@ def _tell(file: AppFile, name: str | None, what: str, *, diff: str, backup: str 
     complain(f"{subject}: {what}")
     if backup is not None:
         absent = backup.endswith(".absent")
-        complain("there was no such file before" if absent else f"the file as it was: {backup}")
-    if what.startswith(("installed", "taken back")):
-        complain(f"restart {APPS[file.app]} to have it see that")
+        complain("the file did not exist before" if absent else f"backup: {backup}")
+    if what.startswith(("installed", "restored")):
+        complain(f"restart {APPS[file.app]} to apply the change")
     return Exit.OK

@@ -1,4 +1,4 @@
-"""``trunkline list``: what a server offers."""
+"""``trunkline list``: lists the tools, resources, templates or prompts of a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Examples:
   trunkline list tools files -c mcp.json
   trunkline list tools -c mcp.json
 
-With -c the command ends with 5 if this list of a server could not be read; what is known of it is shown all the same.
+With -c, the exit code is 5 if a server failed to return this list; cached items are shown all the same.
 """
 
 
@@ -38,8 +38,8 @@ With -c the command ends with 5 if this list of a server could not be read; what
 def command(choices: Choices, *, kind: str) -> int:
     """List the tools, resources, resource templates or prompts of the server TARGET.
 
-    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; without
-    one, all servers of the configuration are listed, as server/name. The list of resources has the templates too.
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server. Without TARGET,
+    all configured servers are listed, as server/name. The list of resources includes the templates.
     """
     from trunkline.cli.exits import Exit
     from trunkline.cli.output import complain, say, say_json, table
@@ -63,7 +63,7 @@ def command(choices: Choices, *, kind: str) -> int:
 
 
 async def _fetch(client: Offers, kind: str) -> dict[str, list[Any]]:
-    """Fetch the lists that a kind means, under their names on the wire; what a server did not declare it has not."""
+    """Fetch the lists of a kind, keyed by their names on the wire; a list whose capability is missing is empty."""
     from trunkline.errors import MissingCapability
 
     fetches: dict[str, Callable[[], Awaitable[list[Any]]]] = {
@@ -110,7 +110,7 @@ def _row(item: Any) -> tuple[str, ...]:
 
 
 def _parameters(schema: dict[str, Any]) -> str:
-    """Name a tool's parameters, those that may be left out in brackets."""
+    """Return a tool's parameter names, optional ones in brackets."""
     properties, required = schema.get("properties"), schema.get("required")
     names = list(properties) if isinstance(properties, dict) else []
     needed = required if isinstance(required, list) else []

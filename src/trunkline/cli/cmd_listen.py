@@ -1,4 +1,4 @@
-"""``trunkline listen``: show changes of a server's lists and resources as they happen."""
+"""``trunkline listen``: prints changes of a server's lists and resources as they happen."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
-@click.option("--tools", is_flag=True, help="Changes of the list of tools.")
-@click.option("--prompts", is_flag=True, help="Changes of the list of prompts.")
-@click.option("--resources", is_flag=True, help="Changes of the list of resources.")
-@click.option("--uri", "uris", multiple=True, metavar="URI", help="Changes of this resource.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many changes.")
-@click.option("--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so long.")
+@click.option("--tools", is_flag=True, help="Watch the list of tools.")
+@click.option("--prompts", is_flag=True, help="Watch the list of prompts.")
+@click.option("--resources", is_flag=True, help="Watch the list of resources.")
+@click.option("--uri", "uris", multiple=True, metavar="URI", help="Watch this resource; repeatable.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Exit after N changes.")
+@click.option("--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Exit after this time.")
 @json_option
 @client_verb
 def command(
@@ -46,10 +46,10 @@ def command(
     count: int | None,
     seconds: float | None,
 ) -> int:
-    """Show changes of the server TARGET as they happen: of all its lists, or of what is named.
+    """Watch the server TARGET and print changes as they happen.
 
-    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration. With --json
-    the changes are the elements of one array, a line each.
+    By default, all lists are watched. TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a
+    configured server. With --json, the changes are the elements of one array, one per line.
     """
     import asyncio
 
@@ -87,13 +87,13 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "prompts": "the list of prompts changed",
         "resources": "the list of resources changed",
         "resource": "a resource changed: ",
-        "missed": "the connection was lost and is back: changes may have been missed",
+        "missed": "reconnected; changes may have been missed",
     }
 )
 
 
 class _Shown:
-    """The changes shown so far; as JSON, an array that grows by a line each and is closed in the end."""
+    """Prints changes as lines, or as the elements of one JSON array, one per line."""
 
     def __init__(self, talk: Talk, *, as_json: bool) -> None:
         self._talk = talk
@@ -102,7 +102,7 @@ class _Shown:
         self.count = 0
 
     def add(self, change: Change) -> None:
-        """Show a change."""
+        """Print a change."""
         from trunkline.cli.output import one_line, say
 
         self.count += 1
@@ -112,7 +112,7 @@ class _Shown:
             say(f"{_WORDS[change.kind]}{one_line(change.uri or '')}")
 
     def add_element(self, element: dict[str, Any]) -> None:
-        """Write an element of the array."""
+        """Print an element of the array."""
         from trunkline.cli.output import say_bytes, wire_json
 
         if self._as_json:
@@ -128,7 +128,7 @@ class _Shown:
 
 
 def _notification(change: Change) -> dict[str, Any]:
-    """Give a change as the notification it came by; one that came by none is a mark of ours."""
+    """Return the notification that reported a change; a reconnect, which had none, has a marker of our own."""
     if change.kind == "missed":
         return {"missed": True}
     if change.kind == "resource":

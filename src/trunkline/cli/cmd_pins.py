@@ -1,7 +1,7 @@
-"""``trunkline pins``: what was pinned of servers, what changed since, and a lock file for teams.
+"""``trunkline pins``: shows pinned definitions and changes to them, accepts changes, and exchanges lock files.
 
-What is shown before a question was written by a server and is not to be believed: whatever cannot be seen is written
-out, and every line of it is indented, so that none looks like a line of ours.
+Definitions shown before a question were written by a server and are not trusted: invisible characters are written out,
+and every line is indented, so that none can pass for output of this program.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ Examples:
   trunkline pins export pins.lock
   trunkline pins verify pins.lock
 
-The definitions that a server lists first are pinned. One that changes later stays listed, but you are asked before
-every use until you accept it; "pins": "strict" in the server's entry hides it instead, and "pins": "off" turns pins off
-for that server. What the scan finds suspicious is asked about, or hidden, until you accept it.
+A server's definitions (of tools, prompts, resources, and its instructions) are pinned when it is first listed. If a
+definition changes later, every use needs approval until you accept the change. In the server's entry, "pins": "strict"
+hides changed definitions instead, and "pins": "off" disables pinning. Definitions that the scan flags as suspicious
+need approval, or are hidden, until you accept them.
 """
-_ABSENT = "there is no terminal to ask in, so nothing is accepted; run this in a terminal, or give --yes"
-_yes_option = click.option("--yes", is_flag=True, help="Do not ask; for scripts, or after you have read what differs.")
+_ABSENT = "no terminal to confirm in, so nothing was accepted; run this in a terminal, or add --yes"
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.group("pins", epilog=_EPILOG)
 def command() -> None:
-    """Show what servers offered when they were first seen and what changed since; accept changes."""
+    """Review pinned definitions of servers, and accept changes to them."""
 
 
 @command.command("list")
 @click.argument("server", required=False)
-@click.option("--pending", is_flag=True, help="Only what waits for your review.")
+@click.option("--pending", is_flag=True, help="Only pins that wait for review.")
 @json_option
 def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
-    """List what is pinned, of all servers or of one; nothing is started."""
+    """List the pins of all servers, or of SERVER. No server is started."""
     from trunkline.cli.output import complain, say, say_json, table
 
     found = [view for view in _views() if server in (None, view.server.name) and (view.is_pending or not pending)]
@@ -68,7 +69,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
         say(table(("SERVER", "KIND", "NAME", "PIN", "SINCE", "STATE"), rows))
         _tell_pending([view.server.name for view in found if view.is_pending])
     else:
-        complain("nothing waits for your review" if pending else "nothing is pinned yet")
+        complain("nothing to review" if pending else "nothing is pinned yet")
     return Exit.OK
 
 
@@ -76,7 +77,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
 @click.argument("targets", nargs=-1, metavar="[SERVER[/NAME]]...")
 @json_option
 def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
-    """Show what changed and what the scan finds; without a name, for everything that waits for your review."""
+    """Show changes and scan findings. Without arguments, show everything that waits for review."""
     from trunkline.cli.output import complain, say, say_json
 
     book = _book()
@@ -89,21 +90,21 @@ def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
         if view.pin.new and view.pin.drift is None:
             book.note_look(view.server, view.pin.kind, view.pin.name, pin=view.now)
     if not found:
-        complain("nothing changed, and nothing is new")
+        complain("no changes and no new definitions")
     return Exit.OK
 
 
 @command.command()
 @click.argument("targets", nargs=-1, metavar="SERVER[/NAME]...")
-@click.option("--all", "everything", is_flag=True, help="Everything that waits for your review.")
-@click.option("--exact", is_flag=True, help="If only the order differs, accept this order alone.")
+@click.option("--all", "everything", is_flag=True, help="Accept everything that waits for review.")
+@click.option("--exact", is_flag=True, help="If only the order differs, accept this order only.")
 @_yes_option
 @json_option
 def accept(targets: tuple[str, ...], *, everything: bool, exact: bool, yes: bool, as_json: bool) -> int:
-    """Accept what changed, what is new and what the scan found, after showing it.
+    """Show changed, new and flagged definitions, and accept them.
 
-    SERVER accepts everything of a server that waits for your review. If a definition differs from the accepted one only
-    in the order of words or list elements, every order is accepted from then on, unless --exact is given.
+    SERVER accepts everything of that server that waits for review. If a definition differs only in the order of words
+    or list elements, every order is accepted from then on, unless --exact is given.
     """
     from trunkline.cli.output import complain, say_json
 
@@ -116,7 +117,7 @@ def accept(targets: tuple[str, ...], *, everything: bool, exact: bool, yes: bool
     if as_json:
         say_json({"accepted": [_document(view) for view in accepted], "left": len(pending) - len(accepted)})
     elif not pending:
-        complain("there is nothing to accept")
+        complain("nothing to accept")
     return Exit.OK if len(accepted) == len(pending) else Exit.DENIED
 
 
@@ -124,18 +125,21 @@ def accept(targets: tuple[str, ...], *, everything: bool, exact: bool, yes: bool
 @click.argument("file", metavar="FILE|-")
 @click.argument("servers", nargs=-1, metavar="[SERVER]...")
 def export(file: str, servers: tuple[str, ...]) -> int:
-    """Write what is accepted to a lock file, of all servers or of some; what changed is in it as it was."""
+    """Write the accepted pins of all servers, or of SERVER..., to a lock file.
+
+    Changes that are not accepted are left out: the file has the accepted definition.
+    """
     from trunkline.cli.output import complain, say_bytes
     from trunkline.host.pins.locks import lock_of, written
 
     records = [record for record in _book().servers() if not servers or record.name in servers]
     unknown = sorted(set(servers) - {record.name for record in records})
     if unknown:
-        raise Failure(f"nothing is pinned of {', '.join(unknown)}: trunkline pins list shows what is", Exit.USAGE)
+        raise Failure(f"no pins of {', '.join(unknown)}; to list pins, run: trunkline pins list", Exit.USAGE)
     content = written(lock_of(records))
     changed = sum(pin.drift is not None for record in records for pin in record.pins)
     if changed:
-        complain(f"{changed} definitions changed and are not accepted; the file has them as they were")
+        complain(f"{changed} changed definitions are not accepted; the file has their accepted versions")
     if file == "-":
         say_bytes(content)
     else:
@@ -148,7 +152,7 @@ def export(file: str, servers: tuple[str, ...]) -> int:
 @_yes_option
 @json_option
 def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
-    """Accept the pins of a lock file, also for servers that were not seen yet."""
+    """Accept the pins of a lock file, also for servers that have not been listed yet."""
     from trunkline.cli.output import say, say_json
     from trunkline.host.pins.locks import read_lock
 
@@ -162,7 +166,7 @@ def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
     if as_json:
         say_json({"servers": sorted(lock.servers), "changed": count})
     else:
-        say(f"took the pins of {len(lock.servers)} servers; {count} were others before")
+        say(f"imported the pins of {len(lock.servers)} servers; {count} replaced other pins")
     return Exit.OK
 
 
@@ -170,7 +174,7 @@ def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
 @click.argument("file")
 @json_option
 def verify(file: str, *, as_json: bool) -> int:
-    """Compare what servers offered when they were last seen with a lock file; nothing is started."""
+    """Compare the last known definitions of servers with a lock file. No server is started."""
     from trunkline.cli.output import say, say_json
     from trunkline.host.pins.locks import read_lock
     from trunkline.host.pins.views import against_lock
@@ -182,7 +186,7 @@ def verify(file: str, *, as_json: bool) -> int:
         for each in found:
             say(f"{_inert(each.server)} {each.kind} {_inert(each.name)}: {each.what}")
         if not found:
-            say("all as in the file")
+            say("everything matches the file")
     return Exit.DENIED if found else Exit.OK
 
 
@@ -190,20 +194,20 @@ def verify(file: str, *, as_json: bool) -> int:
 @click.argument("server")
 @json_option
 def forget(server: str, *, as_json: bool) -> int:
-    """Delete the pins of a server; its definitions are pinned again when it is next listed."""
+    """Delete the pins of a server. Its definitions are pinned again when it is next listed."""
     from trunkline.cli.output import complain, say, say_json
 
     count = _book().forget(server)
     if as_json:
         say_json({"forgotten": count})
     elif count:
-        say(f"forgot {_inert(server)}")
+        say(f"deleted the pins of {_inert(server)}")
     else:
-        complain(f"nothing is pinned of {server}")
+        complain(f"no pins of {server}")
     return Exit.OK
 
 
-# --- where things are ------------------------------------------------------------------------------------------------
+# --- the pin registry ------------------------------------------------------------------------------------------------
 
 
 def _book() -> PinBook:
@@ -220,12 +224,12 @@ def _views() -> list[PinView]:
 
 
 def _meant(book: PinBook, targets: Sequence[str]) -> list[PinView]:
-    """Find what is meant: what was named, of a whole server what waits; or all that waits.
+    """Return the pins for the targets: a named pin, or those of a server that wait for review; by default all waiting.
 
-    What only another process saw is meant only if it, or its server, is named.
+    A definition that only another process has seen is included only if it, or its server, is named.
 
     Raises:
-        ConfigError: nothing of that name is pinned.
+        ConfigError: there is no pin of that name.
     """
     from trunkline.host.pins.views import find_views, seen_elsewhere, views_of
 
@@ -236,7 +240,7 @@ def _meant(book: PinBook, targets: Sequence[str]) -> list[PinView]:
     for target in targets:
         named = find_views(views, target)
         if not named:
-            raise ConfigError(f"Nothing is pinned as {target}: trunkline pins list shows what is.")
+            raise ConfigError(f"No pin {target}; to list pins, run: trunkline pins list")
         named += seen_elsewhere(named, time.time())
         found |= {id(view): view for view in named if "/" in target or view.is_pending}
     return list(found.values())
@@ -247,7 +251,7 @@ def _write(file: str, content: bytes) -> None:
 
     try:
         os.replace(stage(os.path.abspath(file), content), file)
-        # It is for others to read, unlike what the host keeps for itself.
+        # Unlike state files of the host, it is meant for others to read.
         os.chmod(file, 0o644)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
@@ -257,7 +261,7 @@ def _write(file: str, content: bytes) -> None:
 
 
 def _description(view: PinView) -> str:
-    """Show what there is to know of one pin."""
+    """Describe one pin in full."""
     pin = view.pin
     called = f"{view.server.name}/{pin.name}" if pin.name else view.server.name
     lines = [
@@ -266,7 +270,7 @@ def _description(view: PinView) -> str:
         f"  pinned on {_day(pin.since)}: {pin.pin}",
     ]
     if pin.renamed_from is not None:
-        lines.append(f"  it says the same as {_inert(pin.renamed_from)} did, which is gone: it was renamed")
+        lines.append(f"  renamed from {_inert(pin.renamed_from)}, which is gone and had the same definition")
     if pin.drift is not None:
         lines += [f"  {_when_seen(view, pin.drift)}: {pin.drift.pin}", *_indented(map(str, view.changes))]
         lines += [_REORDERED] if view.is_reordered else []
@@ -277,7 +281,7 @@ def _description(view: PinView) -> str:
 
 
 def _when_seen(view: PinView, drift: Drift) -> str:
-    """Return when the definition that waits to be accepted was seen."""
+    """Describe when the definition that waits for review was seen."""
     if view.elsewhere:
         return f"another process saw it at {_moment(drift.since)}"
     beside = "; another process has the accepted definition" if drift.beside else ""
@@ -290,26 +294,26 @@ _REORDERED = """\
 
 
 def _in_any_order(pin: Pin) -> str:
-    """Return where any order is accepted, as the end of a sentence; empty if it is nowhere."""
+    """Return the end of a sentence that says where any order is accepted; empty if nowhere."""
     places = ", ".join(_inert(pointer) or "the whole text" for pointer in pin.orders)
     return f", in any order of the words or elements at {places}" if places else ""
 
 
 _HEADS: Mapping[str, str] = MappingProxyType(
     {
-        "changed": "changed since it was accepted, and waits for you to accept it",
-        "elsewhere": "another process saw a definition that is not accepted; accepting it accepts both",
+        "changed": "changed since it was accepted; waits for review",
+        "elsewhere": "another process saw a different definition; accepting it accepts both",
         "gone": "is gone",
-        "hidden": "hidden because of what the scan finds in it",
-        "flagged": "asked about because of what the scan finds in it",
-        "new": "new since the server was first seen",
-        "pinned": "as it was pinned",
+        "hidden": "hidden because of scan findings",
+        "flagged": "needs approval because of scan findings",
+        "new": "new since the server was first listed",
+        "pinned": "as pinned",
     }
 )
 
 
 def _tell_pending(servers: Sequence[str]) -> None:
-    """Print how many definitions wait for a review, and the commands for that."""
+    """Print how many definitions wait for review, and the commands to review them."""
     import shlex
 
     from trunkline.cli.output import complain, one_line
@@ -318,7 +322,7 @@ def _tell_pending(servers: Sequence[str]) -> None:
         called = " ".join(shlex.quote(name) for name in dict.fromkeys(servers))
         count = "1 definition waits" if len(servers) == 1 else f"{len(servers)} definitions wait"
         fix = f"to see the changes, run: trunkline pins diff {called}; to accept them: trunkline pins accept {called}"
-        complain(one_line(f"{count} for your review; {fix}"))
+        complain(one_line(f"{count} for review; {fix}"))
 
 
 def _stated(view: PinView) -> str:
@@ -333,7 +337,7 @@ def _pretty(definition: Any) -> str:
     from trunkline.host.scan.characters import visible
 
     if definition is None:
-        return "(too large to be kept)"
+        return "(too large to store)"
     if isinstance(definition, str):
         return visible(definition)
     return visible(msgspec.json.format(msgspec.json.encode(definition)).decode())
@@ -385,7 +389,7 @@ def _need_a_person(settled: bool, as_json: bool) -> None:
     """Check that there is a terminal, unless there is nothing to ask.
 
     Raises:
-        Failure: there is none.
+        CommandError: there is no terminal.
     """
     from trunkline.cli.output import say_json
     from trunkline.cli.terminal import is_there
@@ -397,7 +401,7 @@ def _need_a_person(settled: bool, as_json: bool) -> None:
 
 
 async def _accept(book: PinBook, pending: Sequence[PinView], *, exact: bool, yes: bool) -> list[PinView]:
-    """Show and ask about each pin that waits, one by one; return those that were accepted."""
+    """Show each pin and ask whether to accept it; return the accepted ones."""
     from trunkline.cli.screen import Screen
 
     screen, accepted = Screen(verbose=False), []
@@ -414,7 +418,7 @@ def _lines_of(records: Sequence[Any], lock: Any) -> list[str]:
     from trunkline.host.pins.views import against_lock
 
     return [
-        f"{_inert(each.server)} {each.kind} {_inert(each.name)}: another one than here"
+        f"{_inert(each.server)} {each.kind} {_inert(each.name)}: differs from the pin here"
         for each in against_lock(records, lock)
         if each.what == "differs"
     ]
@@ -424,12 +428,12 @@ async def _agrees(differing: Sequence[str]) -> bool:
     from trunkline.cli.screen import Screen
 
     screen = Screen(verbose=False)
-    screen.line("\n".join(["The file has other pins than are kept here:", *_indented(differing)]))
-    return await _ask(screen, "Take those of the file? [y/N] ")
+    screen.line("\n".join(["The file has different pins:", *_indented(differing)]))
+    return await _ask(screen, "Use the pins of the file? [y/N] ")
 
 
 async def _ask(screen: Screen, question: str) -> bool:
-    """Ask for a yes; what was typed before the question is no answer to it."""
+    """Ask a yes/no question; input typed before the question was shown is discarded."""
     from trunkline.cli.terminal import InputEnded, Terminal, forget_typed
 
     forget_typed()

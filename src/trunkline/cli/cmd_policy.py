@@ -1,6 +1,6 @@
-"""``trunkline policy``: what the rules say of an act and why, and whether they say what they should.
+"""``trunkline policy``: explains what the rules decide, runs the tests of a policy, and checks it for mistakes.
 
-Nothing here starts a server: what a rule may want to know of a tool is given by options.
+No server is started: what a rule may need to know about a tool is passed as options.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ Examples:
   trunkline policy test policy.toml
   trunkline policy check policy.toml -c mcp.json
 
-Without a file it is the user's own policy.toml. Exit codes: 6 if why says deny, 5 if a test fails, 2 if a policy is
-wrong.
+The policy defaults to your own policy.toml. Exit codes: 6 if why finds that the call is denied, 5 if a test fails, 2 if
+a policy is invalid.
 """
 _CONSENTED = (
-    "not asked about if you type the call yourself, or if it comes from the client of a gateway in approval mode client"
+    "no prompt if you type the call yourself, or if it comes from the client of a gateway in approval mode client"
 )
 _KINDS = ("tool", "resource", "prompt", "sampling", "elicitation", "roots")
 _CALLERS = ("model", "user", "gateway", "server")
 
 _config_option = click.option(
-    "-c", "--config", "files", multiple=True, metavar="FILE", help="A configuration with the servers; may be repeated."
+    "-c", "--config", "files", multiple=True, metavar="FILE", help="Configuration file with the servers; repeatable."
 )
 
 
 @click.group("policy", epilog=_EPILOG)
 def command() -> None:
-    """Say what the rules decide and why, test them, check them."""
+    """Explain, test and check policy rules."""
 
 
 # --- why -------------------------------------------------------------------------------------------------------------
@@ -60,21 +60,23 @@ def command() -> None:
 @command.command(epilog=_EPILOG)
 @click.argument("act", metavar="SERVER/TOOL")
 @_config_option
-@click.option("--policy", "policy_file", metavar="FILE", help="The policy to ask.")
-@click.option("--args", "arguments", metavar="JSON", default="{}", help="The arguments; @file reads a file.")
-@click.option("--kind", type=click.Choice(_KINDS), default="tool", help="What it is; tool unless said.")
-@click.option("--annotations", metavar="JSON", default="{}", help="What the server says of the tool.")
-@click.option("--trusted", is_flag=True, help="Its server is trusted, whatever the configuration says.")
-@click.option("--tainted", is_flag=True, help="Something from an untrusted server came into the session before.")
-@click.option("--caller", type=click.Choice(_CALLERS), default="user", help="Who asks; user unless said.")
-@click.option("--principal", metavar="NAME", help="Who is logged in.")
-@click.option("--profile", metavar="NAME", help="The profile that is used.")
-@click.option("--all", "everything", is_flag=True, help="Show the rules about other servers and names, too.")
+@click.option("--policy", "policy_file", metavar="FILE", help="Policy file to evaluate.")
+@click.option(
+    "--args", "arguments", metavar="JSON", default="{}", help="Arguments of the call; @FILE reads them from a file."
+)
+@click.option("--kind", type=click.Choice(_KINDS), default="tool", help="Kind of request. Default: tool.")
+@click.option("--annotations", metavar="JSON", default="{}", help="Annotations of the tool.")
+@click.option("--trusted", is_flag=True, help="Treat the server as trusted.")
+@click.option("--tainted", is_flag=True, help="Treat the session as tainted by an untrusted server.")
+@click.option("--caller", type=click.Choice(_CALLERS), default="user", help="Who makes the call. Default: user.")
+@click.option("--principal", metavar="NAME", help="Principal that makes the call.")
+@click.option("--profile", metavar="NAME", help="Gateway profile of the call.")
+@click.option("--all", "everything", is_flag=True, help="Show rules about other servers and names too.")
 @json_option
 def why(*, files: tuple[str, ...], policy_file: str | None, everything: bool, as_json: bool, **given: Any) -> int:
-    """Say what is decided about SERVER/TOOL (or SERVER/PROMPT, SERVER/URI, SERVER), by which rule, and why.
+    """Show what the policy decides about SERVER/TOOL, by which rule, and why.
 
-    Rules that did not decide are shown with the reason.
+    For other kinds, give SERVER/PROMPT, SERVER/URI or SERVER. Rules that did not decide are shown with the reason.
     """
     from msgspec.structs import replace
 
@@ -95,10 +97,10 @@ def why(*, files: tuple[str, ...], policy_file: str | None, everything: bool, as
 
 
 def _act(configuration: Configuration, act: str, kind: Any, **given: Any) -> Act:
-    """Make the act that was asked about.
+    """Build the request to evaluate.
 
     Raises:
-        ConfigError: there are servers, and none has this name.
+        ConfigError: servers are configured, and none has this name.
     """
     from trunkline.cli.arguments import json_object
     from trunkline.errors import ConfigError
@@ -107,12 +109,12 @@ def _act(configuration: Configuration, act: str, kind: Any, **given: Any) -> Act
 
     server, _, name = act.partition("/")
     if not server or (not name and kind in ("tool", "prompt", "resource")):
-        raise click.UsageError(f"{act!r} is no SERVER/NAME.")
+        raise click.UsageError(f"{act!r} is not SERVER/NAME.")
     entry = configuration.entries.get(server)
     if entry is None and configuration.entries:
         near = nearest(server, configuration.entries)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(configuration.entries))}"
-        raise ConfigError(f"no server is called {server!r}: {hint}")
+        raise ConfigError(f"there is no server {server!r}: {hint}")
     return Act(
         kind=kind,
         server=server,
@@ -128,7 +130,7 @@ def _act(configuration: Configuration, act: str, kind: Any, **given: Any) -> Act
 
 
 def _annotations(text: str) -> Annotations:
-    """Read hints in the words of the wire or of a rule."""
+    """Parse annotations, named as on the wire or as in a rule."""
     import msgspec
 
     from trunkline.host.policy.acts import Annotations
@@ -142,12 +144,12 @@ def _annotations(text: str) -> Annotations:
     try:
         given = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise click.UsageError(f"--annotations is no JSON object: {error}.") from None
+        raise click.UsageError(f"--annotations is not a JSON object: {error}.") from None
     found = {known.get(key, key): value for key, value in given.items() if key != "title"}
     wrong = next((key for key, value in found.items() if key not in known.values() or type(value) is not bool), None)
     if wrong is not None:
         raise click.UsageError(
-            f"--annotations: {wrong} is no hint that is true or false; there are {', '.join(known)}."
+            f"--annotations: {wrong} is not a known annotation with a boolean value; known: {', '.join(known)}."
         )
     return Annotations(**found)
 
@@ -169,8 +171,8 @@ def _lines(trace: Trace, act: Act, *, listed: bool, everything: bool) -> Iterato
     told = [
         f"by {decision.rule}{'' if where in (None, decision.rule) else f' ({where})'}",
         f"because {decision.reason}",
-        *([] if decision.message is None else [f"who is denied reads: {decision.message}"]),
-        *([] if listed else ["it is in no list"]),
+        *([] if decision.message is None else [f"message to the caller: {decision.message}"]),
+        *([] if listed else ["not listed"]),
         *([_CONSENTED] if covered(act, decision) else []),
         *trace.notes,
     ]
@@ -182,7 +184,7 @@ def _lines(trace: Trace, act: Act, *, listed: bool, everything: bool) -> Iterato
         yield table(("RULE", "EFFECT", "TIER", "OUTCOME", "WHY"), rows)
     if others := len(trace.steps) - len(shown):
         yield ""
-        yield f"{others} other rule{'s are' if others > 1 else ' is'} about something else; --all shows them"
+        yield f"{others} other rule{'s do' if others > 1 else ' does'} not apply here; --all shows them"
 
 
 # --- test and check --------------------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ def _outcome_document(outcome: Outcome) -> dict[str, Any]:
 @_config_option
 @json_option
 def check_it(policy: str | None, *, files: tuple[str, ...], as_json: bool) -> int:
-    """Look for mistakes in a policy, and for rules about servers that are not configured."""
+    """Check a policy for mistakes, and for rules about servers that are not configured."""
     import msgspec
 
     from trunkline.cli.output import say, say_json
@@ -279,7 +281,7 @@ def _file(given: str | None) -> str:
 
 
 def _policy(file: str | None, configuration: Configuration | None) -> Policy:
-    """Read a policy; without a file the user's own, if there is one."""
+    """Load a policy; without a file, the user's own or the default."""
     from trunkline.host.policy.policy import DEFAULT
     from trunkline.host.policy.reading import load_policy, places_here
 

@@ -1,4 +1,4 @@
-"""``trunkline read``: read a resource."""
+"""``trunkline read``: reads a resource."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @click.argument("words", nargs=-1, metavar="URI")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Save the contents as they are; - is stdout.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Save the raw contents; - is standard output.")
 @json_option
 @client_verb
 def command(choices: Choices, *, words: tuple[str, ...], output: str | None) -> int:
-    """Read the resource URI of the server TARGET and print what it holds.
+    """Read the resource URI of the server TARGET and print its contents.
 
-    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; NAME/URI is
-    the same as NAME URI. Binary contents are only named; -o saves them.
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server; NAME/URI is the
+    same as NAME URI. Binary contents are not printed; save them with -o.
     """
     from trunkline.cli.blocks import contents_text
     from trunkline.cli.exits import Exit
@@ -43,7 +43,7 @@ def command(choices: Choices, *, words: tuple[str, ...], output: str | None) -> 
     if others:
         raise click.UsageError(f"Got unexpected extra argument ({others[0]}).")
     if choices.as_json and output == "-":
-        raise click.UsageError("--json and -o - both want stdout.")
+        raise click.UsageError("--json and -o - both write to standard output.")
 
     async def read(talk: Talk) -> Exit:
         contents = await talk.client.read_resource(uri)
@@ -65,11 +65,11 @@ def _save(contents: list[ResourceContents], output: str) -> None:
     from trunkline.cli.output import say_bytes
 
     if len(contents) != 1:
-        raise Failure(f"the resource has {len(contents)} contents and -o saves one; use --json", Exit.FAILED)
+        raise Failure(f"the resource has {len(contents)} contents, and -o saves only one; use --json", Exit.FAILED)
     try:
         data = contents_bytes(contents[0])
     except ValueError as error:
-        raise Failure(f"the server's contents are no base64: {error}", Exit.FAILED) from error
+        raise Failure(f"the server sent invalid base64: {error}", Exit.FAILED) from error
     if output == "-":
         say_bytes(data)
         return

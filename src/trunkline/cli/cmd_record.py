@@ -1,4 +1,4 @@
-"""``trunkline record``: wrap a server and write down everything that is said to it and by it."""
+"""``trunkline record``: sits between a client and a server, and records every message."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Examples:
   trunkline record files -c mcp.json -o files.jsonl
   trunkline call "trunkline record weather.py -o weather.jsonl" forecast city=Oslo
 
-Put it in the place of the server's command in a client's configuration. Credentials are hidden before anything is
-written, as far as they are known by their names or their looks: read a recording before you share it.
+Use it in place of the server's command in a client's configuration. Credentials that can be recognized by name or
+format are redacted before anything is written; still, review a recording before you share it.
 """
-_OUTPUT_HELP = "The file to write; one that holds another recording is written over."
-_BYTES_HELP = "How much is written at most, else 64 MiB; the traffic goes on after that."
+_OUTPUT_HELP = "File to write; an existing recording is overwritten."
+_BYTES_HELP = "Stop recording after N bytes; traffic continues. Default: 64 MiB."
 
 
 @click.command(epilog=_EPILOG)
@@ -44,16 +44,16 @@ _BYTES_HELP = "How much is written at most, else 64 MiB; the traffic goes on aft
 @click.option("--max-bytes", type=click.IntRange(min=1), metavar="N", help=_BYTES_HELP)
 @reach_options
 def command(target: str, *, output: str, address: Address | None, max_bytes: int | None, **given: Any) -> int:
-    """Serve the server TARGET unchanged and write every message to FILE, with its time and direction.
+    """Relay messages between a client and the server TARGET, and write each to FILE with time and direction.
 
-    Whoever starts this is the client, on standard input and output. With --http, TARGET is a URL, and what is served is
-    that URL under an address of this machine. Nothing is negotiated in between: both sides see each other's own words.
+    The client is on standard input and output. With --http, TARGET must be a URL, and clients connect to a local
+    address instead. Messages are passed on unchanged, and nothing is negotiated in between.
     """
     from trunkline.cli.record_targets import find_reach
     from trunkline.protocol.limits import Limits
     from trunkline.server.run import run_loop
 
-    # A line is passed on once it is whole, and one that is too long not at all.
+    # A line is forwarded once it is complete, and one that is too long not at all.
     limits = Limits(message_bytes=256 * 1024 * 1024)
     reach = find_reach(reached(target, given), limits, typed=target, whole_environment=True)
     if address is not None:
@@ -72,11 +72,13 @@ def _check_http(reach: Reach, address: Address) -> None:
 
     if reach.open_http is None:
         raise click.UsageError(
-            "--http is for a TARGET that is a URL, and this one is started by its command: record it on stdio, or "
+            "--http needs a TARGET that is a URL, and this one is started with a command: record it over stdio, or "
             "serve it over HTTP (trunkline run FILE --http) and record that URL."
         )
     if address.host is not None and not is_loopback(address.host, below=False):
-        raise click.UsageError(f"{address.host} can be reached by others, and the recorder asks nobody who they are.")
+        raise click.UsageError(
+            f"{address.host} is reachable from other machines, and the recorder does not authenticate clients."
+        )
 
 
 def _begin(reach: Reach, output: str, max_bytes: int | None, transport: str) -> RecordingFile:
@@ -102,7 +104,7 @@ async def _stdio(reach: Reach, file: RecordingFile, limits: Limits, outcome: lis
     from trunkline.host.record.wires import StdioWire
 
     if sys.stdin is not None and sys.stdin.isatty():
-        complain("recording: a client is awaited on standard input; start this by the client's configuration")
+        complain("recording: waiting for a client on standard input; start this from the configuration of a client")
     server = await reach.open(_pass_stderr, lambda text: file.note("recorder", text))
     relay = Relay(StdioWire.claim(limits), server, file)
     loop = asyncio.get_running_loop()
@@ -115,7 +117,7 @@ async def _stdio(reach: Reach, file: RecordingFile, limits: Limits, outcome: lis
 
 
 def _pass_stderr(data: bytes) -> None:
-    """Let the client see the server's own words."""
+    """Pass the server's stderr on to the client."""
     if sys.stderr is not None:
         sys.stderr.buffer.write(data)
         sys.stderr.buffer.flush()
@@ -149,4 +151,4 @@ def _tell(origin: str, path: str, shown: str) -> None:
     from trunkline.server.addresses import shown_url
 
     url, _ = shown_url(origin, path)
-    complain(f"{one_line(shown)} is served at {url}; what is said is recorded")
+    complain(f"recording {one_line(shown)}; clients connect to {url}")

@@ -1,4 +1,4 @@
-"""``trunkline replay``: play a recording as a fake server, or as a fake client that compares the answers."""
+"""``trunkline replay``: replays a recording as a server, or as a client that compares the responses."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ Examples:
   trunkline replay weather.jsonl --as client weather.py
   trunkline replay weather.jsonl --as client https://mcp.example.com/mcp --ignore /result/content/*/text
 
-As a client it exits with 0 if all answers are as they were, else with 5. Ids, cursors, sealed states and times are
-masked, and credentials hidden on both sides.
+As a client, the exit code is 0 if all responses match the recording, otherwise 5. IDs, cursors, sealed states and times
+are ignored, and credentials are redacted on both sides.
 """
-_SPEED_HELP = "1: take the time that it took; 2: half of it; 0, the usual: no time at all."
-_IGNORE_HELP = "As a client: a JSON pointer that is not compared, such as /result/tools/*/description; may be repeated."
-_TIMEOUT_HELP = "As a client: seconds to wait for what the recording shows, else 10."
+_SPEED_HELP = "Speed factor: 1 keeps the recorded timing, 2 is twice as fast. Default: 0, no delays."
+_IGNORE_HELP = "As a client: JSON pointer to ignore, such as /result/tools/*/description; repeatable."
+_TIMEOUT_HELP = "As a client: seconds to wait for each recorded message. Default: 10."
 _USUAL_PATIENCE = 10.0
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("file")
 @click.argument("target", required=False)
-@click.option("--as", "role", type=click.Choice(["server", "client"]), required=True, help="Which side is played.")
+@click.option("--as", "role", type=click.Choice(["server", "client"]), required=True, help="Which side to replay.")
 @click.option("--speed", type=click.FloatRange(min=0), default=0.0, metavar="X", help=_SPEED_HELP)
 @click.option("--ignore", multiple=True, metavar="POINTER", help=_IGNORE_HELP)
 @seconds_option(_TIMEOUT_HELP)
 @json_option
 @reach_options
 def command(file: str, target: str | None, *, role: str, speed: float, **given: Any) -> int:
-    """Play the recording FILE: as a server on standard input and output, or as a client of TARGET.
+    """Replay the recording FILE as a server on standard input and output, or as a client of TARGET.
 
-    As a server it answers what was asked then as it was answered then, and refuses all else. As a client it sends what
-    the client sent, and prints where the answers of TARGET differ from the recorded ones.
+    As a server, it gives the recorded response to each recorded request, and rejects all others. As a client, it sends
+    the recorded requests, and prints where the responses of TARGET differ from the recorded ones.
     """
     from trunkline.host.record.recording import Recording
 
@@ -63,7 +63,7 @@ def command(file: str, target: str | None, *, role: str, speed: float, **given: 
 
     check_pointers(ignore)
     if target is None and not given["config"]:
-        raise click.UsageError("Missing argument 'TARGET': whom should the client call?")
+        raise click.UsageError("Missing argument 'TARGET': the server to replay the client against.")
     recording, reach = told(lambda: (Recording.load(file), _reach(target, given)), as_json)
     outcome = told(lambda: _play_client(recording, reach, speed, timeout or _USUAL_PATIENCE), as_json)
     return show(_compared(outcome, ignore), names=(file, reach.shown), as_json=as_json)
@@ -73,12 +73,12 @@ def command(file: str, target: str | None, *, role: str, speed: float, **given: 
 
 
 def _check_server(target: str | None, given: dict[str, Any]) -> None:
-    """Refuse what would do nothing."""
+    """Reject options that would have no effect."""
     if target is not None:
-        raise click.UsageError("A recording that is the server needs no TARGET.")
+        raise click.UsageError("--as server takes no TARGET: the recording is the server.")
     for name, value in given.items():
         if value:
-            raise click.UsageError(f"--{name.replace('_', '-')} is for --as client.")
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --as client.")
 
 
 def _play_server(recording: Recording, speed: float) -> int:
@@ -116,7 +116,7 @@ def _play_client(recording: Recording, reach: Reach, speed: float, patience: flo
 
     hidden = sum(HIDDEN in str(entry.json) for entry in recording.sent_by("client"))
     if hidden:
-        complain(f"{hidden} of the recorded messages have hidden credentials in them, which are sent as {HIDDEN}")
+        complain(f"{hidden} of the recorded messages contain redacted credentials, which are sent as {HIDDEN}")
 
     async def play() -> Replay:
         server = WireServer(await reach.open(None, complain))
@@ -129,7 +129,7 @@ def _play_client(recording: Recording, reach: Reach, speed: float, patience: flo
 
 
 def _compared(outcome: Replay, ignore: tuple[str, ...]) -> Comparison:
-    """Put the answers of now beside those of then; what was hidden then is hidden now."""
+    """Compare the new responses with the recorded ones; what was redacted in the recording is redacted in both."""
     from trunkline.host.record.diff import Comparison, Difference, compare_answers
     from trunkline.host.record.pairs import label
     from trunkline.host.record.writing import MessageRedaction

@@ -1,4 +1,4 @@
-"""``trunkline run``: serve a Python file's server over stdio or HTTP."""
+"""``trunkline run``: runs the server in a Python file, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ _FILE = click.Path()
 @click.command(epilog=_EPILOG)
 @click.argument("spec", metavar="FILE[:OBJECT]")
 @http_option
-@click.option("--path", metavar="/PATH", help="The path of the endpoint, else /mcp.")
-@click.option("--certfile", type=_FILE, help="Serve HTTPS with this certificate (PEM).")
-@click.option("--keyfile", type=_FILE, help="Its key, if that is in another file.")
-@click.option("--allowed-host", multiple=True, metavar="NAME", help="A public name under which a proxy reaches it.")
-@click.option("--allow-unauthenticated", is_flag=True, help="Let others reach it, whoever they are.")
-@click.option("--no-sse", is_flag=True, help="Do not serve the transport of the oldest revision.")
+@click.option("--path", metavar="/PATH", help="Path of the endpoint. Default: /mcp.")
+@click.option("--certfile", type=_FILE, help="TLS certificate (PEM); serves HTTPS.")
+@click.option("--keyfile", type=_FILE, help="TLS private key, if it is not in the certificate file.")
+@click.option(
+    "--allowed-host", multiple=True, metavar="NAME", help="Accept this Host name, as sent by a proxy; repeatable."
+)
+@click.option("--allow-unauthenticated", is_flag=True, help="Allow other machines to connect without authentication.")
+@click.option("--no-sse", is_flag=True, help="Do not serve the deprecated HTTP+SSE transport.")
 def command(
     spec: str,
     *,
@@ -49,10 +51,10 @@ def command(
     allow_unauthenticated: bool,
     no_sse: bool,
 ) -> int:
-    """Serve the server in FILE, over stdio until the client goes away, or over HTTP until Ctrl-C or SIGTERM.
+    """Run the server in FILE, over stdio until the client disconnects, or over HTTP until Ctrl-C or SIGTERM.
 
-    The server is OBJECT or, if none is named, what is called server, mcp or app, or the only Server there is. The file
-    is imported, so what it does under if __name__ == "__main__" is left out.
+    OBJECT is the name of the server in the file. It defaults to server, mcp or app, or to the only Server in the file.
+    The file is imported, so code under if __name__ == "__main__" does not run.
     """
     given = {
         "path": path,
@@ -71,11 +73,11 @@ def command(
 
 
 def _check_stdio(given: Mapping[str, object]) -> None:
-    """Refuse options that would do nothing."""
+    """Reject options that would have no effect."""
     for name, value in given.items():
         if value is not None:
             option = {"allowed_hosts": "allowed-host", "sse": "no-sse"}.get(name, name.replace("_", "-"))
-            raise click.UsageError(f"--{option} is for HTTP: give --http as well.")
+            raise click.UsageError(f"--{option} needs --http.")
 
 
 def _serve_http(server: Server, options: Mapping[str, object]) -> None:

@@ -1,7 +1,7 @@
-"""``trunkline secret``: keep the secrets that a configuration names, see which there are, remove them.
+"""``trunkline secret``: stores, lists and removes the secrets that a configuration refers to.
 
-A secret is typed unseen or read from a pipe; it is never an argument, which others on the machine could read, and which
-the shell would remember. Nothing here ever prints one.
+A secret is typed without echo or read from a pipe. It is never an argument, which other users of the machine could
+read, and which the shell would keep in its history. Nothing here ever prints one.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ Examples:
   trunkline secret rm github
 
 \b
-A configuration uses it in args, env, headers, url or oauth:
+In a configuration, refer to a secret in args, env, headers, url or oauth:
   {"env": {"GITHUB_TOKEN": "secret://github"}}
   {"headers": {"Authorization": "Bearer ${secret:github}"}}
 
-secret://env/NAME is a variable of the environment, secret://cmd/NAME what a command prints that stands in your
-secrets.toml. Secrets are kept in the system's keyring or, where there is none, in an encrypted file.
+secret://env/NAME is an environment variable; secret://cmd/NAME is the output of a command defined in your secrets.toml.
+Secrets are stored in the system's keyring or, if there is none, in an encrypted file.
 """
 _MOST_BYTES = 64 * 1024
 _store_option = click.option(
-    "--store", type=click.Choice(["keyring", "file"]), help="Where; else the keyring, if there is one."
+    "--store",
+    type=click.Choice(["keyring", "file"]),
+    help="Where the secret is stored. Default: the keyring, if there is one.",
 )
 
 
 @click.group("secret", epilog=_EPILOG)
 def command() -> None:
-    """Keep the secrets that a configuration names, list them, remove them."""
+    """Manage stored secrets."""
 
 
 @command.command("set")
@@ -56,33 +58,33 @@ def command() -> None:
 @_store_option
 @json_option
 def set_one(name: str, *, more: tuple[str, ...], store: Place | None, as_json: bool) -> int:
-    """Keep a secret under NAME, in place of an older one; it is typed unseen, or read from a pipe."""
+    """Store a secret as NAME, replacing an older one. It is typed without echo, or read from a pipe."""
     from trunkline.cli.output import complain, say, say_json
     from trunkline.host.config.variables import is_secret
     from trunkline.host.secrecy.vault import check_name
 
     if more:
-        raise click.UsageError("A secret is typed or piped, never an argument: others could read it there.")
+        raise click.UsageError("Type the secret or pipe it in: other users could read it as an argument.")
 
     def keep() -> str:
         check_name(name)
         value = _value(name)
         if not is_secret(value):
-            complain("it is too short, or too common a word, to be hidden wherever it may be shown")
+            complain("it is too short, or too common a word, to be redacted from output and logs")
         return _run(lambda vault: vault.put(name, value, place=store))
 
     place = told(keep, as_json)
     if as_json:
         say_json({"name": name, "store": place})
     else:
-        say(f"kept {name} in the {_shown(place)}; use it as secret://{name}")
+        say(f"stored {name} in the {_shown(place)}; use it as secret://{name}")
     return Exit.OK
 
 
 @command.command("list")
 @json_option
 def list_them(*, as_json: bool) -> int:
-    """List the names of the secrets that there are, where they are kept and since when; never a secret."""
+    """List the names of stored secrets, where each is stored, and when it was set. Secrets are never shown."""
     from trunkline.cli.output import complain, say, say_json, table
 
     found = told(lambda: _run(lambda vault: vault.kept()), as_json)
@@ -90,9 +92,9 @@ def list_them(*, as_json: bool) -> int:
         rows = [{"name": each.name, "store": each.keeper, "set_at": each.set_at} for each in found]
         say_json({"secrets": rows})
     elif found:
-        say(table(("NAME", "KEPT IN", "SET"), [(each.name, _shown(each.keeper), _day(each)) for each in found]))
+        say(table(("NAME", "STORED IN", "SET"), [(each.name, _shown(each.keeper), _day(each)) for each in found]))
     else:
-        complain("there is no secret; trunkline secret set NAME keeps one")
+        complain("no secrets stored; to store one, run: trunkline secret set NAME")
     return Exit.OK
 
 
@@ -101,7 +103,7 @@ def list_them(*, as_json: bool) -> int:
 @_store_option
 @json_option
 def remove(names: tuple[str, ...], *, store: Place | None, as_json: bool) -> int:
-    """Remove the secrets NAME, wherever they are kept."""
+    """Remove the secrets NAME..., wherever they are stored."""
     from trunkline.cli.output import say, say_json
 
     async def forget(vault: Vault) -> dict[str, list[Place]]:
@@ -114,12 +116,12 @@ def remove(names: tuple[str, ...], *, store: Place | None, as_json: bool) -> int
     elif len(unknown) < len(gone):
         say("\n".join(f"removed {name} from the {_both(places)}" for name, places in gone.items() if places))
     if unknown:
-        raise Failure(f"there is no secret {', '.join(unknown)}: trunkline secret list shows them", Exit.USAGE)
+        raise Failure(f"no secret {', '.join(unknown)}; to list secrets, run: trunkline secret list", Exit.USAGE)
     return Exit.OK
 
 
 def _run(work: Callable[[Vault], Awaitable[T]]) -> T:
-    """Do something with the user's vault."""
+    """Run a coroutine function with the user's vault."""
     from trunkline.host.secrecy.vault import Vault
 
     async def done() -> T:
@@ -129,16 +131,16 @@ def _run(work: Callable[[Vault], Awaitable[T]]) -> T:
 
 
 def _value(name: str) -> str:
-    """Have the secret typed, or read it from a pipe."""
+    """Read the secret from the terminal without echo, or from a pipe."""
     if sys.stdin is not None and sys.stdin.isatty():
         return _typed(name)
     data = b"" if sys.stdin is None else sys.stdin.buffer.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        raise Failure(f"a secret has at most {_MOST_BYTES // 1024} KiB", Exit.USAGE)
+        raise Failure(f"a secret may have at most {_MOST_BYTES // 1024} KiB", Exit.USAGE)
     try:
         return data.decode("utf-8").strip()
     except UnicodeDecodeError:
-        raise Failure("a secret is text in UTF-8", Exit.USAGE) from None
+        raise Failure("a secret must be UTF-8 text", Exit.USAGE) from None
 
 
 def _typed(name: str) -> str:
@@ -148,10 +150,10 @@ def _typed(name: str) -> str:
     terminal = Terminal(Screen(verbose=False))
     try:
         with unseen():
-            said = asyncio.run(terminal.ask(f"{name} (not shown while you type): "))
+            said = asyncio.run(terminal.ask(f"{name} (input is hidden): "))
     except InputEnded:
         said = ""
-    # The line end that was typed was not shown either.
+    # The newline was not echoed either.
     terminal.show("")
     return said
 

@@ -1,4 +1,4 @@
-"""``trunkline serve``: all servers of a configuration as one server, over stdio or HTTP."""
+"""``trunkline serve``: runs the gateway, which serves all configured servers as one."""
 
 from __future__ import annotations
 
@@ -26,18 +26,24 @@ Examples:
   trunkline serve -c mcp.json --http 0.0.0.0:8443 --token @token.txt --certfile cert.pem --keyfile key.pem
   trunkline serve -c mcp.json --gateway gateway.toml --http 8080
 
---approval sets who asks the user before a call. client: the client in front does, so calls pass unless a rule denies or
-asks, or a definition is flagged or changed. ask: the gateway does, by elicitation; a client that cannot be asked gets
-only what rules and earlier approvals allow. deny: no one is asked, and only what rules and earlier approvals allow
-passes. The default is client over stdio and on a loopback address with one token, and ask wherever others can call.
+--approval sets who asks the user before a call:
 
-Over HTTP callers need a token; without --token, or the variable TRUNKLINE_GATEWAY_TOKEN, a new one is made and shown
-once. SIGHUP reloads the configuration and policies; servers whose entries did not change keep running. SIGTERM and
-Ctrl-C let calls finish.
+\b
+  client  The client in front asks. Calls pass unless a rule denies them or
+          requires approval, or a definition is flagged or changed.
+  ask     The gateway asks, by elicitation. A client without elicitation gets
+          only what rules and grants allow.
+  deny    Nobody asks. Only what rules and grants allow passes.
+
+The default is client over stdio and on a loopback address with one token, and ask wherever others can call.
+
+Over HTTP, callers need a token; without --token or the TRUNKLINE_GATEWAY_TOKEN environment variable, a new one is
+generated and printed once. SIGHUP reloads the configuration and the policies; servers whose entries did not change keep
+running. On SIGTERM and Ctrl-C, running calls finish first.
 """
 _FILE = click.Path()
 _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
-#: What makes sense over HTTP alone.
+#: Options that need ``--http``.
 _HTTP_ONLY = ("path", "token", "no_auth", "certfile", "keyfile", "allowed_host", "issuer", "audience")
 _WAIT_SECONDS = 10.0
 
@@ -45,32 +51,43 @@ _WAIT_SECONDS = 10.0
 @click.command(epilog=_EPILOG)
 @config_option
 @http_option
-@click.option("--path", metavar="/PATH", help="The path of the endpoint, else /mcp; profiles are below it.")
-@click.option("--token", metavar="T", help=f"The token that callers need; @file reads a file. Or {_TOKEN}.")
-@click.option("--no-auth", is_flag=True, help="Ask nobody who they are; on this machine only.")
-@click.option("--issuer", metavar="URL", help="Take tokens that this authorization server signed; with --audience.")
-@click.option("--audience", metavar="A", help="Whom such tokens must be for: this gateway's URL, most often.")
+@click.option("--path", metavar="/PATH", help="Path of the endpoint; profiles are below it. Default: /mcp.")
+@click.option("--token", metavar="T", help=f"Token that callers must send; @FILE reads it from a file. Also: {_TOKEN}.")
+@click.option("--no-auth", is_flag=True, help="Accept calls without a token; only on a loopback address.")
+@click.option("--issuer", metavar="URL", help="Accept tokens of this authorization server; needs --audience.")
+@click.option("--audience", metavar="A", help="Audience those tokens must have, usually the URL of this gateway.")
 @guard_options
 @approval_option("Who asks the user before a call; see below.")
-@click.option("--gateway", "file", metavar="FILE", help="Options and profiles from a TOML file; flags override it.")
-@click.option("--profile", metavar="NAME", help="Over stdio: serve this profile.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Calls a minute of one caller.")
-@click.option("--concurrent", type=click.IntRange(min=1), metavar="N", help="Calls at once of one caller.")
-@click.option("--search", type=click.Choice(["auto", "on", "off"]), help="Tools to search a large catalog with.")
 @click.option(
-    "--wait", type=click.FloatRange(min=0), metavar="S", help="Seconds the first list waits for servers; else 10."
+    "--gateway", "file", metavar="FILE", help="TOML file with options and profiles; command-line options override it."
+)
+@click.option("--profile", metavar="NAME", help="Profile to serve over stdio.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Maximum calls per minute and caller."
+)
+@click.option("--concurrent", type=click.IntRange(min=1), metavar="N", help="Maximum concurrent calls per caller.")
+@click.option(
+    "--search", type=click.Choice(["auto", "on", "off"]), help="Offer search tools instead of a large catalog."
 )
 @click.option(
-    "--starts", type=click.IntRange(min=1), metavar="N", help="Servers that start at the same time; else 4 per core."
+    "--wait", type=click.FloatRange(min=0), metavar="S", help="Seconds the first list waits for servers. Default: 10."
 )
-@click.option("--certfile", type=_FILE, help="Serve HTTPS with this certificate (PEM).")
-@click.option("--keyfile", type=_FILE, help="Its key, if that is in another file.")
-@click.option("--allowed-host", multiple=True, metavar="NAME", help="A public name under which a proxy reaches it.")
-@click.option("-v", "--verbose", count=True, help="Show how the servers come up, also without a terminal.")
+@click.option(
+    "--starts", type=click.IntRange(min=1), metavar="N", help="Maximum servers starting at once. Default: 4 per core."
+)
+@click.option("--certfile", type=_FILE, help="TLS certificate (PEM); serves HTTPS.")
+@click.option("--keyfile", type=_FILE, help="TLS private key, if it is not in the certificate file.")
+@click.option(
+    "--allowed-host", multiple=True, metavar="NAME", help="Accept this Host name, as sent by a proxy; repeatable."
+)
+@click.option("-v", "--verbose", count=True, help="Print every state change of the servers.")
 def command(
     *, config: tuple[str, ...], address: Address | None, file: str | None, profile: str | None, **given: Any
 ) -> int:
-    """Serve the servers of a configuration as one MCP server, over stdio until the client goes away, or over HTTP."""
+    """Run the gateway: serve all configured servers as one MCP server.
+
+    It serves over stdio until the client disconnects or, with --http, over HTTP until Ctrl-C or SIGTERM.
+    """
     from trunkline.cli.approval_modes import approval_of, profiles_with
     from trunkline.cli.gateway_files import GatewayFile, read_gateway_file
 
@@ -101,36 +118,36 @@ def command(
     return Exit.OK
 
 
-# --- what was chosen -------------------------------------------------------------------------------------------------
+# --- settings --------------------------------------------------------------------------------------------------------
 
 
 def _address(written: GatewayFile) -> Address | None:
-    """Take the address of the file."""
+    """Return the address set in the gateway file; None if it has none."""
     said = written.options.get("http")
     if said is None:
         return None
     address = read_address(str(said))
     if address is None:
-        raise Failure(f"http = {said!r} in the gateway's file is no [HOST:]PORT", Exit.CONFIG)
+        raise Failure(f"http = {said!r} in the gateway file is not [HOST:]PORT", Exit.CONFIG)
     return address
 
 
 def _settings(given: Mapping[str, Any], written: GatewayFile, *, http: bool) -> dict[str, Any]:
-    """Join flags and file; a flag that would do nothing is refused, a line of the file may wait for HTTP."""
+    """Merge options and file. An option without effect is rejected; a setting of the file may be meant for HTTP."""
     flags = {name: value for name, value in given.items() if value not in (None, False, ()) and name != "verbose"}
     if given["wait"] is not None:
         flags["wait"] = given["wait"]
     if not http:
         for name in _HTTP_ONLY:
             if name in flags:
-                raise click.UsageError(f"--{name.replace('_', '-')} is for HTTP: give --http as well.")
+                raise click.UsageError(f"--{name.replace('_', '-')} needs --http.")
     if "token" in flags and "no_auth" in flags:
-        raise click.UsageError("--token and --no-auth contradict each other: give one of them.")
+        raise click.UsageError("--token and --no-auth exclude each other.")
     settings = {**written.options, **flags}
     if ("issuer" in settings) is not ("audience" in settings):
-        raise click.UsageError("--issuer and --audience go together.")
+        raise click.UsageError("--issuer and --audience must be given together.")
     if "issuer" in settings and ("token" in flags or "no_auth" in flags):
-        raise click.UsageError("--issuer says who may come in: leave out --token and --no-auth.")
+        raise click.UsageError("--issuer excludes --token and --no-auth.")
     return settings
 
 
@@ -138,18 +155,18 @@ def _check_profile(name: str | None, profiles: Mapping[str, Profile], *, http: b
     if name is None:
         return
     if http:
-        raise click.UsageError("--profile is for stdio: over HTTP each profile has a path of its own, /mcp/NAME.")
+        raise click.UsageError("--profile is only for stdio: over HTTP each profile has its own path, /mcp/NAME.")
     if name not in profiles:
         from trunkline.cli.configs import name_hint
 
-        raise Failure(f"there is no profile {name!r} in the gateway's file; {name_hint(name, profiles)}", Exit.CONFIG)
+        raise Failure(f"there is no profile {name!r} in the gateway file; {name_hint(name, profiles)}", Exit.CONFIG)
 
 
 def _check_servers(files: tuple[str, ...], profiles: Mapping[str, Profile]) -> None:
-    """Refuse to serve nothing, and profiles of servers that are not there.
+    """Check that there is a configuration, and that profiles name only configured servers.
 
     Raises:
-        ConfigError: a file that was named cannot be used.
+        ConfigError: a file given with ``--config`` cannot be used.
     """
     from trunkline.cli.configs import name_hint, read_configuration
 
@@ -158,12 +175,12 @@ def _check_servers(files: tuple[str, ...], profiles: Mapping[str, Profile]) -> N
         if problem.severity == "error":
             raise Failure(str(problem), Exit.CONFIG)
     if not configuration.files:
-        raise Failure("no configuration is found here: name a file with -c", Exit.CONFIG)
+        raise Failure("no configuration found; give a file with -c", Exit.CONFIG)
     for name, profile in profiles.items():
         for server in profile.servers or ():
             if server not in configuration.entries:
                 hint = name_hint(server, configuration.entries)
-                raise Failure(f"profile {name}: no server is called {server!r}; {hint}", Exit.CONFIG)
+                raise Failure(f"profile {name}: there is no server {server!r}; {hint}", Exit.CONFIG)
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +191,7 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _http(address: Address, settings: Mapping[str, Any]) -> dict[str, Any]:
     path = settings.get("path", "/mcp")
     if not path.startswith("/"):
-        raise click.UsageError(f"--path {path} begins with no slash: give /{path}.")
+        raise click.UsageError(f"--path {path} must begin with a slash: /{path}.")
     token = None if settings.get("no_auth") or "issuer" in settings else _token(settings)
     return {
         "http": f"{address.host or '127.0.0.1'}:{8000 if address.port is None else address.port}",
@@ -189,7 +206,7 @@ def _http(address: Address, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _token(settings: Mapping[str, Any]) -> str | None:
-    """Give the token that was chosen; None has one made up."""
+    """Return the token from the option or the environment; None to have one generated."""
     import os
 
     from trunkline.cli.arguments import read_value
@@ -198,7 +215,7 @@ def _token(settings: Mapping[str, Any]) -> str | None:
         return os.environ.get(_TOKEN) or None
     token = read_value(settings["token"]).strip()
     if not token:
-        raise click.UsageError("--token is empty: nobody could come in.")
+        raise click.UsageError("--token is empty.")
     return token
 
 

@@ -1,7 +1,7 @@
-"""``trunkline status``: how each server of a configuration is, and why.
+"""``trunkline status``: shows the state of each configured server, and the reason.
 
-Without ``--check`` nothing is started: what is shown is the configuration, the approvals, and what a server offered
-when it last ran. With it, servers that are approved are started, looked at and ended; others never are.
+Without ``--check`` nothing is started: the status comes from the configuration, the approvals, and the catalog of each
+server's last run. With it, approved servers are started, examined and stopped; others never are.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ Examples:
   trunkline status -c mcp.json --check
   trunkline status -c mcp.json --json
 
-Without -c it reads what is found: mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json of this folder, then the
-user's mcp.json. Only tools that can be used are counted. Exit codes: 2 if something is misconfigured; with --check
-also 4 if a server does not run, 3 if one needs a login, 5 if a list of one could not be read.
+Without -c, servers are read from mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json in the current directory,
+then from your own mcp.json. Only items that can be used are counted.
+
+Exit codes: 2 if a server is misconfigured; with --check also 4 if a server does not run, 3 if one needs a login, 5 if
+one failed to return a list.
 """
 _WIDTH = 80
 _CHECK_SECONDS = 30.0
 _HEADINGS = ("NAME", "STATE", "ERA", "TOOLS", "PROMPTS", "RESOURCES")
-#: How the command ends by the states it found; the first that fits.
+#: The exit code by the states found; the first match counts.
 _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
     {
         Exit.CONFIG: frozenset({"misconfigured"}),
@@ -54,15 +56,15 @@ _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
 
 @click.command(epilog=_EPILOG)
 @config_option
-@click.option("--check", is_flag=True, help="Start the servers that are approved, and see how they are.")
-@click.option("--gateway", "file", metavar="FILE", help="Show the approval mode with this gateway TOML file.")
-@seconds_option("With --check: seconds to wait for the servers; 30 unless said.")
+@click.option("--check", is_flag=True, help="Start the approved servers and check them.")
+@click.option("--gateway", "file", metavar="FILE", help="Show the approval modes of this gateway file.")
+@seconds_option("With --check: seconds to wait for the servers. Default: 30.")
 @json_option
 def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: float | None, as_json: bool) -> int:
-    """Show the state of each server and the reason, its era, what it offers, and where it is configured.
+    """Show the status of the configured servers.
 
-    The last line is the approval mode that trunkline serve has without a flag; with --gateway a line for each profile
-    follows.
+    For each server: its state and the reason, its protocol era, how many items it offers, and where it is configured.
+    The last line shows the default approval mode of trunkline serve; with --gateway, one line per profile follows.
     """
     from trunkline.cli.approval_modes import (
         profile_approvals,
@@ -74,7 +76,7 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
     from trunkline.cli.output import complain, say, say_json
 
     if timeout is not None and not check:
-        raise click.UsageError("--timeout is for --check: nothing is started without.")
+        raise click.UsageError("--timeout needs --check.")
     statuses, problems, changes = told(lambda: _look(config, _seconds(timeout) if check else None), as_json)
     mode = told(lambda: usual_approval(file), as_json)
     profiles = told(lambda: profile_approvals(file, mode), as_json)
@@ -93,7 +95,7 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
         if closed.what == "closed":
             complain(closed.reason)
     if not statuses and not problems and not as_json:
-        complain("no server is configured; name a file with -c, or write a mcp.json here")
+        complain("no servers configured; give a file with -c, or create an mcp.json here")
     if any(problem.severity == "error" for problem in problems):
         return Exit.CONFIG
     found = {status.state for status in statuses}
@@ -105,10 +107,10 @@ def _seconds(timeout: float | None) -> float:
 
 
 def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], list[Problem], list[Inspected]]:
-    """Return the status of the servers and the changed definitions; without seconds nothing is started.
+    """Return statuses, configuration problems and changed definitions; with ``seconds`` None, nothing is started.
 
     Raises:
-        ConfigError: a file that was named cannot be used.
+        ConfigError: a file given with ``--config`` cannot be used.
     """
     from trunkline.cli.configs import answers_for, read_configuration
 
@@ -128,7 +130,7 @@ async def _checked(
     from trunkline.cli.secrecy import book_here
     from trunkline.host.host import Host
 
-    # Nothing is done at the servers but looking, so that nothing is recorded.
+    # The servers are only looked at, so there is nothing to audit.
     settings = {"start": "eager", "required": False}
     async with Host.open(
         *files,
@@ -144,7 +146,7 @@ async def _checked(
 
 
 async def _resting(configuration: Configuration) -> tuple[list[Status], list[Inspected]]:
-    """Return the status of servers without starting them, and what the scan hides of what they last offered.
+    """Return the status of servers without starting them, and which of their cached definitions the scan hides.
 
     Raises:
         ConfigError: the policy cannot be read.
@@ -168,7 +170,7 @@ async def _resting(configuration: Configuration) -> tuple[list[Status], list[Ins
 
 
 def _reviewed(catalog: Catalog, entries: Mapping[str, ServerEntry]) -> tuple[Catalog, list[Inspected]]:
-    """Return a catalog without what a host would hide, and what the scan hides of it; nothing is written."""
+    """Return a catalog without what a host would hide, and the definitions the scan hides; nothing is written."""
     from trunkline.errors import ConfigError
     from trunkline.host.folders import state_folder
     from trunkline.host.pins.book import PinBook
@@ -178,7 +180,7 @@ def _reviewed(catalog: Catalog, entries: Mapping[str, ServerEntry]) -> tuple[Cat
     try:
         book.servers()
     except ConfigError:
-        # It is told with the changes, which are read from the same file.
+        # It is reported with the changes, which are read from the same file.
         return catalog, []
     inspector = Inspector(book, entry_of=entries.get)
     return inspector(catalog), [each for each in inspector.lasting if each.what == "hidden"]
@@ -199,7 +201,7 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[Status, Of
         offering = kept.get(entry) if allowed else None
         offering = None if offering is None else replace(offering, recalled=True)
         if allowed:
-            reason = "not started" if offering is None else "not started; this is what it offered when it last ran"
+            reason = "not started" if offering is None else "not started; counts are from its last run"
     status = Status(
         name=entry.name,
         state=state,
@@ -220,7 +222,7 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[Status, Of
 
 
 def _changes_kept(entries: Iterable[ServerEntry]) -> Iterator[Inspected]:
-    """Yield the changes that were noted when the servers were last listed, or why the pins cannot be read."""
+    """Yield the changes found when the servers were last listed, or why the pins cannot be read."""
     from trunkline.errors import ConfigError
     from trunkline.host.assembly import at_home
     from trunkline.host.events import Inspected
@@ -274,15 +276,15 @@ def _details(status: Status) -> Iterator[str]:
     if status.last_error and status.last_error not in (status.reason or ""):
         yield f"last error: {status.last_error}"
     if status.unusable:
-        yield f"lists {status.unusable} more that cannot be used here: filtered, left out or denied by the policy"
+        yield f"{status.unusable} more cannot be used here: filtered, left out or denied by the policy"
     if status.restarts:
         yield f"restarts: {status.restarts}"
     if status.dedicated:
-        yield f"connections for single sessions: {status.dedicated}"
+        yield f"dedicated connections: {status.dedicated}"
 
 
 def _wrapped(text: str) -> list[str]:
-    """Break a text at spaces, so that it fits most terminals; a word that is longer is left whole, to be copied."""
+    """Wrap a text at spaces to fit most terminals; longer words stay whole, so that they can be copied."""
     import textwrap
 
     return textwrap.wrap(

@@ -1,7 +1,7 @@
-"""``trunkline trust``: approve the servers of a project's file, take that back, and see what is approved.
+"""``trunkline trust``: approves the servers of a project's file, revokes approvals, and lists them.
 
-What is shown before a question came with the project and is not to be believed: it is shown whole, each value on one
-line of its own, and nothing in it can move the cursor or look like a line of ours.
+What is shown before a question came with the project and is not trusted: it is shown in full, each value on a line of
+its own, and nothing in it can move the cursor or pass for output of this program.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ Examples:
   trunkline trust approve --all --config ../other/.mcp.json
   trunkline trust revoke weather
 
-A server that a project's file names runs only once you have approved it, and is asked about again when its command,
-arguments, variables, folder, address or program change. Files that you name yourself with --config elsewhere, and your
-own configuration, need no approval.
+A server in a project's file runs only after you have approved it. It needs approval again when its command, arguments,
+environment, directory, URL or program change. Your own configuration, and files given to other commands with --config,
+need no approval.
 """
-_ABSENT = "nobody is here to be asked, so nothing is approved; run this in a terminal, or give --yes"
-# So many spaces could push what follows to a line of its own.
+_ABSENT = "no terminal to confirm in, so nothing was approved; run this in a terminal, or add --yes"
+# This many spaces could push what follows to a line of its own.
 _GAPS = re.compile(r" {4,}")
-#: How the command ends by the state in which it leaves a server; any other state is a refusal.
+#: The exit code by the resulting state of a server; any other state means that approval was denied.
 _EXITS: Mapping[str, Exit] = MappingProxyType({"approved": Exit.OK, "misconfigured": Exit.CONFIG})
 _config_option = click.option(
-    "-c", "--config", metavar="FILE", help="The project's file; else the one of the folder we are in."
+    "-c", "--config", metavar="FILE", help="The project's file. Default: the one in the current directory."
 )
 
 
 @click.group("trust", epilog=_EPILOG)
 def command() -> None:
-    """Say which servers of a project may run, and see what was said."""
+    """Approve the servers of a project, revoke approvals, and list them."""
 
 
 @command.command("list")
 @_config_option
 @json_option
 def list_them(*, config: str | None, as_json: bool) -> int:
-    """List what is approved, and the servers of this project that wait for it; nothing is started."""
+    """List approvals, and the servers of this project that wait for approval. No server is started."""
     from trunkline.cli.output import complain, say, say_json, table
 
     rows = told(lambda: _rows(config), as_json)
@@ -69,18 +69,18 @@ def list_them(*, config: str | None, as_json: bool) -> int:
         cells = [(row.name, row.state, _day(row.at), row.folder, row.command) for row in rows]
         say(table(("NAME", "STATE", "APPROVED", "FOLDER", "COMMAND"), [[*map(_inert, each)] for each in cells]))
     else:
-        complain("nothing is approved, and this folder has no project's file with servers")
+        complain("nothing is approved, and there is no project file with servers in this directory")
     return Exit.OK
 
 
 @command.command()
 @click.argument("names", nargs=-1, metavar="NAME...")
-@click.option("--all", "everything", is_flag=True, help="All servers of the project's file.")
+@click.option("--all", "everything", is_flag=True, help="Approve all servers of the project's file.")
 @_config_option
-@click.option("--yes", is_flag=True, help="Approve without asking; you have read what the file says.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def approve(names: tuple[str, ...], *, everything: bool, config: str | None, yes: bool, as_json: bool) -> int:
-    """Approve servers of a project's file, after showing all that would run."""
+    """Show what the servers of a project's file would run, and approve them."""
     from trunkline.cli.output import say_json
     from trunkline.cli.terminal import is_there
 
@@ -99,10 +99,10 @@ def approve(names: tuple[str, ...], *, everything: bool, config: str | None, yes
 
 @command.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--folder", metavar="DIR", help="Of this project only; else of all that have a server of that name.")
+@click.option("--folder", metavar="DIR", help="Only in this project. Default: all projects with a server of that name.")
 @json_option
 def revoke(names: tuple[str, ...], *, folder: str | None, as_json: bool) -> int:
-    """Take approvals back; what runs already is not stopped."""
+    """Revoke approvals. Running servers are not stopped."""
     from trunkline.cli.output import complain, one_line, say, say_json
 
     book = _book()
@@ -111,13 +111,13 @@ def revoke(names: tuple[str, ...], *, folder: str | None, as_json: bool) -> int:
         say_json({"revoked": [name for name, found in done.items() if found]})
     for name, found in done.items():
         if not found:
-            complain(f"there is no approval of {one_line(name)}")
+            complain(f"{one_line(name)} is not approved")
         elif not as_json:
             say(f"revoked {one_line(name)}")
     return Exit.OK
 
 
-# --- where things are ------------------------------------------------------------------------------------------------
+# --- the project -----------------------------------------------------------------------------------------------------
 
 
 def _book() -> TrustBook:
@@ -129,7 +129,7 @@ def _book() -> TrustBook:
 
 
 def _project(config: str | None, *, ask: bool) -> Mapping[str, ServerEntry]:
-    """Read the project's file that was named, or the one of this folder; give its servers.
+    """Load the given project's file, or that of this directory, and return its servers.
 
     Raises:
         ConfigError: it cannot be read.
@@ -139,7 +139,7 @@ def _project(config: str | None, *, ask: bool) -> Mapping[str, ServerEntry]:
     from trunkline.host.config.loading import find_config, load
 
     file = find_config(Path.cwd()).project if config is None else Path(config)
-    # Named here, a file is what the question is about, and not the user's word for all that is in it.
+    # Here, a file given with --config is what is to be approved; giving it does not approve its servers.
     loaded = load(project=file, environ=os.environ, inputs=typed if ask else None)
     for problem in loaded.problems:
         if problem.severity == "error":
@@ -148,18 +148,18 @@ def _project(config: str | None, *, ask: bool) -> Mapping[str, ServerEntry]:
 
 
 def _wanted(names: Sequence[str], entries: Mapping[str, ServerEntry]) -> list[ServerEntry]:
-    """Find the servers that are meant.
+    """Return the servers to approve.
 
     Raises:
-        ConfigError: there is no such server, or one that was named is not fit to be approved.
+        ConfigError: there is no such server, or its entry has a problem.
     """
     from trunkline.cli.configs import name_hint
 
     if not entries:
-        raise ConfigError("There is no project's file with servers in this folder: give one with --config.")
+        raise ConfigError("There is no project file with servers in this directory; give one with --config.")
     for name in names:
         if name not in entries:
-            raise ConfigError(f"The project's file has no server {name}; {name_hint(name, entries)}")
+            raise ConfigError(f"The project file has no server {name}; {name_hint(name, entries)}")
         if (problem := entries[name].problem) is not None:
             raise ConfigError(problem)
     return [entries[name] for name in dict.fromkeys(names or entries)]
@@ -169,7 +169,7 @@ def _wanted(names: Sequence[str], entries: Mapping[str, ServerEntry]) -> list[Se
 
 
 async def _approve(wanted: Sequence[ServerEntry], *, yes: bool) -> dict[str, str]:
-    """Go through the servers one by one; give the state in which each is left."""
+    """Ask about the servers one by one; return the resulting state of each."""
     from trunkline.cli.screen import Screen
     from trunkline.host.trust.fingerprints import fingerprint_of
 
@@ -196,7 +196,7 @@ async def _approve(wanted: Sequence[ServerEntry], *, yes: bool) -> dict[str, str
 
 
 async def _ask(screen: Screen, name: str) -> bool:
-    """Ask for a yes; what was typed before the question is no answer to it."""
+    """Ask a yes/no question; input typed before the question was shown is discarded."""
     from trunkline.cli.terminal import InputEnded, Terminal, forget_typed
 
     forget_typed()
@@ -208,7 +208,7 @@ async def _ask(screen: Screen, name: str) -> bool:
 
 
 def _description(entry: ServerEntry, seen: Fingerprint, standing: Standing) -> str:
-    """Show all that would run, whole."""
+    """Describe in full what would run."""
     from trunkline.host.trust.book import shown_command
     from trunkline.host.trust.warnings import warnings_for
 
@@ -225,14 +225,14 @@ def _description(entry: ServerEntry, seen: Fingerprint, standing: Standing) -> s
 _HEADS: Mapping[str, str] = MappingProxyType(
     {"new": "not approved yet", "changed": "changed since it was approved", "revoked": "its approval was revoked"}
 )
-#: The parts that are shown beside the command or the address itself.
+#: The parts of a fingerprint that are shown besides the command or URL.
 _LABELS: Mapping[str, str] = MappingProxyType(
     {
         "command": "program",
         "binary": "content",
         "scripts": "script",
         "env": "variables",
-        "cwd": "folder",
+        "cwd": "directory",
         "headers": "headers",
         "auth": "login",
         "secrets": "secrets",
@@ -242,7 +242,7 @@ _LABELS: Mapping[str, str] = MappingProxyType(
 
 
 def _inert(text: str) -> str:
-    """Put a text on one line, whole, with everything that could be taken for something else written out."""
+    """Return a text in full on one line, with everything that could be mistaken for something else written out."""
     from trunkline.cli.output import plain
 
     for sign, shown in (("\r", "\\r"), ("\n", "\\n"), ("\t", "\\t")):
@@ -254,7 +254,7 @@ def _inert(text: str) -> str:
 
 
 class _Row(NamedTuple):
-    """One line of the list."""
+    """A row of the list."""
 
     name: str
     state: str
@@ -267,7 +267,7 @@ class _Row(NamedTuple):
 
 
 def _rows(config: str | None) -> list[_Row]:
-    """Put together what is kept, and what stands in the project's file."""
+    """Combine the stored approvals with the servers of the project's file."""
     from trunkline.cli.output import complain
     from trunkline.host.trust.fingerprints import fingerprint
 

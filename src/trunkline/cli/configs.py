@@ -1,7 +1,7 @@
-"""The configuration that a verb works with: the files that were named, or those that are found here and at home.
+"""Loads the configuration for a command: the files given, or those found in the current directory and the user's own.
 
-It reads, and asks a person in the terminal for the values that the files leave open (``${input:id}``), each once and
-only for the servers that are wanted. Nothing is started.
+Values that the files leave open (``${input:id}``) are prompted for in the terminal, each once, and only for the servers
+that are needed. Nothing is started.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
 
 __all__ = ["Ask", "answers_for", "check_approved", "name_hint", "read_configuration", "typed"]
 
-#: Gives the value of an input; None: nobody answered.
+#: Returns the value of an input; None if there is no answer.
 Ask: TypeAlias = Callable[[Input], str | None]
 
 
 def read_configuration(files: Sequence[str] = (), *, inputs: Ask | None = None) -> Configuration:
-    """Read the files that were named, or those that are found; what the administrator says counts in both cases.
+    """Load the given files, or those that are found; managed settings of the administrator apply in both cases.
 
     Raises:
-        ConfigError: a file that was named cannot be used.
+        ConfigError: a given file cannot be used.
     """
     found = find_config(Path.cwd())
     if files:
         loaded = load(given=files, managed=found.managed, environ=os.environ, inputs=inputs)
     else:
         loaded = load(project=found.project, user=found.user, managed=found.managed, environ=os.environ, inputs=inputs)
-    # Whatever goes wrong from here on, nothing that is said about it shows one of these.
+    # From here on, no message or error of the command shows one of these.
     book_here().add(secret for entry in loaded.entries.values() for secret in entry.secrets)
     return loaded
 
 
 def name_hint(name: str, entries: Collection[str]) -> str:
-    """Say which name was probably meant, or which there are."""
+    """Return a hint with the name that was probably meant, or with all known names."""
     from trunkline.host.config.spelling import nearest
 
     near = nearest(name, entries)
-    return f"did you mean {near}?" if near else f"there are: {', '.join(entries) or 'none'}"
+    return f"did you mean {near}?" if near else f"known names: {', '.join(entries) or 'none'}"
 
 
 def check_approved(entry: ServerEntry) -> None:
-    """Refuse a server of a project's file that the user has not approved.
+    """Reject a server of a project's file that the user has not approved.
 
     Raises:
-        PolicyDenied: it is not approved; the message says what to run.
+        PolicyDenied: it is not approved; the message has the command that approves it.
     """
     if entry.source.scope != "project":
         return
@@ -74,12 +74,12 @@ def check_approved(entry: ServerEntry) -> None:
 
 
 def answers_for(files: Sequence[str], names: Collection[str] | None, *, no_input: bool = False) -> Ask | None:
-    """Ask for the inputs of the servers that are wanted (None: all); give what answers from then on.
+    """Prompt for the open inputs of the named servers (None: all); return a function that has the answers.
 
-    Without somebody to ask it is None: defaults and variables of the environment answer then.
+    Returns None without a terminal: defaults and environment variables are used then.
 
     Raises:
-        ConfigError: a file that was named cannot be used.
+        ConfigError: a given file cannot be used.
     """
     if no_input or not is_there():
         return None
@@ -101,7 +101,7 @@ def answers_for(files: Sequence[str], names: Collection[str] | None, *, no_input
 
 
 def _open(configuration: Configuration, names: Collection[str] | None) -> Iterator[str]:
-    """Name the inputs that are still to be answered."""
+    """Yield the IDs of the inputs that need an answer."""
     for name, entry in configuration.entries.items():
         if entry.disabled or (names is not None and name not in names):
             continue
@@ -112,7 +112,7 @@ def _open(configuration: Configuration, names: Collection[str] | None) -> Iterat
 
 
 def typed(declared: Input) -> str | None:
-    """Ask for a value that a file leaves open."""
+    """Prompt for a value that a file leaves open."""
     from trunkline.cli.screen import Screen
 
     about = f" ({one_line(declared.description)})" if declared.description else ""

@@ -1,4 +1,4 @@
-"""Shows what differs between two conversations: for people in 80 columns, for programs as one JSON document."""
+"""Prints the differences between two recordings: for people in 80 columns, for programs as one JSON document."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trunkline.host.record.diff import Comparison, Difference
 __all__ = ["check_pointers", "show"]
 
 _WIDTH = 80
-# How much of what is the same is shown before the place where two long texts part.
+# How many equal characters are shown before the first difference of two long texts.
 _BEFORE = 16
 
 
 def show(comparison: Comparison, *, names: tuple[str, str], as_json: bool) -> Exit:
-    """Print a comparison; give the exit code: 5 if there is a difference."""
+    """Print a comparison; return the exit code, which is 5 if there is a difference."""
     if as_json:
         say_json(_document(comparison, names))
     else:
@@ -29,7 +29,7 @@ def show(comparison: Comparison, *, names: tuple[str, str], as_json: bool) -> Ex
 
 
 def check_pointers(pointers: Sequence[str]) -> None:
-    """Refuse what is no JSON pointer."""
+    """Check the values of ``--ignore``: each must be a JSON pointer."""
     import click
 
     from trunkline.host.policy.pointers import PointerError, parse_pointer
@@ -53,8 +53,8 @@ def _lines(comparison: Comparison, names: tuple[str, str]) -> Iterator[str]:
         yield from _described(each, names)
     count, differing = comparison.compared, comparison.differing
     alone = sum(each.kind.startswith("only") for each in comparison.differences)
-    rest = f", {alone} in one of the two only" if alone else ""
-    yield f"{count} {'request' if count == 1 else 'requests'} compared, {differing or 'none'} differing{rest}"
+    rest = f", {alone} in only one of the two" if alone else ""
+    yield f"{count} {'request' if count == 1 else 'requests'} compared, {differing or 'none'} different{rest}"
 
 
 def _heading(difference: Difference) -> str:
@@ -77,7 +77,7 @@ def _described(difference: Difference, names: tuple[str, str]) -> Iterator[str]:
 
 
 def _shown(first: Any, second: Any) -> tuple[str | None, str | None]:
-    """Give two values as JSON on a line each, from shortly before the place where they part."""
+    """Return two values as JSON, each on one line, starting shortly before the first difference."""
     texts = [None if value is UNSET else one_line(wire_json(value).decode()) for value in (first, second)]
     room = _WIDTH - 6
     one, two = texts

@@ -1,4 +1,4 @@
-"""Has a person change a text: in their editor if they have one, else by typing it anew."""
+"""Lets the user edit a text: in their editor if one is set, otherwise by typing it again."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["edit", "has_editor"]
 
 
 def has_editor() -> bool:
-    """Tell whether the person has said which editor is theirs."""
+    """Return True if ``VISUAL`` or ``EDITOR`` is set."""
     return bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
 
 
 async def edit(terminal: Terminal, text: str, *, suffix: str, prompt: str) -> str:
-    """Give a text as the person changed it; the file they edit is theirs alone, and gone afterwards.
+    """Return a text as edited by the user; the file is readable by them only and deleted afterwards.
 
     Raises:
         ValueError: the editor failed.
         OSError: it cannot be run.
-        InputEnded: the input ended.
+        EndOfInput: the input ended.
     """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:
@@ -40,7 +40,7 @@ async def edit(terminal: Terminal, text: str, *, suffix: str, prompt: str) -> st
             await process.wait()
             raise
         if code != 0:
-            raise ValueError(f"the editor ended with {code}")
+            raise ValueError(f"the editor exited with status {code}")
         return _read(path)
 
 

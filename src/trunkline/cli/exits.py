@@ -1,7 +1,6 @@
-"""How a command ends: the exit codes that scripts rely on, and which failure has which.
+"""Exit codes of the command line, and the mapping from exceptions to them.
 
-It knows exceptions only. A failure is told in one sentence on stderr; a traceback is shown to whoever sets
-``TRUNKLINE_DEBUG=1``.
+A failure is reported as one message on stderr; ``TRUNKLINE_DEBUG=1`` adds the traceback. Scripts rely on the codes.
 """
 
 from __future__ import annotations
@@ -29,34 +28,34 @@ class Exit(IntEnum):
     """The exit codes."""
 
     OK = 0
-    #: The command line itself is wrong, or asks for what this version does not have.
+    #: The command line is invalid, or uses something that this version does not have.
     USAGE = 1
-    #: A file or a setting that the command names is wrong.
+    #: A file or a setting is invalid.
     CONFIG = 2
-    #: The server, or a proxy in front of it, does not let us in.
+    #: The server, or a proxy in front of it, rejects our credentials.
     AUTH = 3
-    #: The server cannot be started or reached, speaks no revision we do, or went away.
+    #: The server cannot be started or reached, supports no common revision, or disconnected.
     UNREACHABLE = 4
-    #: The tool says that it failed, or the server answered with an error or with nonsense.
+    #: The tool reported an error, or the server sent an error or an invalid response.
     FAILED = 5
-    #: A question of the server's was declined or a policy forbids the call, whatever the server made of that.
+    #: A request of the server was declined or the policy denied the call, whatever the server did about it.
     DENIED = 6
     TIMED_OUT = 7
     INTERRUPTED = 130
-    #: Whoever read our output left, as a shell reports it of others (128 + SIGPIPE).
+    #: The reader of our output closed the pipe; the code a shell reports for that (128 + SIGPIPE).
     UNREAD = 141
 
 
 class Failure(Exception):
-    """Ends a command with a sentence and an exit code."""
+    """Ends the command with a message and an exit code."""
 
     def __init__(self, sentence: str, exit: Exit) -> None:
-        """Keep both."""
+        """Set the message and the exit code."""
         super().__init__(sentence)
         self.exit = exit
 
 
-# The first that fits; what is none of these came from the server.
+# The first match counts; any other error came from the server.
 _EXITS: tuple[tuple[type[TrunklineError], Exit], ...] = (
     (ConfigError, Exit.CONFIG),
     (AuthError, Exit.AUTH),
@@ -66,12 +65,12 @@ _EXITS: tuple[tuple[type[TrunklineError], Exit], ...] = (
     (RevisionMismatch, Exit.UNREACHABLE),
     (LocalProtocolError, Exit.USAGE),
 )
-# Who we are is not known, not allowed, or not known to the proxy.
+# Unauthorized, forbidden, or proxy authentication required.
 _NOT_LET_IN = (401, 403, 407)
 
 
 def exit_for(error: Exception) -> Exit:
-    """Say with which code a failure ends the command."""
+    """Return the exit code for an error."""
     if isinstance(error, Failure):
         return error.exit
     if not isinstance(error, TrunklineError):
@@ -82,5 +81,5 @@ def exit_for(error: Exception) -> Exit:
 
 
 def debugging() -> bool:
-    """Tell whether whoever runs the command wants tracebacks."""
+    """Return True if ``TRUNKLINE_DEBUG`` asks for tracebacks."""
     return os.environ.get("TRUNKLINE_DEBUG", "") not in ("", "0")

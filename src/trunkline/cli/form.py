@@ -1,7 +1,7 @@
-"""A form filled in at the terminal, field by field: what an elicitation's schema asks, and what was typed.
+"""Fills in an elicitation form in the terminal, field by field.
 
-It knows the flat schemas that the specification allows in a form. A typed line is read as the field's type wants it and
-judged by the field's own schema; what does not fit is asked again.
+It supports the flat schemas that the specification allows in a form. A typed line is parsed according to the type of
+the field and validated against its schema; an invalid value is asked for again.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _WAYS_OUT: Mapping[str, str] = MappingProxyType({":decline": "decline", ":cancel
 
 
 class Left(Exception):
-    """The person left the form instead of filling it in."""
+    """The user declined or cancelled the form."""
 
     def __init__(self, action: str) -> None:
-        """Say whether by ``decline`` or by ``cancel``."""
+        """Set the action, ``decline`` or ``cancel``."""
         super().__init__(action)
         self.action = action
 
 
 class _Unfit(ValueError):
-    """What was typed is no value of the field."""
+    """The typed text is not a valid value of the field."""
 
 
 async def fill_in(terminal: Terminal, schema: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask for every field; ``before`` holds what was typed the last time.
+    """Ask for every field; ``before`` holds the previous answers.
 
     Raises:
-        Left: the person typed a way out.
-        InputEnded: the input ended.
+        FormDismissed: the user declined or cancelled the form.
+        EndOfInput: the input ended.
     """
     fields = schema.get("properties")
     required = schema.get("required")
@@ -70,12 +70,12 @@ async def _one(terminal: Terminal, name: str, field: dict[str, Any], *, required
 
 def _left_out(default: Any, *, required: bool) -> Any:
     if default is _NOTHING and required:
-        raise _Unfit("this must be filled in (:decline refuses, :cancel leaves)")
+        raise _Unfit("a value is required (:decline declines, :cancel cancels)")
     return default
 
 
 def _default(field: dict[str, Any]) -> Any:
-    """Give a field's default, if it has one that fits."""
+    """Return the default of a field, if it has a valid one."""
     default = field.get("default", _NOTHING)
     try:
         if default is not _NOTHING:
@@ -86,7 +86,7 @@ def _default(field: dict[str, Any]) -> Any:
 
 
 def summary(content: Mapping[str, Any]) -> str:
-    """Show what was filled in, a field a line."""
+    """Format the answers, one field per line."""
     return "\n".join(f"  {one_line(name)}: {_shown(value)}" for name, value in content.items())
 
 
@@ -97,7 +97,7 @@ def _shown(value: Any) -> str:
 
 
 def _about(name: str, field: dict[str, Any]) -> list[str]:
-    """Say what is known of a field, besides its name."""
+    """Return the description of a field: title, text, choices and format."""
     title, description = str(field.get("title") or name), str(field.get("description") or "")
     lines = [title] if title != name else []
     lines += [f"  {description}"] if description else []
@@ -109,7 +109,7 @@ def _about(name: str, field: dict[str, Any]) -> list[str]:
 
 
 def _indented(line: str) -> str:
-    """Put a line on one line, its indentation kept."""
+    """Make a line safe and keep its indentation."""
     return line[: len(line) - len(line.lstrip())] + one_line(line)
 
 
@@ -118,20 +118,20 @@ _HINTS: Mapping[str, str] = MappingProxyType(
         "boolean": "yes or no",
         "integer": "a whole number",
         "number": "a number",
-        "array": "any number of these, with commas between",
+        "array": "any number of these, separated by commas",
         "email": "an e-mail address",
-        "uri": "a URI, with its scheme",
+        "uri": "a URI with a scheme",
         "date": "a date: year-month-day",
-        "date-time": "a date and time, as ISO 8601 writes it",
+        "date-time": "a date and time in ISO 8601 format",
     }
 )
 
 
-# --- from what was typed to a value ----------------------------------------------------------------------------------
+# --- parsing and validation ------------------------------------------------------------------------------------------
 
 
 def _read(typed: str, field: dict[str, Any]) -> Any:
-    """Read a line as a field's value, or say why it is none."""
+    """Parse and validate a line as the value of a field."""
     kind = str(field.get("type", "string"))
     if kind == "array":
         value: Any = [_chosen(part.strip(), _choices(field)) for part in typed.split(",") if part.strip()]
@@ -144,7 +144,7 @@ def _read(typed: str, field: dict[str, Any]) -> Any:
 
 
 def _choices(field: dict[str, Any]) -> list[tuple[str, str]]:
-    """Give the values that may be chosen, each with its title, in all the forms the revisions have."""
+    """Return the allowed values with their titles, in all the forms that the revisions define."""
     items = field.get("items")
     if field.get("type") == "array" and isinstance(items, dict):
         field = items
@@ -163,14 +163,14 @@ def _choices(field: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _chosen(typed: str, choices: list[tuple[str, str]]) -> str:
-    """Take a choice by its value, its title or its number, in this order."""
+    """Return the choice with this value, title or number, in this order."""
     for at in (0, 1):
         for choice in choices:
             if choice[at] == typed:
                 return choice[0]
     if typed.isascii() and typed.isdigit() and 0 < int(typed) <= len(choices):
         return choices[int(typed) - 1][0]
-    raise _Unfit(f"{typed!r} is none of the choices: type one, or its number")
+    raise _Unfit(f"{typed!r} is not one of the choices: type one of them, or its number")
 
 
 def _boolean(typed: str) -> bool:
@@ -186,14 +186,14 @@ def _integer(typed: str) -> int:
     try:
         return int(typed)
     except ValueError:
-        raise _Unfit(f"{typed!r} is no whole number") from None
+        raise _Unfit(f"{typed!r} is not a whole number") from None
 
 
 def _number(typed: str) -> float:
     try:
         return int(typed) if re.fullmatch(r"[+-]?\d+", typed) else _finite(float(typed))
     except ValueError:
-        raise _Unfit(f"{typed!r} is no number") from None
+        raise _Unfit(f"{typed!r} is not a number") from None
 
 
 def _finite(value: float) -> float:
@@ -213,7 +213,7 @@ def _check(value: Any, field: dict[str, Any]) -> None:
     try:
         problem = compile_schema(field).first_problem(value)
     except SchemaError:
-        # A schema that cannot be used is told when the answer is checked as a whole; here it finds no fault.
+        # An invalid schema is reported when the whole answer is validated; here it accepts every value.
         problem = None
     if problem is not None:
         raise _Unfit(problem.message)

@@ -1,7 +1,7 @@
-"""Reads the file of a gateway: TOML with the options of ``trunkline serve`` and its profiles.
+"""Reads a gateway file: TOML with the options of ``trunkline serve`` and its profiles.
 
-A member that is not known is an error that names the nearest one: an option that does nothing would be taken for one
-that does. Paths are relative to the file. A token has no place in it, since such files are shared.
+An unknown key is an error that suggests the nearest one, since an option without effect would be mistaken for one that
+works. Paths are relative to the file. A token may not be in it, since such files are shared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Search = Literal["auto", "on", "off"]
 _Rate = Annotated[float, Meta(gt=0)]
 _Count = Annotated[int, Meta(ge=1)]
 _MOST_BYTES = 1024 * 1024
-# A profile's name is a step of a path.
+# The name of a profile is a segment of the URL path.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -70,24 +70,28 @@ class _File(Struct, frozen=True, kw_only=True):
 
 
 class GatewayFile(NamedTuple):
-    """What a file says: options by their names on the command line, and profiles."""
+    """The contents of a gateway file: options by their command-line names, and profiles."""
 
     options: Mapping[str, Any] = MappingProxyType({})
     profiles: Mapping[str, Profile] = MappingProxyType({})
 
 
 def read_gateway_file(path: str) -> GatewayFile:
-    """Read a file.
+    """Read and validate a gateway file.
 
     Raises:
-        ConfigError: it cannot be read, or something in it is wrong.
+        ConfigError: it cannot be read, or its contents are invalid.
     """
     table = _load(path)
     _check_known(path, table, _File, "")
     profiles = table.get("profile", {})
     for name, inner in (profiles if isinstance(profiles, dict) else {}).items():
         if not _NAME.fullmatch(name):
-            _fail(path, f"profile.{name!r}", "a profile's name has letters, digits, dots, dashes and underscores only")
+            _fail(
+                path,
+                f"profile.{name!r}",
+                "the name of a profile may have only letters, digits, dots, dashes and underscores",
+            )
         if isinstance(inner, dict):
             _check_known(path, inner, _Profile, f"profile.{name}.")
             if isinstance(inner.get("tools"), dict):
@@ -111,7 +115,7 @@ def _load(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if len(text) > _MOST_BYTES:
         raise ConfigError(f"{path}: the file is larger than {_MOST_BYTES // 1024} KiB; is it the right file?")
     try:
@@ -125,10 +129,12 @@ def _check_known(path: str, table: Mapping[str, Any], kind: type[Struct], where:
     for name in table:
         if name not in known:
             if name == "token":
-                _fail(path, where + name, "a token is no thing for a file: give --token or TRUNKLINE_GATEWAY_TOKEN")
+                _fail(
+                    path, where + name, "a token may not be stored in the file; use --token or TRUNKLINE_GATEWAY_TOKEN"
+                )
             near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else f"there are: {', '.join(known)}"
-            _fail(path, f"{where}{name[:60]}", f"this member is not known; {hint}")
+            hint = f"did you mean {near}?" if near else f"known keys: {', '.join(known)}"
+            _fail(path, f"{where}{name[:60]}", f"unknown key; {hint}")
 
 
 def _fail(path: str, key: str, sentence: str) -> NoReturn:

@@ -1,9 +1,9 @@
-"""Runs servers of a configuration for one command: the host, with the face that a client has.
+"""Runs configured servers for one command: the host, behind the interface of a client.
 
-Only the server that is named is started; its tools, prompts and resources have their own names then. Where all servers
-are meant, names are ids, ``server/name``. Trust, policy, consent and audit are the host's: a command cannot go around
-them. A call that the user typed counts as consented: the terminal asks only if a rule asks, or if a definition is
-flagged or changed. Without a terminal such a call is refused.
+Only the named server is started, and its tools, prompts and resources keep their own names. For all servers, names are
+IDs, ``server/name``. Trust, policy, approval and audit belong to the host and cannot be bypassed by a command. A call
+that the user typed counts as approved: the terminal asks only if a rule requires approval, or if a definition is
+flagged or changed. Without a terminal such a call is denied.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from trunkline.host.usable import is_usable
 
 __all__ = ["NotOffered", "problem_of", "through_host"]
 
-# A server is given up by whoever waits for it, not by itself in the same moment: only then it is a time that ran out.
+# The command stops waiting before the server task gives up, so that the failure is reported as a timeout.
 _LONGER = 2.0
 _MEMBERS: Mapping[Kind, str] = MappingProxyType(
     {"tool": "name", "prompt": "name", "resource": "uri", "template": "uri_template"}
@@ -55,14 +55,14 @@ _MEMBERS: Mapping[Kind, str] = MappingProxyType(
 
 
 class NotOffered(TrunklineError):
-    """A server does not offer what was asked for; the message says what it has, or why it is not there."""
+    """The server does not have the requested item; the message says what it has, or why the item is left out."""
 
 
 def through_host(talk: Talk) -> AbstractAsyncContextManager[Offers]:
-    """Read the configuration, ask for what it leaves open, and give what starts the servers and ends them.
+    """Load the configuration, prompt for open inputs, and return a context manager that runs the servers.
 
     Raises:
-        ConfigError: a file that was named cannot be used.
+        ConfigError: a given file cannot be used.
     """
     choices, target = talk.choices, talk.choices.target
     assert isinstance(target, Named)
@@ -90,7 +90,7 @@ def through_host(talk: Talk) -> AbstractAsyncContextManager[Offers]:
 
 
 def _settings(revision: str, timeout: float | None, *, start: float) -> dict[str, Any]:
-    # None is waited for less than the others.
+    # The command waits for every server equally.
     settings: dict[str, Any] = {"start_timeout": start, "required": False}
     if timeout is not None:
         settings |= {"timeout": timeout, "total_timeout": timeout}
@@ -116,7 +116,7 @@ async def _opened(talk: Talk, target: Named, options: HostOptions, seconds: floa
 
 
 def problem_of(status: Status, seconds: float) -> TrunklineError | None:
-    """Give the error that a server's state is to whoever wants to use it; None if it can be used."""
+    """Return the error for a server in this state; None if it can be used."""
     name = one_line(status.name)
     why = f"{name}: {status.last_error or status.reason or status.state}"
     match status.state:
@@ -139,7 +139,7 @@ def problem_of(status: Status, seconds: float) -> TrunklineError | None:
 
 
 def _tell_of_missing(talk: Talk, host: Host, seconds: float) -> None:
-    """Say which servers are missing from a list of all; those that are disabled are meant to be."""
+    """Print which servers are missing from a list of all servers; disabled ones are not reported."""
     for problem in host.configuration.problems:
         talk.screen.line(f"trunkline: {problem}")
         if problem.severity == "error":
@@ -152,10 +152,10 @@ def _tell_of_missing(talk: Talk, host: Host, seconds: float) -> None:
 
 
 class HostedServers:
-    """One server of a host under its own names, or all of them under ids; the face is that of ``Client``."""
+    """The interface of ``Client`` over a host: one server under its own names, or all servers under IDs."""
 
     def __init__(self, talk: Talk, host: Host, server: str | None) -> None:
-        """Take the host that runs them."""
+        """Use the servers of this host; ``server`` None stands for all of them."""
         self._talk = talk
         self._host = host
         self._server = server
@@ -163,7 +163,7 @@ class HostedServers:
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def list_tools(self) -> list[Any]:
-        """List the tools that the policy lets anybody see."""
+        """List the tools that the policy does not hide."""
         return self._list("tool")
 
     async def list_prompts(self) -> list[Any]:
@@ -185,7 +185,7 @@ class HostedServers:
         seen = [item for item in items if self._sees(item)]
         if len(seen) < len(items):
             count = len(items) - len(seen)
-            self._note(f"not shown, since the policy never allows it: {count} {kind}{'s' if count > 1 else ''}")
+            self._note(f"hidden, because the policy denies it: {count} {kind}{'s' if count > 1 else ''}")
         for drop in catalog.dropped:
             if drop.kind == kind and self._server in (None, drop.server):
                 self._note(f"{drop.server}/{drop.name} is left out: {drop.reason}")
@@ -228,7 +228,7 @@ class HostedServers:
         total_timeout: float | None = None,
         raise_on_error: bool = True,
     ) -> CallResult:
-        """Call a tool; how long it may take is in the server's settings already."""
+        """Call a tool; the timeouts are already in the settings of the server."""
         id = self._id("tool", name)
         with self._explained():
             return await self._host.call_tool(id, arguments, on_progress=on_progress, raise_on_error=raise_on_error)
@@ -242,7 +242,7 @@ class HostedServers:
             return await self._host.read_resource(id)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> t.GetPromptResult:
-        """Fill in a prompt."""
+        """Render a prompt."""
         id = self._id("prompt", name)
         with self._explained():
             return await self._host.get_prompt(id, arguments)
@@ -254,14 +254,14 @@ class HostedServers:
         *,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
-        """Ask for proposals."""
+        """Complete an argument."""
         id = self._id("prompt", ref.name) if isinstance(ref, t.PromptReference) else self._id("template", ref.uri)
         with self._explained():
             return await self._host.complete(id, argument["name"], argument["value"], context=context)
 
     @asynccontextmanager
     async def listen(self, *, uris: Iterable[str] = (), **wanted: bool | None) -> AsyncIterator[AsyncIterator[Change]]:
-        """Follow changes, as the gateway tells them to its clients."""
+        """Subscribe to changes, as the gateway reports them to its clients."""
         server = self._named("changes")
         gateway = self._host.gateway(GatewayOptions(servers=frozenset({server})))
         outer = [outer_uri(server, uri) for uri in uris]
@@ -271,18 +271,18 @@ class HostedServers:
         finally:
             await gateway.aclose()
 
-    # --- what they share ---------------------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------------------------------
 
     def _named(self, what: str) -> str:
         if self._server is None:
-            raise NotOffered(f"{what}: name the server, too")
+            raise NotOffered(f"{what}: name the server too")
         return self._server
 
     def _id(self, kind: Kind, name: str) -> str:
-        """Give the id of what the server calls so.
+        """Return the ID of an item of the server.
 
         Raises:
-            NotOffered: it has nothing of that name, or nothing that may be used.
+            NotOffered: there is no usable item of that name.
         """
         id = id_of(self._named(name), name)
         if id not in self._host.catalog.of(kind):
@@ -291,7 +291,7 @@ class HostedServers:
 
     def _why_not(self, kind: Kind, name: str) -> str:
         server, catalog = self._server, self._host.catalog
-        for words, drops in (("a filter hides it", catalog.hidden), ("it is left out", catalog.dropped)):
+        for words, drops in (("hidden by a filter", catalog.hidden), ("left out", catalog.dropped)):
             for drop in drops:
                 if (drop.server, drop.kind, drop.name) == (server, kind, name):
                     return f"{server} has no {kind} {name!r} here: {words}: {drop.reason}"
@@ -303,7 +303,7 @@ class HostedServers:
 
 
 class _Explained:
-    """Tells why a server could not be used by its state, which says what to do about it."""
+    """Replaces ``ServerUnavailable`` by the error for the state of the server, which says what to do about it."""
 
     def __init__(self, host: Host, server: str | None) -> None:
         self._host = host
@@ -321,7 +321,7 @@ class _Explained:
 
 
 async def _inner(changes: AsyncIterator[Change], server: str) -> AsyncIterator[Change]:
-    """Give resources back the URIs that their server calls them by."""
+    """Translate the URIs in changes back to those of the server."""
     async for change in changes:
         pair = None if change.uri is None else inner_uri(change.uri, (server,))
         yield change if pair is None else Change(change.kind, pair[1])

@@ -1,7 +1,7 @@
 """Loads a Python file and finds the server in it.
 
-The file is imported, not run as a program: what it does under ``if __name__ == "__main__"`` does not happen. It sees
-the import path it would see as a program, its own folder first. What it raises is shown as its own traceback.
+The file is imported, not run as a program: code under ``if __name__ == "__main__"`` does not run. Its import path is
+that of a program, with its own directory first. Exceptions it raises are shown with its own traceback.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_library", "load_server", "split_spec"]
 
-#: The names under which a server is looked for, in this order.
+#: The names that are searched for a server, in this order.
 _USUAL_NAMES = ("server", "mcp", "app")
-#: Other libraries that servers are written with, and what they call the class.
+#: Other libraries for servers, and the names of their server classes.
 _OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
 _OTHER_SERVERS = frozenset({"FastMCP", "MCPServer", "Server"})
 
@@ -34,10 +34,10 @@ def split_spec(spec: str) -> tuple[str, str | None]:
 
 
 def load_server(spec: str) -> Server:
-    """Load ``FILE[:object]`` and give its server.
+    """Load ``FILE[:object]`` and return its server.
 
     Raises:
-        Failure: there is no such file, or not one server in it that can be meant.
+        CommandError: there is no such file, or it is not clear which object is the server.
     """
     path, name = split_spec(spec)
     if not os.path.isfile(path):
@@ -48,10 +48,10 @@ def load_server(spec: str) -> Server:
 
 
 def check_library(path: str) -> None:
-    """Raise if a file makes a server of another library, which can be started but not loaded. Nothing of it runs.
+    """Raise if a file creates a server of another library, which can be started but not loaded. The file does not run.
 
     Raises:
-        Failure: it does; the sentence has the command that starts it.
+        CommandError: it does; the message has the command that starts it.
     """
     library = _other_library(path)
     if library is not None:
@@ -59,20 +59,20 @@ def check_library(path: str) -> None:
 
         command = shlex.join(["python", os.path.abspath(path)])
         raise Failure(
-            f'{path} is a server of another library ({library}): give the command that starts it, "{command}"',
+            f'{path} is a server of another library ({library}): use the command that starts it, "{command}"',
             Exit.CONFIG,
         )
 
 
 def _other_library(path: str) -> str | None:
-    """Return the library whose server a file makes, as its text says; None for ours, or if there is no saying."""
+    """Return the library whose server a file creates, judging by its source; None for ours, or if unknown."""
     try:
         with open(path, "rb") as file:
             source = file.read()
     except OSError:
         return None
     if b"trunkline" in source or b"mcp" not in source:
-        # Most files, for which the parser need not be loaded.
+        # True for most files, so that the parser need not be loaded.
         return None
     import ast
 
@@ -96,7 +96,7 @@ def _load(path: str) -> ModuleType:
 
     name = os.path.splitext(os.path.basename(path))[0]
     if name in sys.modules:
-        # A file may be called like a module that is loaded already: json.py, server.py.
+        # A file may have the name of a module that is already loaded: json.py, server.py.
         name = f"{name} (file)"
     loader = SourceFileLoader(name, path)
     spec = spec_from_loader(name, loader)
@@ -114,7 +114,7 @@ def _load(path: str) -> ModuleType:
 
 
 def _users_traceback(error: Exception, path: str) -> str:
-    """Format what a file raised, from the file's own first frame on."""
+    """Format an exception of a file, from the file's own first frame on."""
     import traceback
 
     frames: TracebackType | None = error.__traceback__
@@ -131,10 +131,10 @@ def _find(module: ModuleType, path: str) -> Server:
             return servers[name]
     distinct = {id(server): server for server in servers.values()}
     if not distinct:
-        raise Failure(f"{path} has no Server in it; make one: server = Server(...)", Exit.CONFIG)
+        raise Failure(f"{path} has no Server; create one: server = Server(...)", Exit.CONFIG)
     if len(distinct) > 1:
         names = ", ".join(sorted(servers))
-        raise Failure(f"{path} has several servers ({names}): name one, as {path}:{min(servers)}", Exit.CONFIG)
+        raise Failure(f"{path} has several servers ({names}); choose one, such as {path}:{min(servers)}", Exit.CONFIG)
     return next(iter(distinct.values()))
 
 
@@ -145,10 +145,10 @@ def _named(module: ModuleType, path: str, name: str) -> Server:
     for part in name.split("."):
         if not hasattr(found, part):
             known = ", ".join(sorted(_servers(module))) or "none"
-            raise Failure(f"{path} has no object {name} (servers in it: {known})", Exit.CONFIG)
+            raise Failure(f"{path} has no object {name} (servers: {known})", Exit.CONFIG)
         found = getattr(found, part)
     if not isinstance(found, Server):
-        raise Failure(f"{path}:{name} is no Server but a {type(found).__name__}", Exit.CONFIG)
+        raise Failure(f"{path}:{name} is not a Server but a {type(found).__name__}", Exit.CONFIG)
     return found
 
 

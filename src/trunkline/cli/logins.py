@@ -1,7 +1,7 @@
-"""The logins that are kept for servers at URLs: finding one, getting a new one, forgetting them, showing them.
+"""Stored logins for servers at URLs: finds, creates, ends and lists them.
 
-A new login is kept in memory until the server has let us in with it, and only then takes the place of the old one. What
-is shown of a login never has a token in it.
+A new login stays in memory until the server has accepted it, and only then replaces the old one. A token is never
+shown.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ if TYPE_CHECKING:
 
 __all__ = ["Owner", "Wanted", "document", "end_logins", "get_login", "list_logins", "stored_login"]
 
-_PASTE = "If the browser then cannot show a page, paste its address here: "
+_PASTE = "If the browser ends at a page that cannot be shown, paste the address of that page here: "
 
 
 class Owner(NamedTuple):
-    """A user of a gateway, as its authentication names them."""
+    """A user of a gateway, as identified by its authentication."""
 
     subject: str
     issuer: str | None = None
 
 
 class Wanted(NamedTuple):
-    """A login that somebody asked for."""
+    """The options for a new login."""
 
     url: str
     scopes: Sequence[str]
     client_id: str | None
     browser: bool
     ca_file: str | None
-    #: Whose login it is, for a gateway that serves many; None: one's own.
+    #: The gateway user the login is for; None: one's own.
     owner: Owner | None = None
 
 
-# --- finding ----------------------------------------------------------------------------------------------------------
+# --- lookup -----------------------------------------------------------------------------------------------------------
 
 
 async def stored_login(url: str) -> OAuth | None:
-    """Give the login that is kept for a URL, to be used and renewed without asking anybody; None if there is none."""
+    """Return the stored login for a URL, to be used and renewed without interaction; None if there is none."""
     if not may_carry_secrets(url):
         return None
     try:
         return await find_login(await _store(), url)
     except AuthError as error:
-        # The server may well not ask for a login.
+        # The server may not need a login at all.
         complain(str(error))
         return None
 
 
 async def list_logins(owner: Owner | None = None) -> list[Kept]:
-    """List the logins that are kept.
+    """Return the stored logins.
 
     Raises:
-        AuthError: they cannot be read.
+        AuthError: the store cannot be read.
     """
     return await kept_logins(await _store(owner))
 
@@ -75,10 +75,10 @@ async def list_logins(owner: Owner | None = None) -> list[Kept]:
 async def end_logins(
     url: str | None, owner: Owner | None = None, *, local: bool = False, ca_file: str | None = None
 ) -> list[LoggedOut]:
-    """Have the logins for a server, or all of them, taken back and forgotten; ``local`` only forgets.
+    """Revoke and delete the logins for a server, or all of them; ``local`` only deletes.
 
     Raises:
-        AuthError: the store does not let us.
+        AuthError: the store cannot be changed.
     """
     return await log_out(url, store=await _store(owner), local=local, ca_file=ca_file)
 
@@ -100,10 +100,10 @@ async def _store(owner: Owner | None = None) -> Store:
 
 
 async def get_login(wanted: Wanted) -> Kept | None:
-    """Log in at a server and keep the login; None if the server knows of none.
+    """Log in to a server and store the login; return None if the server has no login.
 
     Raises:
-        TrunklineError: it did not work; what was kept before is still there.
+        TrunklineError: it failed; the previous login is still stored.
     """
     from trunkline.client.client import Client
 
@@ -127,7 +127,7 @@ async def get_login(wanted: Wanted) -> Kept | None:
 
 
 async def _log_in_unasked(wanted: Wanted, options: OAuth) -> None:
-    """Log in at a server that lets everybody in, if it says where one could log in: it may offer more to those."""
+    """Log in to a server that requires no login, if it publishes where: it may offer more to logged-in users."""
     from trunkline.auth.client import OAuthAuthorizer, guarded_fetch
 
     if await _says_where(wanted.url, guarded_fetch(wanted.url, options, ca_file=wanted.ca_file)):
@@ -147,22 +147,20 @@ async def _says_where(url: str, fetch: Fetching) -> bool:
 
 
 class _Pages:
-    """Gets a person to the page of a login: by their browser, or by showing them where to go."""
+    """Sends the user to the login page: with their browser, or by printing the URL."""
 
     def __init__(self, *, browser: bool) -> None:
         self._browser = browser
         self._screen = Screen(verbose=False)
 
     async def open(self, url: str) -> str | None:
-        """Show a page; give the address that it led to if the person says so, else None: it comes by itself."""
+        """Open a page; return the address pasted by the user, or None if the redirect reaches us by itself."""
         from trunkline.auth.visiting import has_browser
 
         if self._browser and has_browser():
             import webbrowser
 
-            self._screen.line(
-                f"Log in at {host_shown(url)}, in the browser. If none opens, go there yourself:\n  {url}"
-            )
+            self._screen.line(f"Log in at {host_shown(url)} in your browser. If it does not open, go to:\n  {url}")
             if await asyncio.to_thread(webbrowser.open, url):
                 return None
         self._screen.line(f"Open this page in a browser and log in:\n  {one_line(url)}")
@@ -174,11 +172,11 @@ class _Pages:
             return None
 
 
-# --- showing ----------------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def document(kept: Kept) -> dict[str, Any]:
-    """Give what may be shown of a login as JSON."""
+    """Return a login as JSON, without its tokens."""
     return {
         "url": kept.url,
         "resource": kept.resource,

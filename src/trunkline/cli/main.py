@@ -1,7 +1,7 @@
-"""The command line's entry: wires the commands and turns every failure into a sentence and an exit code.
+"""Entry point of the command line: registers the commands, and turns every failure into a message and an exit code.
 
 A command's module is imported when the command is used, so ``--help`` and ``--version`` load neither the client nor the
-server, and ``run`` does not load the client. Nothing but this file ends the process.
+server, and ``run`` does not load the client. Only this module ends the process.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from trunkline.cli.secrecy import Secrecy
 
 __all__ = ["main"]
 
-#: Each verb with its line in the help; its command is ``command`` in ``cmd_<verb>``.
+#: The commands with their one-line help; each is the ``command`` of its module in ``trunkline.cli.commands``.
 _VERBS: Mapping[str, str] = MappingProxyType(
     {
-        "run": "Serve a Python file's server, over stdio or HTTP.",
-        "chat": "Talk to a model that uses the servers of a configuration.",
-        "ask": "Ask a model that uses the servers of a configuration, once.",
-        "serve": "Serve all servers of a configuration as one, over stdio or HTTP.",
-        "list": "List what a server offers.",
+        "run": "Run the server in a Python file, over stdio or HTTP.",
+        "chat": "Chat with a model that uses your configured servers.",
+        "ask": "Ask a model one question, with your configured servers.",
+        "serve": "Run the gateway: all configured servers as one.",
+        "list": "List a server's tools, resources, templates or prompts.",
         "call": "Call a tool.",
         "read": "Read a resource.",
-        "get": "Fill in a prompt.",
-        "complete": "Ask for proposals for an argument.",
-        "listen": "Show changes as they happen.",
-        "status": "Say how the servers of a configuration are.",
-        "doctor": "Find out why a server does not work, and what to do.",
-        "import": "Take over the servers of other applications.",
-        "install": "Put a server, or the gateway, into another application.",
-        "config": "Explain the configuration.",
-        "trust": "Say which servers of a project may run.",
-        "pins": "See what servers offered when first seen, what changed, accept it.",
-        "policy": "Say what the rules decide and why, test them.",
-        "grants": "List what was allowed in advance, take it back.",
-        "audit": "Prove that the audit trail is whole, find things in it.",
-        "auth": "Log in at servers, log out, list logins.",
-        "secret": "Keep secrets that a configuration names, list them, remove them.",
-        "record": "Wrap a server and write down everything that is said.",
-        "replay": "Play a recording as a fake server or a fake client.",
+        "get": "Render a prompt.",
+        "complete": "Complete an argument.",
+        "listen": "Watch a server's lists and resources for changes.",
+        "status": "Show the status of the configured servers.",
+        "doctor": "Diagnose why a server does not work.",
+        "import": "Import servers from other applications.",
+        "install": "Add a server, or the gateway, to another application.",
+        "config": "Show the effective configuration.",
+        "trust": "Approve the servers of a project.",
+        "pins": "Review changes to the definitions of servers.",
+        "policy": "Explain, test and check policy rules.",
+        "grants": "Allow tools in advance, and revoke grants.",
+        "audit": "Verify and search the audit trail.",
+        "auth": "Log in to servers, and log out.",
+        "secret": "Manage stored secrets.",
+        "record": "Record the traffic of a server.",
+        "replay": "Replay a recording as a server or as a client.",
         "diff": "Compare two recordings.",
     }
 )
@@ -64,20 +64,21 @@ Examples:
   trunkline serve -c mcp.json --http 8080
 
 \b
-Exit codes: 0 ok, 1 usage, 2 file or setting, 3 authorization, 4 server unreachable, 5 tool error or error answer,
-6 denied by policy or user, 7 timed out, 130 interrupted. TRUNKLINE_DEBUG=1 shows tracebacks.
+Exit codes: 0 success, 1 usage error, 2 invalid file or setting, 3 authorization failed, 4 server unreachable,
+5 tool error or error response, 6 denied by policy or user, 7 timed out, 130 interrupted.
+Set TRUNKLINE_DEBUG=1 to see tracebacks.
 """
 
 
 class _Verbs(click.Group):
-    """The group of all verbs; it knows their names and help lines without loading them."""
+    """The group of all commands; it knows their names and one-line help without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the verbs, in the order of the help."""
+        """Return the command names in the order of the help."""
         return list(_VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a verb."""
+        """Import and return a command."""
         if cmd_name not in _VERBS:
             return None
         from importlib import import_module
@@ -86,14 +87,14 @@ class _Verbs(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; a reader that left is told apart here, where click has not yet made a code of its own of it."""
+        """Run a command; a closed output pipe is handled here, before click turns it into an exit code of its own."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise Failure("nobody reads the output any more", Exit.UNREAD) from error
+            raise Failure("the output was closed by its reader", Exit.UNREAD) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs into the help; asked of the commands themselves, this would load them all."""
+        """Write the commands into the help; asking the commands themselves would import them all."""
         with formatter.section("Commands"):
             formatter.write_dl(list(_VERBS.items()))
 
@@ -101,11 +102,11 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.version_option(__version__, "-V", "--version", prog_name="trunkline", message="%(prog)s %(version)s")
 def _trunkline() -> None:
-    """Run Model Context Protocol servers, and call what they offer."""
+    """Run, use and combine Model Context Protocol servers."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit code; without arguments, those of the process."""
+    """Run the command line and return its exit code; ``arguments`` defaults to those of the process."""
     _forgive_encodings()
     words = sys.argv[1:] if arguments is None else list(arguments)
     secrecy = Secrecy()
@@ -118,14 +119,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         complain("interrupted")
         return Exit.INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the boundary: every failure ends as a sentence and a code
+    except Exception as error:  # noqa: BLE001 - the boundary: every failure becomes a message and an exit code
         return _end(error, secrecy)
 
 
 def _end(error: Exception, secrecy: Secrecy) -> int:
     code = exit_for(error)
     if code is Exit.UNREAD:
-        # What is still buffered has no reader either, and the interpreter would complain when it flushes.
+        # Buffered output has no reader either, and the interpreter would report an error when it flushes it.
         _discard_output()
         return code
     if debugging():
@@ -140,12 +141,12 @@ def _complain_of_usage(error: click.ClickException) -> None:
     context = getattr(error, "ctx", None)
     told = error.format_message()
     if context is not None and told == context.get_help():
-        # A verb that has verbs of its own, and was given none of them.
+        # A command group that was given no subcommand.
         click.echo(told)
         return
     path = "trunkline" if context is None else context.command_path
     sentence = one_line(told)
-    # Some of click's sentences end with a list, and without a stop.
+    # Some of click's messages end with a list and have no full stop.
     complain(f"{sentence if sentence.endswith(('.', '?')) else f'{sentence}.'} See {path} --help.")
 
 
@@ -154,11 +155,11 @@ def _sentence(error: Exception) -> str:
 
     if isinstance(error, Failure | TrunklineError):
         return str(error) or type(error).__name__
-    return f"internal error: {type(error).__name__}: {error} (TRUNKLINE_DEBUG=1 shows where)"
+    return f"internal error: {type(error).__name__}: {error} (set TRUNKLINE_DEBUG=1 to see the traceback)"
 
 
 def _forgive_encodings() -> None:
-    """Have a character that the output cannot show written as an escape, not raise."""
+    """Write characters that the output encoding cannot represent as escapes instead of raising."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

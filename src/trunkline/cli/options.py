@@ -1,6 +1,6 @@
-"""The arguments that all verbs with a TARGET share, read once into a record.
+"""Options shared by the commands with a TARGET, read once into a record.
 
-It reads and checks what was typed, and starts nothing.
+This module parses and checks what was typed; it starts nothing.
 """
 
 from __future__ import annotations
@@ -43,54 +43,54 @@ T = TypeVar("T")
 
 
 class Guard(NamedTuple):
-    """What holds servers of a configuration in check; what is None is as in ``Host.open``."""
+    """Policy, lock file and scan mode for configured servers; None stands for the default of ``Host.open``."""
 
-    #: The rules, if not the user's own.
+    #: The policy file, if not the user's own.
     policy: str | None = None
-    #: The lock file: only what is in it passes.
+    #: The lock file: only definitions pinned in it can be used.
     lock: str | None = None
-    #: What is done about what the scan finds.
+    #: What to do about scan findings.
     scanning: Scanning | None = None
 
     def options(self) -> HostOptions:
-        """Give it as options of ``Host.open``."""
+        """Return the values that are set, as options of ``Host.open``."""
         said: dict[str, Any] = {name: value for name, value in self._asdict().items() if value is not None}
         return cast("HostOptions", said)
 
 
 class Choices(NamedTuple):
-    """What was chosen for one conversation with a server."""
+    """The options for one connection to a server."""
 
     target: Launch | Site | Named
     revision: str
-    #: For a server that is started: its variables and its folder.
+    #: For a server that is started: its environment variables and working directory.
     env: dict[str, str]
     cwd: str | None
-    #: For a URL: headers and a token that go with every request, and the certificates to trust.
+    #: For a URL: headers and token for every request, and the CA certificates to trust.
     headers: dict[str, str]
     token: str | None
     ca_file: str | None
-    #: Seconds to wait for the connection, and for each answer; None for the usual limits.
+    #: Seconds to wait for the connection and for each response; None for the default limits.
     timeout: float | None
-    #: How much is shown besides the answer: 1 the server's log and stderr, 2 its debug messages too.
+    #: 1: also show the server's log and stderr; 2: also its debug messages.
     verbosity: int
-    #: Decline every question.
+    #: Decline every request of the server for input.
     no_input: bool
-    #: The answer is wanted as one JSON document.
+    #: Print the result as one JSON document.
     as_json: bool
-    #: For a name of a configuration.
+    #: For a configured server.
     guard: Guard = Guard()
 
     @property
     def one_server(self) -> bool:
-        """Whether one server is meant, and not all of a configuration."""
+        """True if the target is one server, not all configured ones."""
         return not isinstance(self.target, Named) or self.target.server is not None
 
 
 def client_verb(function: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the shared options; it gets a ``Choices`` as ``choices``, besides its own parameters.
+    """Add the shared options to a command; it is called with a ``Choices`` as ``choices`` besides its own parameters.
 
-    TARGET is the command's own argument, since its place among the others is.
+    TARGET is declared by the command itself, since its position among the other arguments differs.
     """
 
     @wraps(function)
@@ -106,19 +106,19 @@ def client_verb(function: Callable[..., int]) -> Callable[..., int]:
 
 
 def reach_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options that say how TARGET is reached, and no others; ``reached`` reads them."""
+    """Add only the options for reaching TARGET to a command; ``read_target_options`` reads them."""
     for option in reversed(_reaching()):
         function = option(function)
     return function
 
 
 def reached(target: str | None, given: Mapping[str, Any]) -> Choices:
-    """Read TARGET and the options of ``reach_options``; all others are as if they were not given."""
+    """Read TARGET and the options of ``target_options``; all others have their defaults."""
     return _choices(target, {**_USUAL, **given})
 
 
 def told(work: Callable[[], T], as_json: bool) -> T:
-    """Do something; what fails is told as JSON too if that was asked for."""
+    """Call a function and return its result; with ``as_json``, print its error as JSON too."""
     from trunkline.cli.exits import Failure
     from trunkline.errors import TrunklineError
 
@@ -133,7 +133,7 @@ def told(work: Callable[[], T], as_json: bool) -> T:
 
 
 def meant(choices: Choices, words: Sequence[str], what: str) -> tuple[str, tuple[str, ...]]:
-    """Say what of a server is meant, and which words are left: TARGET may have said it already, as ``NAME/TOOL``."""
+    """Return the item of the server and the remaining words; TARGET may name the item already, as ``NAME/TOOL``."""
     target = choices.target
     if isinstance(target, Named) and target.rest is not None:
         return target.rest, tuple(words)
@@ -142,47 +142,47 @@ def meant(choices: Choices, words: Sequence[str], what: str) -> tuple[str, tuple
     return words[0], tuple(words[1:])
 
 
-#: The names of what ``guard_options`` gives.
+#: The parameters added by ``policy_options``.
 _GUARD = Guard._fields
 _SHARED = (
     *("config", *_GUARD, "revision", "env", "cwd", "header", "token", "ca_file"),
     *("timeout", "verbose", "no_input", "as_json"),
 )
-_REVISION_HELP = "The protocol revision to speak; auto asks the server."
-_TIMEOUT_HELP = "Seconds to wait for the connection, and then for the answer."
+_REVISION_HELP = "Protocol revision to use. Default: negotiated with the server."
+_TIMEOUT_HELP = "Seconds to wait for the connection, and then for the response."
 _FILE = click.Path(exists=True, dir_okay=False)
 
-_CONFIG_HELP = "A configuration file with servers, which may start since you name it; may be repeated."
+_CONFIG_HELP = "Configuration file with servers; they need no approval. Repeatable."
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, in the wire's own form.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 config_option = click.option("-c", "--config", multiple=True, metavar="FILE", help=_CONFIG_HELP)
 
 
 def approval_option(help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Return the option that chooses an approval mode (``host/judgement/approval.py``)."""
+    """Return the option for the approval mode (see ``trunkline.host.authorization``)."""
     return click.option("--approval", type=click.Choice(["client", "ask", "deny"]), help=help)
 
 
 _GUARD_OPTIONS = (
-    click.option("--policy", metavar="FILE", help="The rules that hold, instead of your policy.toml."),
-    click.option("--lock", metavar="FILE", help="A lock file of pins: only what is in it passes."),
+    click.option("--policy", metavar="FILE", help="Policy file to use instead of your policy.toml."),
+    click.option("--lock", metavar="FILE", help="Lock file; only definitions pinned in it can be used."),
     click.option(
         "--scanning",
         type=click.Choice(["hide", "ask", "off"]),
-        help="What is done about what the scan finds: hide the worst of it (as usual), ask at most, or nothing.",
+        help="How to treat scan findings: hide severe ones (default), only ask, or ignore them.",
     ),
 )
 
 
 def guard_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options that say what holds its servers in check; ``guard_of`` reads them."""
+    """Add the options for policy, lock file and scan mode to a command; ``read_policy_options`` reads them."""
     for option in reversed(_GUARD_OPTIONS):
         function = option(function)
     return function
 
 
 def guard_of(given: Mapping[str, Any]) -> Guard:
-    """Read the options of ``guard_options``."""
+    """Read the options added by ``policy_options``."""
     return Guard(**{name: given.get(name) for name in _GUARD})
 
 
@@ -194,11 +194,18 @@ _USUAL: Mapping[str, Any] = MappingProxyType(
 def _reaching() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]:
     return (
         config_option,
-        click.option("--env", multiple=True, metavar="K=V", help="A variable for the server; K alone passes ours on."),
-        click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The folder the server starts in."),
-        click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="A header for every request to a URL."),
-        click.option("--token", metavar="T", help="A token for a URL, sent as Bearer; @file reads a file."),
-        click.option("--ca-file", type=_FILE, help="Certificates to trust for a URL, instead of the system's."),
+        click.option(
+            "--env",
+            multiple=True,
+            metavar="K=V",
+            help="Environment variable for the server; K alone copies yours. Repeatable.",
+        ),
+        click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="Working directory of the server."),
+        click.option(
+            "--header", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for requests to a URL; repeatable."
+        ),
+        click.option("--token", metavar="T", help="Bearer token for a URL; @FILE reads it from a file."),
+        click.option("--ca-file", type=_FILE, help="CA certificates to trust for a URL instead of the system's."),
     )
 
 
@@ -210,8 +217,10 @@ def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]
         click.option("--revision", default="auto", metavar="NAME", callback=_revision, help=_REVISION_HELP),
         *others,
         seconds_option(_TIMEOUT_HELP),
-        click.option("-v", "--verbose", count=True, help="Show the server's log messages and stderr; -vv also debug."),
-        click.option("--no-input", is_flag=True, help="Decline every question of the server's."),
+        click.option(
+            "-v", "--verbose", count=True, help="Show the server's log messages and stderr; -vv adds debug messages."
+        ),
+        click.option("--no-input", is_flag=True, help="Decline every request of the server for input."),
     )
 
 
@@ -246,8 +255,11 @@ def _token(text: str | None) -> str | None:
 _FOR: Mapping[type, tuple[tuple[str, ...], str]] = MappingProxyType(
     {
         Site: (("env", "cwd", *_GUARD), "TARGET is a URL"),
-        Launch: (("header", "token", "ca_file", *_GUARD), "TARGET is started by its command"),
-        Named: (("env", "cwd", "header", "token", "ca_file"), "TARGET is a name: its entry says how it is reached"),
+        Launch: (("header", "token", "ca_file", *_GUARD), "TARGET is started with a command"),
+        Named: (
+            ("env", "cwd", "header", "token", "ca_file"),
+            "TARGET is a configured server, whose entry defines that",
+        ),
     }
 )
 _OF: Mapping[str, str] = MappingProxyType(
@@ -257,13 +269,13 @@ _OF: Mapping[str, str] = MappingProxyType(
         "header": "a URL",
         "token": "a URL",
         "ca_file": "a URL",
-        **dict.fromkeys(_GUARD, "a server of a configuration"),
+        **dict.fromkeys(_GUARD, "a configured server"),
     }
 )
 
 
 def _check_fit(target: Launch | Site | Named, given: Mapping[str, Any]) -> None:
-    """Refuse options that would do nothing: whoever gives one expects that it does something."""
+    """Reject options that would have no effect for this target."""
     unfit, why = _FOR[type(target)]
     for name in unfit:
         if given[name]:
@@ -274,44 +286,44 @@ def _revision(context: click.Context, option: click.Parameter, value: str) -> st
     from trunkline.protocol.revisions import ALL_NAMES
 
     if value not in ("auto", *ALL_NAMES):
-        raise click.BadParameter(f"{value!r} is none of: auto, {', '.join(ALL_NAMES)}.", context, option)
+        raise click.BadParameter(f"{value!r} is not one of: auto, {', '.join(ALL_NAMES)}.", context, option)
     return value
 
 
 def _seconds(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
     if value is not None and not (value > 0 and math.isfinite(value)):
-        raise click.BadParameter("give a number of seconds above 0.", context, option)
+        raise click.BadParameter("expected a number of seconds greater than 0.", context, option)
     return value
 
 
 def seconds_option(help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Make ``--timeout S``."""
+    """Return the option ``--timeout S``."""
     return click.option("--timeout", type=float, metavar="S", callback=_seconds, help=help)
 
 
 def variables_of(entries: tuple[str, ...]) -> dict[str, str]:
-    """Read the values of ``--env``: ``K=V``, or ``K`` to pass on our own."""
+    """Parse the values of ``--env``: ``K=V``, or ``K`` to copy our own variable."""
     return dict(_variable(entry) for entry in entries)
 
 
 def _variable(entry: str) -> tuple[str, str]:
     name, equals, value = entry.partition("=")
     if not name:
-        raise click.UsageError(f"--env {entry}: give NAME=VALUE.")
+        raise click.UsageError(f"--env {entry}: expected NAME=VALUE.")
     if not equals and name not in os.environ:
-        raise click.UsageError(f"--env {entry}: there is no variable {name} to pass on; give {name}=VALUE.")
+        raise click.UsageError(f"--env {entry}: the variable {name} is not set; use {name}=VALUE.")
     return name, value if equals else os.environ[name]
 
 
 def headers_of(entries: tuple[str, ...]) -> dict[str, str]:
-    """Read the values of ``--header``: ``NAME: VALUE``, each name once."""
+    """Parse the values of ``--header``: ``NAME: VALUE``, each name once."""
     found: dict[str, str] = {}
     for entry in entries:
         name, colon, value = entry.partition(":")
         name = name.strip()
         if not colon or not name:
-            # The whole of it may be a secret without its name.
-            raise click.UsageError("--header: give 'NAME: VALUE', in quotes.")
+            # The value is not shown: it may be a secret without its name.
+            raise click.UsageError("--header: expected 'NAME: VALUE', in quotes.")
         if name.lower() in (other.lower() for other in found):
             raise click.UsageError(f"--header {name} is given twice.")
         found[name] = value.strip()
@@ -319,12 +331,12 @@ def headers_of(entries: tuple[str, ...]) -> dict[str, str]:
 
 
 def pairs(entries: tuple[str, ...]) -> dict[str, str]:
-    """Read ``key=value`` arguments; each key once."""
+    """Parse ``key=value`` arguments; each key once."""
     found: dict[str, str] = {}
     for entry in entries:
         name, equals, value = entry.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{entry!r} is no key=value.")
+            raise click.UsageError(f"{entry!r} is not key=value.")
         if name in found:
             raise click.UsageError(f"{name} is given twice.")
         found[name] = value

@@ -1,8 +1,8 @@
-"""Prints: text made safe for a terminal, tables, JSON; every other file of the command line writes through this one.
+"""Writes output: text made safe for a terminal, tables and JSON. All other modules of the command line print with it.
 
-What a server says (names, descriptions, results, errors, log lines) may hold control characters that move the cursor,
-recolour what stands above or turn the reading direction round. In text they are shown as escapes, whether or not the
-output is a terminal, since a pager or ``cat`` brings it to one. JSON has escapes of its own for the same characters.
+Text from a server (names, descriptions, results, errors, log lines) may hold control characters that move the cursor,
+recolour earlier output or reverse the reading direction. In text they are shown as escapes, also when the output is not
+a terminal, since a pager or ``cat`` brings it to one. JSON has its own escapes for the same characters.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _SPACES = re.compile(r"\s+")
-# Escaping makes several objects of each character: a long text is done in parts, so that there are never many at once.
+# Escaping creates several objects per character: a long text is processed in parts to bound the memory.
 _PART = 64 * 1024
 
 
@@ -53,7 +53,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Make a text of several lines safe: what could control a terminal is shown as an escape."""
+    """Return a text with all characters that could control a terminal shown as escapes; line breaks are kept."""
     text = text.replace("\r\n", "\n")
     if _UNSAFE.search(text) is None:
         return text
@@ -61,21 +61,21 @@ def plain(text: str) -> str:
 
 
 def _escaped(part: str) -> str:
-    """Escape a part of a text: by a look at each character where there is much to escape, else where it stands."""
+    """Escape a part of a text: with a translation table if there is much to escape, else by substitution."""
     dense = len(_UNSAFE.findall(part)) > len(part) // 16
     return part.translate(_escapes()) if dense else _UNSAFE.sub(_escape, part)
 
 
 @cache
 def _escapes() -> dict[int, str]:
-    """Return the table of all escapes; Latin characters are in it too, since it is slow to miss one."""
+    """Return the table of all escapes; it includes Latin characters, since a failed lookup is slow."""
     unsafe = (range(0x061C, 0x2070), range(0xD800, 0xE000), range(0xE0000, 0xE0080))
     latin = {code: _UNSAFE.sub(_escape, chr(code)) for code in range(0x100)}
     return latin | {code: _UNSAFE.sub(_escape, chr(code)) for codes in unsafe for code in codes}
 
 
 def one_line(text: str) -> str:
-    """Make a text safe and put it on one line."""
+    """Return a text made safe and put on one line."""
     return _SPACES.sub(" ", plain(text).strip())
 
 
@@ -85,7 +85,7 @@ def counted(count: int, what: str) -> str:
 
 
 def clip(text: str, width: int) -> str:
-    """Cut a safe line to so many columns; dots say that something is missing."""
+    """Cut a safe line to a number of columns; dots mark the cut."""
     if _columns(text) <= width:
         return text
     kept = ""
@@ -97,7 +97,7 @@ def clip(text: str, width: int) -> str:
 
 
 def clip_middle(text: str, width: int) -> str:
-    """Cut a safe line to so many columns in its middle: errors begin with what was done, and end with the cause."""
+    """Cut a safe line in the middle: an error begins with what was done and ends with the cause."""
     if _columns(text) <= width:
         return text
     head = clip(text, width // 3)
@@ -116,7 +116,7 @@ def _columns(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """Say how many bytes something has, for people."""
+    """Format a size in bytes with a unit."""
     amount = float(size)
     for unit in ("bytes", "kB", "MB"):
         if amount < 1000:
@@ -129,27 +129,27 @@ def size_text(size: int) -> str:
 
 
 def say(text: str) -> None:
-    """Print text on stdout, made safe."""
+    """Print text to stdout, made safe."""
     click.echo(plain(text))
 
 
 def say_bytes(data: bytes) -> None:
-    """Write bytes on stdout as they are, for whoever asked for exactly that."""
+    """Write raw bytes to stdout."""
     click.echo(data, nl=False)
 
 
 def complain(text: str) -> None:
-    """Print a line about the command itself on stderr, made safe, without secrets."""
+    """Print a message of the command itself to stderr, made safe and with secrets redacted."""
     click.echo(f"trunkline: {plain(hidden(text))}", err=True)
 
 
 def say_json(value: Any) -> None:
-    """Print a value on stdout as one JSON document, in the form it has on the wire."""
+    """Print a value to stdout as one JSON document, in its wire form."""
     click.echo(wire_json(value, indent=2))
 
 
 def error_document(error: Exception) -> dict[str, Any]:
-    """Give an error as JSON: as it came on the wire or, if it did not, its sentence alone; without secrets."""
+    """Return an error as JSON, with secrets redacted: as it came over the wire or, if it did not, its message."""
     from trunkline.errors import RequestFailed
 
     if not isinstance(error, RequestFailed):
@@ -159,11 +159,11 @@ def error_document(error: Exception) -> dict[str, Any]:
 
 
 def wire_json(value: Any, *, indent: int = 0) -> bytes:
-    """Encode a value as JSON in its wire form; nothing in it can control a terminal."""
+    """Encode a value as JSON in its wire form, with characters that could control a terminal escaped."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=indent or -1).decode()
-    # Such a character can stand only inside a string, where JSON allows it to be written as an escape.
+    # Such a character can occur only inside a string, where JSON allows it to be written as an escape.
     return _UNSAFE.sub(_json_escape, text).encode()
 
 
@@ -176,7 +176,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out rows under headings; on a terminal the last column is cut at its edge."""
+    """Format rows under headings; on a terminal, the last column is cut at the edge."""
     lines = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(_columns(line[at]) for line in lines) for at in range(len(headings))]
     room = _terminal_width() - sum(width + 2 for width in widths[:-1])
@@ -185,7 +185,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _row(cells: list[str], widths: list[int], room: int) -> str:
     padded = [cell + " " * (width - _columns(cell)) for cell, width in zip(cells[:-1], widths[:-1], strict=True)]
-    # Where the other columns fill the terminal, a line that wraps is better than one that says nothing.
+    # If the other columns fill the terminal, a line that wraps is better than an empty last column.
     last = cells[-1] if room < 20 else clip(cells[-1], room)
     return "  ".join([*padded, last]).rstrip()
 

@@ -1,7 +1,7 @@
-"""Answers what a server asks while a command runs: by a person in the terminal, or by declining.
+"""Answers elicitation and sampling requests of a server in the terminal, or declines them.
 
-One question at a time, since there is one person. Where nobody can answer, a question is declined and said so on
-stderr. Whether anything was declined is remembered: it decides the exit code.
+One request at a time, since there is one user. Without a terminal a request is declined, with a notice on stderr.
+Whether anything was declined decides the exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trunkline.errors import RequestFailed
 
 __all__ = ["REJECTED", "Questions", "host_shown"]
 
-#: The code of a declined sampling, as the specification's examples have it.
+#: The error code of a declined sampling request, as in the examples of the specification.
 REJECTED = -1
 
 _CONSENT: Mapping[str, str] = MappingProxyType(
@@ -31,22 +31,22 @@ _REVIEW: Mapping[str, str] = MappingProxyType({**_CONSENT, "edit": "edit"})
 
 
 class Questions:
-    """Whoever answers for the user."""
+    """Handler of the server's elicitation and sampling requests."""
 
     def __init__(self, screen: Screen, *, no_input: bool) -> None:
-        """Ask in the terminal if there is one and input is wanted."""
+        """Ask in the terminal, if there is one and ``no_input`` is not set."""
         self._screen = screen
         self._terminal = Terminal(screen) if not no_input and is_there() else None
         self._why = "--no-input was given" if no_input else "there is no terminal to ask in"
-        #: Held while something is asked: there is one person.
+        #: Held while a question is being asked: there is one user.
         self.turn = asyncio.Lock()
-        #: Whether a question was declined or cancelled.
+        #: True if a request was declined or cancelled.
         self.denied = False
 
     # --- elicitation -------------------------------------------------------------------------------------------------
 
     async def elicit(self, question: t.ElicitRequestParams) -> t.ElicitResult:
-        """Answer an elicitation; a form for credentials and an address that deceives are declined unseen."""
+        """Answer an elicitation; forms for credentials and deceptive URLs are declined without being shown."""
         refusal = _refusal(question)
         if refusal is not None:
             self._decline("asks", question.message, refusal)
@@ -74,10 +74,10 @@ class Questions:
     # --- sampling ----------------------------------------------------------------------------------------------------
 
     async def sample(self, question: t.CreateMessageRequestParams) -> str:
-        """Answer as a model would: with what a person types.
+        """Answer a sampling request with what the user types in place of a model.
 
         Raises:
-            RequestFailed: the person declines, in the specification's own words.
+            RequestFailed: the request is declined; the message is that of the specification.
         """
         if self._terminal is None:
             self._decline("asks for a model's answer to", _messages(question))
@@ -96,7 +96,7 @@ class Questions:
 
 
 def _refusal(question: t.ElicitRequestParams) -> str | None:
-    """Say why a question is not put to anybody; None if it is."""
+    """Return why a request is declined without asking; None if it may be asked."""
     from trunkline.host.elicitation.forms import credentials_in
     from trunkline.host.elicitation.pages import AddressRefused, read_address
 
@@ -108,21 +108,21 @@ def _refusal(question: t.ElicitRequestParams) -> str | None:
         return None
     asked = credentials_in(question.message, question.requested_schema or {})
     named = one_line(", ".join(asked))
-    return f"since credentials are never entered in a form ({named})" if asked else None
+    return f"credentials are never entered in a form ({named})" if asked else None
 
 
 def _quoted(text: str) -> str:
-    """Mark a server's words as such, line by line: they could pretend to be ours."""
+    """Quote a server's text line by line, so that it cannot pass for output of this program."""
     return "\n".join(f"  | {line}" for line in text.splitlines())
 
 
 async def _form(terminal: Terminal, schema: Mapping[str, Any]) -> t.ElicitResult:
-    """Fill in a form; one with several fields is shown once more before it leaves."""
+    """Ask for the fields of a form; with several fields, confirm the answers before they are sent."""
     fields = schema.get("properties") or {}
     if not fields:
         action = await terminal.choose("Accept? yes, no (decline) or cancel: ", _CONSENT)
         return _result(action, {})
-    terminal.show("(Enter takes the value in brackets or skips; :decline refuses, :cancel leaves.)")
+    terminal.show("(Enter accepts the value in brackets or skips; :decline declines, :cancel cancels.)")
     content: dict[str, Any] = {}
     while True:
         content = await fill_in(terminal, schema, content)
@@ -141,18 +141,18 @@ def _result(action: str, content: dict[str, Any]) -> t.ElicitResult:
 
 
 async def _page(terminal: Terminal, url: str) -> t.ElicitResult:
-    """Show where the server wants the person to go; going there is theirs alone."""
+    """Show the page that the server wants opened; only the user opens it."""
     terminal.show(f"It wants you to open this page in a browser:\n  {one_line(url)}\n  at {host_shown(url)}")
     from trunkline.host.elicitation.pages import read_address
 
     for warning in read_address(url).warnings:
         terminal.show(f"Careful: {one_line(warning)}.")
-    terminal.show("Open it yourself, if you trust that name. What you enter there, the server may see.")
+    terminal.show("Open it yourself if you trust that name. The server may see what you enter there.")
     return _result(await terminal.choose("Did you open it? yes, no (decline) or cancel: ", _CONSENT), {})
 
 
 def host_shown(url: str) -> str:
-    """Name the host of a URL; a name that could look like another is given in its ASCII form too."""
+    """Return the host of a URL; a name that could look like another one is shown in its ASCII form too."""
     from urllib.parse import urlsplit
 
     try:
@@ -160,7 +160,7 @@ def host_shown(url: str) -> str:
     except ValueError:
         host = None
     if not host:
-        return "no host that can be read: do not trust it"
+        return "no valid host: do not trust it"
     if host.isascii() and "xn--" not in host:
         return host
     try:
@@ -171,12 +171,12 @@ def host_shown(url: str) -> str:
 
 
 async def _typed(terminal: Terminal, question: t.CreateMessageRequestParams) -> str:
-    """Show what the server would ask a model, and read what the person answers."""
+    """Show the request for the model, and read the user's answer."""
     terminal.show(f"The server asks for a model's answer ({_wishes(question)}):")
     if question.system_prompt:
         terminal.show(_quoted(f"system: {question.system_prompt}"))
     terminal.show(_quoted(_messages(question)))
-    terminal.show("(You answer for the model. A \\ at the end of a line goes on in the next; :decline refuses.)")
+    terminal.show("(You answer in place of the model. End a line with \\ to continue on the next; :decline declines.)")
     lines: list[str] = []
     while True:
         line = await terminal.ask("more: " if lines else "answer: ")

@@ -1,8 +1,8 @@
-"""How the verbs about recordings reach TARGET: as a wire, with nothing in between that would speak for itself.
+"""How ``record`` and ``replay`` reach TARGET: as a raw wire, with no protocol layer of ours in between.
 
-A server of a configuration is started as its entry says, sandbox included, once it is approved; the rules about calls
-do not apply, since whoever is recorded talks to the server itself. What is secret about a target is named, so that it
-is hidden wherever it turns up.
+A configured server is started according to its entry, including its sandbox, once it is approved; policy rules do not
+apply, since the recorded client talks to the server itself. The secrets of a target are collected, so that they can be
+redacted wherever they occur.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reach", "find_reach"]
 
-# A shorter value of a variable is a word like any other.
+# A shorter value is not distinctive enough to be redacted.
 _SHORTEST_SECRET = 8
 
 OnStderr = Callable[[bytes], None]
@@ -39,26 +39,26 @@ Note = Callable[[str], None]
 
 
 class Reach(NamedTuple):
-    """A server that can be reached, and what must not be shown of it."""
+    """A server that can be opened as a wire, and its secrets."""
 
-    #: How it may be shown.
+    #: Its command or URL, without secrets.
     shown: str
     secrets: frozenset[str]
-    #: Makes a wire to it; is told what to do with its stderr, and with what the wire answers by itself.
+    #: Opens a wire to it; called with handlers for its stderr and for what the wire answers by itself.
     open: Callable[[OnStderr | None, Note], Awaitable[Wire]]
-    #: Makes the link to a server at a URL; None for one that is started.
+    #: Opens the link to a server at a URL; None for one that is started.
     open_http: Callable[[], Awaitable[HttpLink]] | None = None
-    #: The headers that go with every request to a URL.
+    #: The headers of every request to a URL.
     headers: Mapping[str, str] = {}
 
 
 def find_reach(choices: Choices, limits: Limits, *, typed: str | None = None, whole_environment: bool = False) -> Reach:
-    """Say how a TARGET is reached; a command may get our whole environment instead of what servers usually get.
+    """Return the endpoint for a TARGET; ``whole_environment`` passes our full environment to a started server.
 
-    ``typed`` is how whoever typed it called it.
+    ``typed`` is the TARGET as typed, used as its display name.
 
     Raises:
-        ConfigError: it cannot be reached so.
+        ConfigError: it cannot be reached this way.
         PolicyDenied: it is a server of a project that is not approved.
     """
     target = choices.target
@@ -116,22 +116,22 @@ def _remote(
         link = await (await find()).open()
         if not isinstance(link, HttpLink):
             await link.aclose()
-            raise ConfigError(f'{shown}: its entry says "sse": record it without --http, or leave out the type')
+            raise ConfigError(f'{shown}: its entry has "type": "sse": record it without --http, or remove the type')
         return link
 
     return Reach(shown, secrets, open_wire, open_http, headers)
 
 
-# --- servers of a configuration ---------------------------------------------------------------------------------------
+# --- configured servers -----------------------------------------------------------------------------------------------
 
 
 def _configured(named: Named, limits: Limits) -> Reach:
     from trunkline.cli.configs import answers_for, check_approved, read_configuration
 
     if named.server is None:
-        raise click.UsageError("Name the server of the configuration.")
+        raise click.UsageError("Missing the name of a configured server.")
     if named.rest is not None:
-        raise Failure(f"a whole server is meant here: give {named.server} alone", Exit.USAGE)
+        raise Failure(f"expected the name of a server: give {named.server} alone", Exit.USAGE)
     inputs = answers_for(named.files, (named.server,))
     entry = read_configuration(named.files, inputs=inputs).entries[named.server]
     if entry.problem is not None:
@@ -156,6 +156,6 @@ async def _entry_target(entry: ServerEntry) -> Target:
 
 
 def _secret(named: Mapping[str, str]) -> frozenset[str]:
-    """Give the values whose names say that they are secret."""
+    """Return the values whose names indicate that they are secret."""
     rules = Redaction()
     return frozenset(text for name, text in named.items() if len(text) >= _SHORTEST_SECRET and rules.hides(name))

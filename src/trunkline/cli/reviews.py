@@ -1,8 +1,8 @@
-"""Reviews what servers ask, in the terminal: a model's answer, a form, a page.
+"""Reviews of server requests in the terminal: sampling, forms, and pages to open.
 
-Who asks always stands first, and the choice always last, below however much the server wrote. A server's and a model's
-words are marked line by line and cannot control the terminal. What was typed before the question stood there does not
-answer it. A page is opened by a clear word alone, by the system's browser and never through a shell.
+The requesting server is always shown first and the choice last, below whatever the server wrote. Text from servers and
+models is quoted line by line and cannot control the terminal. Input typed before the question was shown does not answer
+it. A page is opened only on an explicit answer, in the system's browser and never through a shell.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["open_in_browser", "terminal_elicitation", "terminal_sampling_review"
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-#: Opens a page in a browser; tells whether that could be done.
+#: Opens a page in a browser; returns True if it could.
 Opener = Callable[[str], Awaitable[bool]]
 
 _SEND: Mapping[str, str] = MappingProxyType(
@@ -42,9 +42,9 @@ _PAGE: Mapping[str, str] = MappingProxyType({"open": "open", "myself": "accept",
 def terminal_sampling_review(
     screen: Screen | None = None, *, no_input: bool = False, turn: asyncio.Lock | None = None
 ) -> SamplingFace | None:
-    """Give what shows sampling requests and answers in this terminal; None if nobody can be asked here.
+    """Return a prompter that reviews sampling requests and responses in this terminal; None without a terminal.
 
-    ``turn`` is held while it asks, if other things are asked in the same terminal.
+    ``turn`` is a lock held while it asks, for a terminal shared with other prompts.
     """
     if no_input or not is_there():
         return None
@@ -63,9 +63,9 @@ def terminal_elicitation(
     turn: asyncio.Lock | None = None,
     opener: Opener | None = None,
 ) -> ElicitationFace | None:
-    """Give what shows forms and pages in this terminal; None if nobody can be asked here.
+    """Return a prompter that shows forms and pages in this terminal; None without a terminal.
 
-    ``opener`` opens a page, once the person said so; without, the system's browser does.
+    ``opener`` opens a page once the user agreed; the default is the system's browser.
     """
     if no_input or not is_there():
         return None
@@ -87,14 +87,14 @@ def terminal_elicitation(
 
 
 class _Turns:
-    """Puts one question at a time in the terminal."""
+    """Asks one question at a time in the terminal."""
 
     def __init__(self, screen: Screen | None, turn: asyncio.Lock | None) -> None:
         self._screen = Screen(verbose=False) if screen is None else screen
         self._lock = asyncio.Lock() if turn is None else turn
 
     async def take(self, question: Q, ask: Callable[[Terminal, Q], Awaitable[A]]) -> A | None:
-        """Wait for the turn and ask; None if the input ended."""
+        """Wait for the terminal and ask; return None if the input ended."""
         async with self._lock:
             forget_typed()
             try:
@@ -113,12 +113,12 @@ def _show_asker(terminal: Terminal, question: FormQuestion | PageQuestion) -> No
 
 
 async def _form(terminal: Terminal, question: FormQuestion) -> t.ElicitResult:
-    """Have a form filled in; it is shown once more, with the choice, before it leaves."""
+    """Ask for the fields of a form, and confirm the answers before they are sent."""
     server, fields = one_line(question.server), question.schema.get("properties") or {}
     if not fields:
         choice = await terminal.choose(f"Your answer to {server}: yes, no (decline) or cancel: ", _CONSENT)
         return _result(choice, {})
-    terminal.show("(Enter takes the value in brackets or skips; :decline refuses, :cancel leaves.)")
+    terminal.show("(Enter accepts the value in brackets or skips; :decline declines, :cancel cancels.)")
     content: dict[str, Any] = {}
     while True:
         content = await fill_in(terminal, question.schema, content)
@@ -138,7 +138,7 @@ def _result(action: str, content: dict[str, Any]) -> t.ElicitResult:
 
 
 async def _page(terminal: Terminal, question: PageQuestion, opener: Opener) -> t.ElicitResult:
-    """Show where a page is and what may be wrong with it; it is opened if the person says so."""
+    """Show the URL of a page with warnings about it, and open it if the user agrees."""
     address = question.address
     lines = ["It wants you to open this page in a browser:", f"  {plain(address.url)}"]
     width = shutil.get_terminal_size().columns
@@ -146,18 +146,18 @@ async def _page(terminal: Terminal, question: PageQuestion, opener: Opener) -> t
         lines.append(" " * (2 + len(address.before)) + "^" * len(address.host))
     lines.append(f"The page is at: {one_line(address.ascii_host)}")
     lines += [f"Careful: {one_line(warning)}." for warning in address.warnings]
-    lines.append("What you enter there, whoever runs that page will see.")
+    lines.append("The operator of that page will see what you enter there.")
     terminal.show("\n".join(lines))
     prompt = f"Open {one_line(address.ascii_host)}? open, myself (I open it), no (decline) or cancel: "
     choice = await terminal.choose(prompt, _PAGE)
     if choice == "open" and not await opener(address.url):
-        terminal.show("No browser could be opened here: open the page yourself.")
+        terminal.show("No browser could be opened: open the page yourself.")
         choice = await terminal.choose("Did you? yes, no (decline) or cancel: ", _CONSENT)
     return _result("accept" if choice == "open" else choice, {})
 
 
 async def open_in_browser(url: str) -> bool:
-    """Open a page in the system's browser, without a shell; tells whether there is one with a window of its own."""
+    """Open a page in the system's browser, without a shell; return False if there is no graphical browser."""
     from trunkline.auth.visiting import has_browser
 
     if not url.startswith(("https://", "http://")) or not has_browser():
@@ -168,5 +168,5 @@ async def open_in_browser(url: str) -> bool:
 
 
 def _marked(text: str) -> str:
-    """Mark words that are not ours, line by line: they could pretend to be."""
+    """Quote foreign text line by line, so that it cannot pass for output of this program."""
     return "\n".join(f"  | {line}" for line in text.splitlines())

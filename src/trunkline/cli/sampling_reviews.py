@@ -1,4 +1,4 @@
-"""One sampling request, or the answer to one, before a person: shown whole, changed if they like, let go or not."""
+"""Review of one sampling request or response in the terminal: shown in full, edited if wanted, sent or denied."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from trunkline.host.sampling.review import SamplingDecision, SamplingReview
 __all__ = ["ask_about"]
 
 _NO = SamplingDecision(allow=False)
-# The members of a request that a person may change.
+# The members of a request that the user may edit.
 _EDITABLE = ("systemPrompt", "messages", "maxTokens", "temperature", "stopSequences")
 _LONGER: Mapping[str, str] = MappingProxyType(
     {
-        "request": "requests of this server go to a model unseen, within its limits and without context",
-        "response": "answers go to this server unseen",
+        "request": "requests of this server go to a model without review, within its limits and without context",
+        "response": "responses go to this server without review",
     }
 )
 
 
 async def ask_about(terminal: Terminal, review: SamplingReview) -> SamplingDecision:
-    """Ask until there is a decision."""
+    """Ask until the user has decided."""
     return await _Asking(terminal, review).decision()
 
 
 class _Asking:
-    """One review under way."""
+    """One review while it is being asked."""
 
     def __init__(self, terminal: Terminal, review: SamplingReview) -> None:
         self._terminal = terminal
@@ -47,7 +47,7 @@ class _Asking:
         self._context = False
 
     async def decision(self) -> SamplingDecision:
-        """Show it, and ask until there is a clear word."""
+        """Show the request or response, and ask until the user has decided."""
         is_request = self._review.stage == "request"
         self._show_request() if is_request else self._show_response()
         where = one_line(self._model or self._review.model) if is_request else one_line(self._review.server)
@@ -92,8 +92,8 @@ class _Asking:
             "yes": "yes (once)",
             "session": "session (until it ends)",
             "model": "model (another one)",
-            "context": "context (leave it out)" if self._context else "context (send it along)",
-            "tools": "tools (shown whole)",
+            "context": "context (leave it out)" if self._context else "context (include it)",
+            "tools": "tools (show in full)",
         }
         return ", ".join(names.get(word, word) for word in self._words())
 
@@ -107,20 +107,20 @@ class _Asking:
             ("server", review.server),
             ("runs as", review.command),
             ("model", f"{review.model} ({'; '.join(review.why)})"),
-            ("wishes", wishes_text(request.model_preferences)),
-            ("size", f"about {review.input_tokens} tokens, and {review.max_tokens} at most in the answer"),
+            ("prefers", wishes_text(request.model_preferences)),
+            ("size", f"about {review.input_tokens} tokens, and at most {review.max_tokens} in the response"),
             ("cost", cost),
             ("left", f"{review.requests_left} requests in this minute, {review.tokens_left} tokens in this hour"),
             ("context", "" if request.include_context in (None, "none") else f"it asks for {request.include_context}"),
             ("rule", f"{review.decision.rule}: {review.decision.reason}"),
         ]
         lines = [f"  {name:<9} {one_line(value)}" for name, value in rows if value]
-        self._terminal.show("\n".join(["A server wants a model's answer, on your account:", *lines]))
+        self._terminal.show("\n".join(["A server requests a response of a model, at your expense:", *lines]))
         for note in review.notes:
             self._terminal.show(f"  Note: {one_line(note)}.")
         self._show_messages(request)
         if review.context:
-            self._terminal.show(f"What it answered in this session, which is not sent:\n{_marked(review.context)}")
+            self._terminal.show(f"Its results in this session, which are not sent:\n{_marked(review.context)}")
 
     def _show_messages(self, request: t.CreateMessageRequestParams) -> None:
         if request.system_prompt:
@@ -128,7 +128,7 @@ class _Asking:
         self._terminal.show(f"Messages:\n{_marked(_conversation(request.messages))}")
         if request.tools:
             listed = _marked(_tools(request.tools))
-            self._terminal.show(f"Tools that the model may call, the server's own and none of yours:\n{listed}")
+            self._terminal.show(f"Tools that the model may call; they are the server's own, none of yours:\n{listed}")
 
     def _show_response(self) -> None:
         review, response = self._review, self._review.response
@@ -138,7 +138,7 @@ class _Asking:
         cost = "" if review.cost is None else f", {_dollars(review.cost)}"
         stopped = one_line(response.stop_reason or "")
         self._terminal.show(
-            f"{one_line(response.model)} answered ({tokens}{cost}; it stopped: {stopped}). "
+            f"{one_line(response.model)} responded ({tokens}{cost}; stop reason: {stopped}). "
             f"This would go to the server {one_line(review.server)}:"
         )
         self._terminal.show(_marked(_conversation([response])))
@@ -150,36 +150,36 @@ class _Asking:
     # --- changing ----------------------------------------------------------------------------------------------------
 
     async def _edit_request(self) -> None:
-        """Have the request changed: as JSON in an editor, or its last message on a line."""
+        """Let the user edit the request: as JSON in an editor, or its last message on a line."""
         before = self._request or self._review.request
         try:
             changed = await (_in_editor(self._terminal, before) if has_editor() else _on_a_line(self._terminal, before))
         except (msgspec.DecodeError, OSError, ValueError) as problem:
-            self._terminal.show(f"Nothing is changed: {one_line(str(problem))}")
+            self._terminal.show(f"Nothing was changed: {one_line(str(problem))}")
             return
         self._request = changed
-        self._terminal.show("The request, as you changed it:")
+        self._terminal.show("The edited request:")
         self._show_messages(changed)
 
     async def _edit_response(self) -> None:
-        """Have the text of the answer changed; calls of tools are not."""
+        """Let the user edit the text of the response; tool calls cannot be edited."""
         before = self._response or self._review.response
         assert before is not None
         if not isinstance(before.content, t.TextContent):
-            self._terminal.show("Nothing is changed: the answer is no plain text.")
+            self._terminal.show("Nothing was changed: the response is not plain text.")
             return
         try:
-            text = await edit(self._terminal, before.content.text, suffix=".txt", prompt="the answer, anew: ")
+            text = await edit(self._terminal, before.content.text, suffix=".txt", prompt="new response: ")
         except (OSError, ValueError) as problem:
-            self._terminal.show(f"Nothing is changed: {one_line(str(problem))}")
+            self._terminal.show(f"Nothing was changed: {one_line(str(problem))}")
             return
         self._response = replace(before, content=t.TextContent(text=text))
-        self._terminal.show(f"The answer, as you changed it:\n{_marked(text)}")
+        self._terminal.show(f"The edited response:\n{_marked(text)}")
 
     async def _choose_model(self) -> str:
         models = self._review.models
         lines = [f"  {number}. {one_line(name)}" for number, name in enumerate(models, 1)]
-        self._terminal.show("\n".join(["Which one?", *lines]))
+        self._terminal.show("\n".join(["Which model?", *lines]))
         while (typed := await self._terminal.ask("number: ")) not in map(str, range(1, len(models) + 1)):
             self._terminal.show(f"Type a number from 1 to {len(models)}.")
         self._model = models[int(typed) - 1]
@@ -187,8 +187,8 @@ class _Asking:
 
     def _toggle_context(self) -> None:
         self._context = not self._context
-        will = "goes along" if self._context else "is left out"
-        self._terminal.show(f"What the server answered in this session {will}.")
+        will = "are included" if self._context else "are left out"
+        self._terminal.show(f"The server's results in this session {will}.")
 
 
 async def _in_editor(terminal: Terminal, before: t.CreateMessageRequestParams) -> t.CreateMessageRequestParams:
@@ -198,7 +198,7 @@ async def _in_editor(terminal: Terminal, before: t.CreateMessageRequestParams) -
     changed = msgspec.json.decode(text, type=dict[str, Any])
     unknown = sorted(set(changed) - set(_EDITABLE))
     if unknown:
-        raise ValueError(f"there is no member {unknown[0]!r}; there are {', '.join(_EDITABLE)}")
+        raise ValueError(f"unknown member {unknown[0]!r}; expected {', '.join(_EDITABLE)}")
     rest = {name: value for name, value in members.items() if name not in _EDITABLE}
     return msgspec.convert({**rest, **changed}, t.CreateMessageRequestParams)
 
@@ -206,15 +206,15 @@ async def _in_editor(terminal: Terminal, before: t.CreateMessageRequestParams) -
 async def _on_a_line(terminal: Terminal, before: t.CreateMessageRequestParams) -> t.CreateMessageRequestParams:
     last = before.messages[-1]
     if not isinstance(last.content, t.TextContent):
-        raise ValueError("the last message is no plain text; set EDITOR to change it")
-    text = await terminal.ask("the last message, anew: ")
+        raise ValueError("the last message is not plain text; set EDITOR to edit it")
+    text = await terminal.ask("new last message: ")
     if not text:
         raise ValueError("nothing was typed")
     return replace(before, messages=[*before.messages[:-1], replace(last, content=t.TextContent(text=text))])
 
 
 def _conversation(messages: Iterable[t.SamplingMessage]) -> str:
-    """Write messages down; only the first line of one begins at the margin, so that none can pretend to be two."""
+    """Format messages; only the first line of each begins at the margin, so that one cannot pass for two."""
     lines = []
     for message in messages:
         blocks = message.content if isinstance(message.content, list) else [message.content]
@@ -233,5 +233,5 @@ def _dollars(amount: float) -> str:
 
 
 def _marked(text: str) -> str:
-    """Mark words that are not ours, line by line: they could pretend to be."""
+    """Quote foreign text line by line, so that it cannot pass for output of this program."""
     return "\n".join(f"  | {line}" for line in text.splitlines())

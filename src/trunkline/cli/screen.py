@@ -1,7 +1,7 @@
-"""Stderr while a call runs: lines about it, and a progress bar that always stands below them.
+"""Output to stderr while a call runs: lines, and a progress bar below them.
 
-The bar is drawn on a terminal only; elsewhere progress is a line each, for whoever asked to see more. What is shown
-comes from the server and is made safe before it is drawn; the escapes here are our own.
+The bar is drawn on a terminal only; elsewhere each progress report is a line, shown in verbose mode. Text comes from
+the server and is made safe before it is drawn; the escape sequences here are our own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["Screen"]
 
 _ERASE = "\r\x1b[K"
 _CELLS = 24
-# More often is not seen, and a server may report thousands of times a second.
+# More frequent updates are invisible, and a server may report thousands of times a second.
 _SECONDS_BETWEEN = 0.05
 
 
 class Screen:
-    """What a person sees on stderr."""
+    """Lines and a progress bar on stderr."""
 
     def __init__(self, *, verbose: bool, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without a bar."""
@@ -37,18 +37,18 @@ class Screen:
         self._next = 0.0
 
     def line(self, text: str) -> None:
-        """Write text above the bar."""
+        """Write a line above the bar."""
         self._erase()
         click.echo(plain(hidden(text)), err=True)
         self._draw()
 
     def ask(self, prompt: str) -> None:
-        """Write the beginning of a line that a person will finish; the bar goes away until the next progress."""
+        """Write a prompt for input; the bar disappears until the next progress report."""
         self.clear()
         click.echo(plain(prompt), err=True, nl=False)
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        """Show how far the call has come."""
+        """Show the progress of the call."""
         if not self._terminal:
             if self._verbose:
                 self.line(f"progress: {_amount(done, total)} {one_line(message or '')}".rstrip())
@@ -61,7 +61,7 @@ class Screen:
             self._draw()
 
     def clear(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._erase()
         self._bar = ""
 
@@ -76,7 +76,7 @@ class Screen:
             self._write(clip(self._bar, _columns() - 1))
 
     def _write(self, text: str) -> None:
-        # click.echo would take our own escapes out where it finds no terminal; we know that there is one.
+        # click.echo would strip our own escapes where it detects no terminal; here there is one.
         sys.stderr.write(text)
         sys.stderr.flush()
 

@@ -1,7 +1,7 @@
-"""The secrets that a command has met, so that no sentence, log line or error of it shows one.
+"""The secrets known to one run of the command line, so that none appears in its messages, logs or errors.
 
-Each run of the command line has one book. Commands give it to the host they open; whatever is written about the command
-itself goes through it. The answer of a server is the user's own and is not touched.
+Each run has one secret registry. Commands pass it to the host they open, and all messages of the command itself are
+redacted with it. The answer of a server belongs to the user and is not changed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["Secrecy", "book_here", "hidden", "hidden_in"]
 
 
 class Secrecy:
-    """Holds the book of one run; it is made when there is something to write into it."""
+    """The secret registry of one run, created when it is first needed."""
 
     def __init__(self) -> None:
-        """Begin without a book."""
+        """Start without a registry."""
         self._book: SecretBook | None = None
 
     @property
     def book(self) -> SecretBook:
-        """The book; it is loaded and made now, if that was not done before."""
+        """The registry; imported and created on first use."""
         if self._book is None:
             from trunkline.host.secrecy.book import SecretBook
 
@@ -33,22 +33,22 @@ class Secrecy:
         return self._book
 
     def hide(self, value: Any) -> Any:
-        """Take the secrets that are known out of a text or a JSON value."""
+        """Redact the known secrets in a text or a JSON value."""
         return value if self._book is None else self._book.hide_in(value)
 
 
 def book_here() -> SecretBook:
-    """Give the book of the run we are in."""
+    """Return the secret registry of the current run."""
     return _here().book
 
 
 def hidden(text: str) -> str:
-    """Take out of a text the secrets that the run we are in has met."""
+    """Redact the secrets known to the current run in a text."""
     return str(_here().hide(text))
 
 
 def hidden_in(value: Any) -> Any:
-    """Do the same to all texts of a JSON value."""
+    """Redact the secrets known to the current run in all strings of a JSON value."""
     return _here().hide(value)
 
 

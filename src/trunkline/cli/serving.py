@@ -1,7 +1,7 @@
-"""Runs the gateway until it is told to stop, and tells on stderr where it is and how its servers are.
+"""Runs the gateway until it is told to stop, and reports on stderr where it listens and what state its servers are in.
 
-Over stdio the standard output is the protocol's alone: nothing here writes to it. SIGHUP has the configuration and
-the policies read again; SIGTERM and SIGINT end it, while servers still start as well as later.
+Over stdio, stdout belongs to the protocol: nothing here writes to it. SIGHUP reloads the configuration and the
+policies; SIGTERM and SIGINT stop the gateway, also while servers are starting.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RECALL_SECONDS = 2.0
 
 
 class Plan(NamedTuple):
-    """What is to be served, and how."""
+    """What to serve, and how."""
 
     files: Sequence[str]
     guard: Guard
@@ -46,16 +46,16 @@ class Plan(NamedTuple):
     wait: float
     #: Servers that start at the same time; None for the default.
     starts: int | None
-    #: Those of ``Host.serve``.
+    #: Options of ``Host.serve``.
     options: Mapping[str, Any]
     verbose: bool
 
 
 def run_gateway(plan: Plan) -> None:
-    """Serve until the client goes away or a signal comes.
+    """Serve until the client disconnects or a signal arrives.
 
     Raises:
-        ConfigError: it cannot be served so.
+        ConfigError: the gateway cannot be started with these settings.
     """
     inputs = answers_for(plan.files, None)
     log, shown = logging.getLogger("trunkline"), LogOnScreen(Screen(verbose=plan.verbose), int(plan.verbose))
@@ -100,15 +100,15 @@ async def _serve(host: Host, plan: Plan) -> None:
 
 
 class _Stop:
-    """A signal that ends the program before it serves; afterwards whoever serves hears them."""
+    """Stops the program on a signal before it serves; afterwards the server handles signals itself."""
 
     def __init__(self) -> None:
-        """Start without one."""
+        """Start with no signal received."""
         self.came = False
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Have signals cancel the task that runs this."""
+        """Cancel the current task on SIGTERM or SIGINT while the context is active."""
         task = asyncio.current_task()
         assert task is not None
 
@@ -120,12 +120,12 @@ class _Stop:
             yield
 
 
-# --- reading the configuration again ---------------------------------------------------------------------------------
+# --- reloading -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _reloaded(host: Host) -> Iterator[None]:
-    """Have SIGHUP read configuration and policies again, one reading after another."""
+    """Reload configuration and policies on SIGHUP, one reload at a time."""
     hangup = getattr(signal, "SIGHUP", None)
     again = asyncio.Event()
     task = asyncio.get_running_loop().create_task(_reload(host, again))
@@ -143,19 +143,19 @@ async def _reload(host: Host, again: asyncio.Event) -> None:
         try:
             changes = await host.reload()
         except ConfigError as error:
-            complain(f"the configuration and the policy stay as they were: {one_line(str(error))}")
+            complain(f"not reloaded, configuration and policy are unchanged: {one_line(str(error))}")
             continue
         parts = [
             f"{what} {', '.join(names)}"
             for what, names in (("added", changes.added), ("changed", changes.changed), ("removed", changes.removed))
             if names
         ]
-        parts += ["other rules hold"] if changes.policy else []
-        complain(f"the configuration was read again: {'; '.join(parts) or 'nothing changed'}")
+        parts += ["policy changed"] if changes.policy else []
+        complain(f"configuration reloaded: {'; '.join(parts) or 'nothing changed'}")
         _tell_problems(host)
 
 
-# --- telling ---------------------------------------------------------------------------------------------------------
+# --- printing --------------------------------------------------------------------------------------------------------
 
 
 def _tell_problems(host: Host) -> None:
@@ -164,34 +164,34 @@ def _tell_problems(host: Host) -> None:
 
 
 def _tell_start(url: str, token: str | None, options: Mapping[str, Any]) -> None:
-    """Print that serving begins, and how; called only once the gateway could be started."""
+    """Print the approval mode and address; called once the gateway is ready."""
     tell_approval(options)
     if options.get("http") is not None:
         _tell_address(url, token, options)
     elif sys.stdin is not None and sys.stdin.isatty():
-        complain("serving over stdio: a client is awaited on standard input; --http PORT serves over HTTP")
+        complain("serving over stdio, waiting for a client on standard input; to serve over HTTP, add --http PORT")
 
 
 def _tell_address(url: str, token: str | None, options: Mapping[str, Any]) -> None:
-    """Say where the gateway is; a token that was made up is told here and nowhere else."""
+    """Print the address of the gateway; a generated token is printed here and nowhere else."""
     scheme, _, rest = url.partition("://")
     where, _, path = rest.partition("/")
     here, everywhere = shown_url(f"{scheme}://{where}", f"/{path}")
     proof = "" if token is None else " --token TOKEN"
-    complain(f"the gateway is served at {here}{everywhere}; try: trunkline list tools {here}{proof}")
+    complain(f"the gateway is listening at {here}{everywhere}; try: trunkline list tools {here}{proof}")
     for name in options.get("profiles") or {}:
         complain(f"profile {name}: {here}/{name}")
     if token is not None and options.get("token") is None:
         header = f"Authorization: Bearer {token}"
-        complain(f"its token, made up for this run and shown only here: {token}")
-        complain(f'for one client: claude mcp add --transport http trunkline {here} --header "{header}"')
+        complain(f"token, generated for this run and shown only here: {token}")
+        complain(f'for Claude Code: claude mcp add --transport http trunkline {here} --header "{header}"')
         entry = f'{{"url": "{here}", "headers": {{"Authorization": "Bearer {token}"}}}}'
         complain(f'for others: {{"mcpServers": {{"trunkline": {entry}}}}}')
 
 
 @contextmanager
 def _followed(host: Host, plan: Plan) -> Iterator[None]:
-    """Print changes of server states: all of them on a terminal or with -v, else only those that need attention."""
+    """Print state changes of servers: all of them on a terminal or with -v, else only those that need attention."""
     events = host.events()
     statuses = host.status()
     every = plan.verbose or (sys.stderr is not None and sys.stderr.isatty())
@@ -212,7 +212,7 @@ async def _follow(host: Host, events: Follower, told: StateLines, *, empty: bool
                 _tell_state(told, event.server, event.state, event.reason)
                 empty = empty or _tell_nothing_served(host)
             elif isinstance(event, Missed):
-                complain(f"{event.count} changes were too many to be shown")
+                complain(f"{event.count} state changes were skipped, there were too many")
 
 
 def _tell_state(told: StateLines, server: str, state: str, reason: str | None) -> None:
@@ -221,7 +221,7 @@ def _tell_state(told: StateLines, server: str, state: str, reason: str | None) -
 
 
 def _tell_nothing_served(host: Host) -> bool:
-    """Print that no server can be used, if so, and return True."""
+    """If no server can be used, print that and return True."""
     sentence = nothing_served(host.status())
     if sentence is not None:
         complain(sentence)
@@ -230,7 +230,7 @@ def _tell_nothing_served(host: Host) -> bool:
 
 @contextmanager
 def _changes_told(host: Host) -> Iterator[None]:
-    """Print which definitions changed or are hidden, now and when it happens, on stderr: clients keep that as a log."""
+    """Print changed and hidden definitions to stderr, now and as they occur; clients keep stderr as a log."""
     events = host.events()
     for line in change_lines(host.inspected()):
         complain(line)

@@ -1,8 +1,8 @@
-"""One conversation with a server: connects, does a command's work, shows what happens meanwhile, ends with a code.
+"""Runs a client command: connects to the server, runs the command, shows logs and questions, returns an exit code.
 
-All client verbs go through ``converse``. It owns the event loop and the client; a command gets both through a
-``Talk`` and gives back its exit code. A server of a configuration is not called by a client but through the host
-(``hosting``), which has the same face. Every failure leaves here as one sentence.
+All client commands go through ``run_client_command``. It owns the event loop and the client; a command receives a
+``CommandContext`` and returns its exit code. A configured server is not called by a client of its own but through the
+host (``host_session``), which has the same interface. Every failure is raised as one message.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = ["LogOnScreen", "Offers", "Talk", "converse", "error_document", "failure"]
 
-# A server that never ends its line must not be kept waiting, or kept.
+# Bounds the memory for a server that never ends its line.
 _LONGEST_LINE = 64 * 1024
-# What errors of a login advise, without knowing which server was meant.
+# The advice in login errors, which do not know the server.
 _LOGIN = "trunkline auth login"
 
 
 class Offers(Protocol):
-    """What a command can do with a server, however it is reached."""
+    """The operations of a server that commands use, however it is reached."""
 
     async def list_tools(self) -> list[t.Tool]:
         """List the tools."""
@@ -71,7 +71,7 @@ class Offers(Protocol):
         """Read a resource."""
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> t.GetPromptResult:
-        """Fill in a prompt."""
+        """Render a prompt."""
 
     async def complete(
         self,
@@ -80,7 +80,7 @@ class Offers(Protocol):
         *,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
-        """Ask for proposals."""
+        """Complete an argument."""
 
     def listen(
         self,
@@ -90,36 +90,36 @@ class Offers(Protocol):
         resources: bool | None = None,
         uris: Iterable[str] = (),
     ) -> AbstractAsyncContextManager[AsyncIterator[Change]]:
-        """Follow changes."""
+        """Subscribe to changes."""
 
 
 class Talk:
-    """A conversation that is going on: what a command works with."""
+    """What a command works with while it runs."""
 
-    #: The server, while it is connected.
+    #: The client, while it is connected.
     client: Offers
 
     def __init__(self, choices: Choices) -> None:
-        """Prepare the screen and whoever answers questions; nothing is connected yet."""
+        """Create the screen and the handler for server requests; nothing is connected yet."""
         self.choices = choices
         self.screen = Screen(verbose=choices.verbosity > 0)
         self.questions = Questions(self.screen, no_input=choices.no_input)
-        #: What is missing from the answer, if some of several servers could not be asked.
+        #: The exit code if some of several servers could not be used, so that the answer is incomplete.
         self.trouble = Exit.OK
-        #: What a list does not show, and why.
+        #: What a list omits, and why.
         self.notes: list[str] = []
 
     def done(self, *, failed: bool = False) -> Exit:
-        """Say how the command ends, now that there is an answer: a question that was declined decides first."""
+        """Return the exit code of a command that has its answer; a declined server request comes first."""
         if self.questions.denied:
             return Exit.DENIED
         return Exit.FAILED if failed else self.trouble
 
     def logged(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Show a log message of the server's."""
+        """Show a log message of the server."""
         said = message.data if isinstance(message.data, str) else wire_json(message.data).decode()
         origin = f"{one_line(message.logger)}: " if message.logger else ""
-        # Each line is marked: a server could otherwise say something in our name.
+        # Every line is marked: otherwise the server could imitate output of ours.
         for line in said.splitlines():
             self.screen.line(f"[{message.level}] {origin}{line}")
 
@@ -129,7 +129,7 @@ class Talk:
 
 
 class _Lines:
-    """Cuts bytes into lines of text."""
+    """Splits bytes into lines of text."""
 
     def __init__(self, take: Callable[[str], None]) -> None:
         self._take = take
@@ -137,7 +137,7 @@ class _Lines:
         self._rest = ""
 
     def feed(self, data: bytes) -> None:
-        """Take in some more."""
+        """Process more bytes."""
         *lines, self._rest = (self._rest + self._decode(data)).split("\n")
         if len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest)
@@ -151,10 +151,10 @@ def _limits(timeout: float | None) -> Limits:
 
 
 def converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -> Exit:
-    """Connect to the server, do the work, disconnect; give the exit code.
+    """Connect to the server, run the command, disconnect, and return the exit code.
 
     Raises:
-        Failure: it did not come to an answer; stdout then holds the error as JSON, if JSON was asked for.
+        CommandError: the command failed; with ``--json``, the error was printed to stdout.
     """
     talk = Talk(choices)
     if isinstance(choices.target, Named):
@@ -186,7 +186,7 @@ async def _converse(
 
 @asynccontextmanager
 async def _connected(talk: Talk) -> AsyncIterator[Offers]:
-    """Connect a client; a login that is kept stands in for a token."""
+    """Connect a client; a stored login is used if there is no token."""
     choices, target = talk.choices, talk.choices.target
     assert not isinstance(target, Named)
     login = await _login(choices)
@@ -214,7 +214,7 @@ async def _connected(talk: Talk) -> AsyncIterator[Offers]:
 
 
 async def _login(choices: Choices) -> OAuth | None:
-    """Find the login that is kept for a URL, unless the command says itself who asks."""
+    """Return the stored login for a URL, unless the command has credentials of its own."""
     if not isinstance(choices.target, Site) or _says_who(choices):
         return None
     from trunkline.cli.logins import stored_login
@@ -233,14 +233,15 @@ def _who(client: Client) -> str:
 
 
 def failure(talk: Talk, error: TrunklineError) -> Failure:
-    """Make the sentence and the code with which an error ends the command."""
+    """Return the message and exit code for an error."""
     exit = exit_for(error)
     if exit is Exit.FAILED and talk.questions.denied:
         exit = Exit.DENIED
-    # In stateless revisions a declined sampling cannot be answered: the call ends here, with what we said ourselves.
+    # In stateless revisions a declined sampling request has no response: the call ends here, with our own error.
     declined = isinstance(error, RequestFailed) and error.code == REJECTED
     return Failure(
-        "the call failed since its question was declined" if declined else _sentence(talk.choices, error), exit
+        "the call failed because a request of the server was declined" if declined else _sentence(talk.choices, error),
+        exit,
     )
 
 
@@ -248,11 +249,11 @@ def _sentence(choices: Choices, error: TrunklineError) -> str:
     if isinstance(error, UrlElicitationRequired):
         pages = error.data.get("elicitations") if isinstance(error.data, dict) else None
         urls = [str(page.get("url")) for page in pages or () if isinstance(page, dict)]
-        return "\n".join([f"the server wants a page to be opened first: {error}", *(f"  {url}" for url in urls)])
+        return "\n".join([f"the server needs you to open a page first: {error}", *(f"  {url}" for url in urls)])
     if exit_for(error) is Exit.AUTH:
         return _not_let_in(choices, error)
     if isinstance(error, RequestFailed):
-        return f"the server answered with an error: {error}"
+        return f"the server returned an error: {error}"
     return str(error) or type(error).__name__
 
 
@@ -260,28 +261,28 @@ def _not_let_in(choices: Choices, error: TrunklineError) -> str:
     said = error.message if isinstance(error, RequestFailed) else str(error)
     if isinstance(choices.target, Named):
         if not isinstance(error, HttpError | RequestFailed):
-            # The state of the server says what to do.
+            # The message is the state of the server, which says what to do.
             return said
         login = f"{_LOGIN} {shlex.quote(choices.target.server or 'NAME')}"
-        return f"the server does not let us in: {said} (log in by {login})"
-    hint = "--token or --header says who you are"
-    # A proxy that does not let us through (407) is not logged in at.
+        return f"access denied by the server: {said} (to log in, run: {login})"
+    hint = "pass credentials with --token or --header"
+    # There is no login for a proxy (407).
     if isinstance(choices.target, Site) and not _says_who(choices) and getattr(error, "status", None) != 407:
         login = f"trunkline auth login {shlex.quote(choices.target.url)}"
         if _LOGIN in said and not isinstance(error, HttpError | RequestFailed):
             return said.replace(_LOGIN, login)
-        hint = f"log in by {login}, or say who you are by --token or --header"
-    return f"the server does not let us in: {said} ({hint})"
+        hint = f"to log in, run: {login}; or pass credentials with --token or --header"
+    return f"access denied by the server: {said} ({hint})"
 
 
 class LogOnScreen(logging.Handler):
-    """Shows the package's own log on the screen: warnings, and with ``-v`` more."""
+    """Writes log records of the package to the screen: warnings, and with ``-v`` more."""
 
     def __init__(self, screen: Screen, verbosity: int) -> None:
-        """Show warnings, or more."""
+        """Show warnings or, if verbose, informational records too."""
         super().__init__(logging.INFO if verbosity else logging.WARNING)
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show one record."""
+        """Write one record to the screen."""
         self._screen.line(f"trunkline: {self.format(record)}")

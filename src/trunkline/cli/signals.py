@@ -1,4 +1,4 @@
-"""Has functions called on signals while something lasts, where the system and the thread can."""
+"""Temporary signal handlers on the event loop, where the system and the thread support them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["hearing"]
 
 @contextmanager
 def hearing(wanted: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
-    """Have each signal call its function; what cannot be heard here is left to the system."""
+    """Call a function for each signal while the context is active; unsupported signals keep their default."""
     loop = asyncio.get_running_loop()
     heard: list[signal.Signals] = []
     try:

@@ -1,7 +1,7 @@
-"""Lines on how the servers of a gateway are: every change for a person who watches, what needs a hand for a log.
+"""Formats the state changes of a gateway's servers: all of them for a terminal, those that need attention for a log.
 
-An application keeps what a gateway writes on stderr in its log. There a server that cannot be used is told once, with
-the reason and the step that mends it. It prints nothing.
+Applications keep the stderr of a gateway in their log. There, a server that cannot be used is reported once, with the
+reason and the next step. This module prints nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from trunkline.host.supervision.upstream import Status
 __all__ = ["StateLines", "nothing_served"]
 
 _LONGEST_REASON = 300
-#: States that last until a person does something. Those that a person chose are no news.
+#: States that last until the user acts. States that the user chose are not reported.
 _NEEDS_A_HAND = HOPELESS - {"disabled", "stopped"}
 
 
 class StateLines:
-    """Chooses and formats the lines; remembers what was told of each server."""
+    """Selects and formats the lines; remembers what was reported about each server."""
 
     def __init__(self, *, every: bool, remote: Iterable[str] = ()) -> None:
         """Set whether every change is reported, or only those that need attention.
 
-        Servers at a URL are retried for ever and are never ``broken``.
+        Servers at a URL are retried forever and are never ``broken``.
         """
         self._every = every
         self._remote = frozenset(remote)
@@ -37,7 +37,7 @@ class StateLines:
         if state in ("ready", "partial"):
             self._told.pop(server, None)
         if state == "starting" and server in self._told:
-            # Another attempt; the next line says whether it did better.
+            # Another attempt; the next state says whether it succeeded.
             return
         trouble = (reason or "").partition(": ")[2] if state == "waiting" else reason or ""
         last = self._told.get(server)
@@ -54,7 +54,7 @@ class StateLines:
 
 
 def _step(server: str, state: str) -> str:
-    """Return what to do about a state whose reason does not say so itself."""
+    """Return the next step for a state whose reason does not name one."""
     if state in ("broken", "misconfigured"):
         return f"; to find out more, run: trunkline doctor {shlex.quote(server)}"
     return ""
@@ -66,5 +66,5 @@ def nothing_served(statuses: Iterable[Status]) -> str | None:
     if any(each.state not in HOPELESS or each.tools or each.prompts or each.resources for each in found):
         return None
     if not found:
-        return "no server is configured, so nothing is served"
-    return "none of the servers can be used, so nothing is served; trunkline status shows why for each"
+        return "no servers configured, so nothing is served"
+    return "none of the servers can be used, so nothing is served; to see why, run: trunkline status"

@@ -1,9 +1,8 @@
-"""Reads TARGET: the URL, the command that starts the server, or the server's name in a configuration.
+"""Resolves TARGET: a URL, a command that starts a server, or the name of a configured server.
 
-A ``.py`` file, with or without an object, is served by ``trunkline run`` in the same interpreter, so it need not start
-itself. A single word, or ``NAME/REST``, is looked for among the names of the configuration, and after that is a
-program; with a configuration that was named it is a name and nothing else. Nothing is started or called here, and
-nothing is read by a shell.
+A ``.py`` file, with or without an object, is run by ``trunkline run`` in the same interpreter, so it need not start
+itself. A single word, or ``NAME/REST``, is first looked up among the configured servers, then as a program; with
+``--config`` it can only be a name. Nothing is started or called here, and no shell is used.
 """
 
 from __future__ import annotations
@@ -18,39 +17,39 @@ from trunkline.cli.loading import split_spec
 
 __all__ = ["Launch", "Named", "Site", "read_target"]
 
-_NOTHING = "give a file, FILE:object, a quoted command, a URL, or the name of a server in a configuration"
+_NOTHING = "expected a .py file, FILE:OBJECT, a quoted command, a URL, or the name of a configured server"
 
 
 class Launch(NamedTuple):
-    """How to start a server: the words of its command, and variables it needs besides what the user gives."""
+    """A server to start: its command, and environment variables it needs besides those the user gives."""
 
     command: list[str]
     env: dict[str, str]
 
 
 class Site(NamedTuple):
-    """Where a server is that runs already."""
+    """A server that is already running at a URL."""
 
     url: str
 
 
 class Named(NamedTuple):
-    """A server of a configuration, run by the host under the user's rules."""
+    """A configured server, run by the host under the user's policy."""
 
-    #: None: all servers.
+    #: None: all configured servers.
     server: str | None
-    #: The files that were named; none: those that are found.
+    #: The files given with ``--config``; empty: those that are found.
     files: tuple[str, ...]
-    #: What was meant of it, if that was said in the same word: ``server/tool``.
+    #: The item of the server, if TARGET was ``SERVER/ITEM``.
     rest: str | None = None
 
 
 def read_target(text: str | None, files: Sequence[str] = ()) -> Launch | Site | Named:
-    """Say how to reach what a TARGET names; with files, it is a name in them, and no TARGET means all their servers.
+    """Resolve a TARGET; with files, it is the name of a server in them, and None means all their servers.
 
     Raises:
-        Failure: it names nothing that can be reached.
-        ConfigError: a file that was named cannot be used.
+        CommandError: TARGET cannot be resolved.
+        ConfigError: a given file cannot be used.
     """
     if files or text is None:
         return _in_files(text, files)
@@ -72,9 +71,9 @@ def _python_file(path: str, name: str | None) -> Launch:
 
     check_library(path)
     spec = os.path.abspath(path) + ("" if name is None else f":{name}")
-    # -P: the folder the command is typed in is not where the server's modules come from.
+    # -P: the server's modules must not come from the current directory.
     command = [sys.executable, "-P", "-m", "trunkline", "run", "--", spec]
-    # The file is the user's own Python: it finds what their other programs find.
+    # The file is the user's own program: it finds the modules that their other programs find.
     return Launch(command, {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ})
 
 
@@ -84,7 +83,7 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise Failure(f"the command {text!r} cannot be read: {error}", Exit.USAGE) from error
+        raise Failure(f"cannot parse the command {text!r}: {error}", Exit.USAGE) from error
 
 
 def _program(word: str) -> Launch | None:
@@ -99,9 +98,9 @@ def _program(word: str) -> Launch | None:
 
 
 def _one_word(word: str) -> Launch | Named:
-    """Look for a word among the names of the configuration that is found; else it is a program.
+    """Resolve a word as the name of a configured server, otherwise as a program.
 
-    What has a name in a project's file runs only once it is approved, so that no project takes the place of a program.
+    A server of a project's file runs only after approval, so no project can silently take the place of a program.
     """
     program = _program(word)
     if program is not None and os.sep in word:
@@ -119,28 +118,28 @@ def _one_word(word: str) -> Launch | Named:
             raise Failure(str(problem), Exit.CONFIG)
     if os.sep in word:
         raise Failure(f"there is no file {word}", Exit.CONFIG)
-    raise Failure(f"there is no server and no program {word!r}: {_NOTHING}", Exit.USAGE)
+    raise Failure(f"{word!r} is neither a configured server nor a program: {_NOTHING}", Exit.USAGE)
 
 
 def _in_files(text: str | None, files: Sequence[str]) -> Named:
-    """Find a name in the files that were named; without a text all servers are meant."""
+    """Resolve a name in the given files; without a name, all servers."""
     from trunkline.cli.configs import name_hint, read_configuration
 
     configuration = read_configuration(files)
     if text is None:
         if not files and not configuration.files:
-            raise Failure(f"no configuration is found here: {_NOTHING}", Exit.USAGE)
+            raise Failure(f"no configuration found: {_NOTHING}", Exit.USAGE)
         return Named(None, tuple(files))
     server, rest = _split(text, configuration.entries)
     if server is None:
         name = text if "://" in text else text.partition("/")[0]
         hint = name_hint(name, configuration.entries)
-        raise Failure(f"no server is called {name!r} in {', '.join(files)}; {hint}", Exit.CONFIG)
+        raise Failure(f"there is no server {name!r} in {', '.join(files)}; {hint}", Exit.CONFIG)
     return Named(server, tuple(files), rest)
 
 
 def _split(text: str, names: Container[str]) -> tuple[str | None, str | None]:
-    """Read NAME or NAME/REST; a name itself has no slash."""
+    """Split NAME or NAME/REST; a name itself has no slash."""
     if text in names:
         return text, None
     name, slash, rest = text.partition("/")

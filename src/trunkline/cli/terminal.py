@@ -1,7 +1,7 @@
-"""Asks a person in the terminal, one line at a time, while the event loop goes on.
+"""Reads answers from the terminal, one line at a time, while the event loop runs.
 
-Questions stand on stderr, so that stdout holds the answer of the command alone. A wait can be cancelled at any moment:
-the terminal is watched by the loop, and no thread is left reading it.
+Questions are written to stderr, so that stdout holds only the command's answer. A wait can be cancelled at any moment:
+the event loop watches the terminal, and no thread is left reading it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["InputEnded", "Terminal", "forget_typed", "is_there", "unseen"]
 
 
 class InputEnded(Exception):
-    """The person ended the input (Ctrl-D): they will answer nothing more."""
+    """The user ended the input with Ctrl-D; no more answers will come."""
 
 
 def is_there() -> bool:
-    """Tell whether somebody can see a question and type an answer."""
+    """Return True if stdin, stdout and stderr are a terminal, so that a question can be asked."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def forget_typed() -> None:
-    """Discard what was typed before a question could be seen: it was meant for something else."""
+    """Discard input typed before a question was shown: it was meant for something else."""
     if sys.platform != "win32":
         import termios
 
@@ -36,7 +36,7 @@ def forget_typed() -> None:
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Have the terminal not show what is typed."""
+    """Disable the echo of the terminal while the context is active."""
     if sys.platform == "win32":
         yield
         return
@@ -54,10 +54,10 @@ def unseen() -> Iterator[None]:
 
 
 class Terminal:
-    """A person at a terminal."""
+    """Asks the user questions in the terminal."""
 
     def __init__(self, screen: Screen) -> None:
-        """Write questions on this screen."""
+        """Write questions to this screen."""
         self._screen = screen
         self._typed = b""
 
@@ -66,7 +66,7 @@ class Terminal:
         self._screen.line(text)
 
     def forget_typed(self) -> None:
-        """Discard what was typed before the next question could be seen."""
+        """Discard input typed before the next question was shown."""
         self._typed = b""
         forget_typed()
 
@@ -74,7 +74,7 @@ class Terminal:
         """Ask for a line.
 
         Raises:
-            InputEnded: there is none.
+            EndOfInput: the user pressed Ctrl-D.
         """
         self._screen.ask(prompt)
         while b"\n" not in self._typed:
@@ -83,7 +83,7 @@ class Terminal:
         return line.decode("utf-8", "replace").strip()
 
     async def choose(self, prompt: str, answers: Mapping[str, str], *, default: str | None = None) -> str:
-        """Ask until the answer begins like one of these; gives what stands beside it."""
+        """Ask until the answer is the beginning of one of these words; return the value of that word."""
         while True:
             typed = (await self.ask(prompt)).lower() or default
             if typed:

@@ -101,7 +101,7 @@ def _step(document: AppDocument, name: str, raw: Any, *, taken: Mapping[str, Any
     if name not in taken:
         return step
     if taken[name] == entry:
-        return _changed(step, action="same", why="it is there already")
+        return _changed(step, action="same", why="it is already configured")
     if conflict == "replace":
         return _changed(step, action="replace", why="it takes the place of another of that name")
     if conflict == "rename":
@@ -153,7 +153,7 @@ def _renamed(step: Step, taken: Mapping[str, Any]) -> Step:
         if target not in taken:
             return _changed(step, target=target, why=f"the name {step.name} is taken")
         if taken[target] == step.entry:
-            return _changed(step, target=target, action="same", why="it is there already")
+            return _changed(step, target=target, action="same", why="it is already configured")
     raise AssertionError("names do not end")
 
 

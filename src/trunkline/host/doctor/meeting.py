@@ -138,7 +138,7 @@ def _check_noise(sheet: Sheet, *, process: bool, noisy: bool) -> None:
 def _explain(sheet: Sheet, error: TrunklineError, *, process: bool, login: str) -> None:
     """Say why a connection did not come to be."""
     if wants_login(error):
-        sheet.fail("login", f"the server does not let us in: {error}", fix=f"run: {login}")
+        sheet.fail("login", f"access denied by the server: {error}", fix=f"run: {login}")
     elif isinstance(error, ServerExited):
         tail = " | ".join(error.stderr.strip().splitlines()[-_TAIL:])
         said = f"; its last words: {tail}" if tail else "; it wrote nothing to stderr"
