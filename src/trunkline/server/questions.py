@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -29,6 +29,8 @@ from trunkline.protocol.shaping import shape_params
 from trunkline.server.request_state import Binding, RoundState, StateSeal, digest
 
 __all__ = ["Asking", "Deeds", "Direct", "Question", "Rounds", "bind", "read_answer"]
+
+T = TypeVar("T")
 
 #: What is being done once by the code that looks, outermost first.
 _within: ContextVar[tuple[tuple[Deeds, str], ...]] = ContextVar("trunkline_once", default=())
@@ -280,7 +282,7 @@ def bind(exchange: Exchange) -> Binding:
     )
 
 
-def read_answer(raw: Raw, kind: Any, what: str) -> Any:
+def read_answer(raw: Raw, kind: type[T], what: str) -> T:
     """Read an answer as the kind that was asked for.
 
     Raises:

@@ -19,7 +19,7 @@ import trunkline.types as t
 from trunkline import Context, Server, ToolError
 from trunkline.errors import UrlElicitationRequired
 from trunkline.protocol.revisions import Feature
-from trunkline.server.asking import LONGEST_PAGE_ID, Elicited
+from trunkline.server.asking import LONGEST_PAGE_ID
 from trunkline.servers.everything.basics import ACTS, ACTS_OUTSIDE, READS
 from trunkline.servers.everything.forms import answered, every_field
 from trunkline.servers.everything.state import exchange_of, session_of, state_of
@@ -167,10 +167,10 @@ class Meal:
 async def ask_twice(ctx: Context) -> str:
     """Ask the user two things, the second in the light of the first answer."""
     first = await ctx.elicit("Who is travelling?", Traveller, key="traveller")
-    if not first.accepted:
+    if first.action != "accept":
         return f"Nobody travels: the first question was answered with {first.action}."
     second = await ctx.elicit(f"What does {first.data.name} eat on the way?", Meal, key="meal")
-    meal = second.data.meal if second.accepted else f"({second.action})"
+    meal = second.data.meal if second.action == "accept" else f"({second.action})"
     return f"{first.data.name} travels with {first.data.bags} bags and eats {meal}."
 
 
@@ -181,7 +181,7 @@ async def ask_everything(ctx: Context) -> dict[str, Any]:
         ctx.sample("Name one thing to pack.", max_tokens=50, key="packing"),
         ctx.list_roots(key="folders"),
     )
-    name = user.data.name if user.accepted else None
+    name = user.data.name if user.action == "accept" else None
     return {"traveller": name, "action": user.action, "packing": model.text, "roots": [root.uri for root in roots]}
 
 
@@ -214,7 +214,7 @@ async def visit_page(
 ) -> str:
     """Send the user to a page and tell the client when it is finished, where the revision has a notice for that."""
     _check_page(url)
-    answer: Elicited = await ctx.elicit_url("Please finish this page.", url, done=lambda: True, key="page")
+    answer = await ctx.elicit_url("Please finish this page.", url, done=lambda: True, key="page")
     return f"The page was answered with {answer.action}."
 
 
