@@ -19,6 +19,7 @@ async def _answer(*given: Any) -> None:
     """Stand for any callback."""
 
 
+@pytest.mark.filterwarnings("ignore::trunkline.compat.CompatibilityWarning")
 @pytest.mark.parametrize(
     ("option", "value"),
     _rows(
@@ -102,6 +103,7 @@ def test_a_server_runs_by_the_names_of_the_others(transport: str) -> None:
     assert run_async(main()) == "moved"
 
 
+@pytest.mark.filterwarnings("ignore::trunkline.compat.CompatibilityWarning")
 @pytest.mark.parametrize(
     ("option", "value"),
     _rows(
@@ -135,6 +137,7 @@ def test_an_option_of_a_tool_is_accepted(option: str, value: Any) -> None:
     assert len(server.registry.tools) == 1
 
 
+@pytest.mark.filterwarnings("ignore::trunkline.compat.CompatibilityWarning")
 @pytest.mark.parametrize(
     ("option", "value"),
     _rows(

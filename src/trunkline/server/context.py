@@ -19,7 +19,7 @@ from trunkline.protocol.shaping import shape_params
 from trunkline.server.scopes import demand
 
 if TYPE_CHECKING:
-    from trunkline.server.asking import ElicitationResult, SamplingResult
+    from trunkline.server.asking import ElicitationResult, ModelChoice, SamplingResult
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput, JsonObject
 
@@ -391,11 +391,7 @@ class Context(_View):
         system_prompt: str | None = None,
         temperature: float | None = None,
         stop_sequences: Sequence[str] | None = None,
-        model_preferences: t.ModelPreferences
-        | str
-        | Sequence[str | t.ModelHint]
-        | Mapping[str, JsonInput]
-        | None = None,
+        model_preferences: ModelChoice | None = None,
         tools: Sequence[t.Tool] | None = None,
         tool_choice: t.ToolChoice | Literal["auto", "required", "none"] | None = None,
         include_context: Literal["none", "thisServer", "allServers"] | None = None,
