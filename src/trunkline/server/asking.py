@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trunkline.types.json_values import JsonInput
 
 __all__ = [
-    "LONGEST_PAGE_ID",
+    "MAX_ELICITATION_ID_LENGTH",
     "AcceptedElicitation",
     "CancelledElicitation",
     "DeclinedElicitation",
@@ -45,7 +45,7 @@ T = TypeVar("T")
 ModelChoice: TypeAlias = "t.ModelPreferences | str | Sequence[str | t.ModelHint] | Mapping[str, JsonInput]"
 
 #: The most characters of an id that a handler gives to a question about a page.
-LONGEST_PAGE_ID = 256
+MAX_ELICITATION_ID_LENGTH = 256
 # How often, and how long in a round, we look whether a page was finished before we ask the caller again.
 _LOOK_EVERY = 0.25
 _LOOKS_A_ROUND = 8
@@ -255,7 +255,9 @@ def _may_ask(server: Server, exchange: Exchange, method: str, capability: str) -
         LocalProtocolError: the method being served allows no questions.
         MissingCapability: the revision has no such question, or the caller did not declare it.
     """
-    if not exchange.admitted.row.input_required:
+    # A session is asked for its roots while any method is served: such a request stands alone in its revision.
+    alone = method == "roots/list" and exchange.admitted.caller.session is not None
+    if not (exchange.admitted.row.input_required or alone):
         raise LocalProtocolError(
             f"a handler of {exchange.method} cannot ask the caller: only tools, prompts, resources can"
         )
@@ -280,9 +282,9 @@ def _page_id(given: str | None) -> str:
     """
     if given is None:
         return os.urandom(16).hex()
-    if not 0 < len(given) <= LONGEST_PAGE_ID or not given.isprintable():
+    if not 0 < len(given) <= MAX_ELICITATION_ID_LENGTH or not given.isprintable():
         raise LocalProtocolError(
-            f"an elicitation_id has 1 to {LONGEST_PAGE_ID} characters that can be seen, not {given[:40]!r}"
+            f"an elicitation_id has 1 to {MAX_ELICITATION_ID_LENGTH} characters that can be seen, not {given[:40]!r}"
         )
     return given
 

@@ -252,7 +252,7 @@ class Catalog:
     def changed(self, what: Literal["tools", "prompts", "resources"] | str) -> None:
         """Tell clients that a list, or the resource with this URI, has changed."""
         notice = (what, None) if what in ("tools", "prompts", "resources") else ("resource", what)
-        self.hub.tell(notice)
+        self.hub.notify_change(notice)
         for parent in self._parents:
             for name in parent._names_of(self, what):
                 parent.changed(name)
@@ -303,7 +303,7 @@ class Catalog:
         for kind in dict.fromkeys(
             listed for shelf, listed in _LISTED_AS if _differ(getattr(before, shelf), getattr(registry, shelf))
         ):
-            self.hub.tell((kind, None))
+            self.hub.notify_change((kind, None))
 
     def _flat(self, own: Registry, mounts: tuple[Mount, ...]) -> Registry:
         flat = own

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.protocol.caller import Caller, Principal
+from trunkline.protocol.caller import Caller, Principal, Session
 from trunkline.protocol.methods import read_meta
+from trunkline.protocol.revisions import Feature
+from trunkline.protocol.serving import RequestStore
 from trunkline.protocol.shaping import shape_params
 from trunkline.server.scopes import demand
 
@@ -26,10 +28,15 @@ if TYPE_CHECKING:
     #: Texts of which the user chooses one.
     Choices = list[str] | tuple[str, ...]
 
-__all__ = ["BlockingContext", "ClientView", "Context", "HandlerLeft"]
+__all__ = ["BlockingContext", "ClientView", "Context", "HandlerLeft", "wants_level"]
 
 T = TypeVar("T")
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+def wants_level(least: t.LoggingLevel | None, level: t.LoggingLevel) -> bool:
+    """Return True if a client that set the least level wants messages of a level; None wants no messages."""
+    return least is not None and _LEVELS.index(level) >= _LEVELS.index(least)
 
 
 class ClientView:
@@ -62,18 +69,13 @@ class ClientView:
         return self._caller.revision.name
 
     def supports(self, capability: str) -> bool:
-        """Tell whether the client declared a capability, such as ``elicitation`` or ``sampling.tools``."""
+        """Return True if the client declared a capability, such as ``elicitation`` or ``sampling.tools``."""
         return self._caller.supports(capability)
 
-
-class _Kept:
-    """What all contexts of one request share."""
-
-    __slots__ = ("progress", "state")
-
-    def __init__(self) -> None:
-        self.state: dict[str, Any] = {}
-        self.progress: float | None = None
+    @property
+    def knows_url_elicitation_error(self) -> bool:
+        """Whether the revision has the error that asks for a page (``UrlElicitationRequired``)."""
+        return Feature.URL_ELICITATION_ERROR in self._caller.revision.features
 
 
 class _View:
@@ -98,7 +100,7 @@ class _View:
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange behind it: the connection, the caller and the parameters, for what this face does not show."""
+        """The exchange behind it, for what this class does not show; internal, and may change."""
         return self._exchange
 
     @property
@@ -135,8 +137,50 @@ class _View:
     @property
     def auth(self) -> Principal | None:
         """Who was authenticated for this request."""
-        principal: Principal | None = self._exchange.admitted.caller.principal
-        return principal
+        return self._exchange.admitted.caller.principal
+
+    @property
+    def session(self) -> Session | None:
+        """The caller's session, or None in the stateless era: what was agreed once for all its requests."""
+        return self._exchange.admitted.caller.session
+
+    @property
+    def transport(self) -> str:
+        """How the request arrived: ``stdio``, ``http``, ``memory``, ``stream``, or another transport's name."""
+        return self._exchange.admitted.caller.origin.transport
+
+    @property
+    def connection(self) -> Hashable:
+        """The connection that brought the request, as a key: equal for its requests, and weakly referencable."""
+        return self._exchange.connection
+
+    @property
+    def params(self) -> t.RequestParams:
+        """The params of the request, in the type of its method."""
+        params: t.RequestParams = self._exchange.admitted.params
+        return params
+
+    @property
+    def root_server(self) -> Server:
+        """The server that serves the connection; with composition, the one this is mounted in."""
+        server: Server = self._exchange.connection.owner
+        return server
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a handler of this method may ask the caller: those of tools, prompts and resources may."""
+        return self._exchange.admitted.row.input_required
+
+    def check_resource(self, uri: str) -> None:
+        """Check that the caller may read a resource of this server, without reading it.
+
+        Raises:
+            InsufficientScope: the caller's token does not allow it.
+            RequestFailed: there is no such resource, as far as this caller sees.
+        """
+        from trunkline.server.routes import find_resource
+
+        find_resource(self._server, self._exchange, uri)
 
     def require_scopes(self, *scopes: str) -> None:
         """See that the caller's token allows something, where that depends on the arguments.
@@ -164,21 +208,21 @@ class _View:
     @property
     def round(self) -> int:
         """How often the caller has been asked before, in this call."""
-        return getattr(self._exchange.questions, "round", 0)
+        questions = self._exchange.questions
+        return 0 if questions is None else questions.round
 
     def get_state(self, key: str) -> Any:
         """Give what ``set_state`` kept during this request."""
         return self._kept().state.get(key)
 
-    def set_state(self, key: str, value: Any) -> None:
+    def set_state(self, key: str, value: object) -> None:
         """Keep something for the rest of this request: middleware, dependencies and the handler share it."""
         self._kept().state[key] = value
 
-    def _kept(self) -> _Kept:
-        kept: _Kept | None = getattr(self._exchange, "kept", None)
-        if kept is None:
-            kept = self._exchange.kept = _Kept()
-        return kept
+    def _kept(self) -> RequestStore:
+        if self._exchange.kept is None:
+            self._exchange.kept = RequestStore()
+        return self._exchange.kept
 
     def _tell(self, method: str, params: Any) -> None:
         questions = self._exchange.questions
@@ -205,8 +249,7 @@ class _View:
                 f"unknown log level {level!r}: the level comes first, then the message; "
                 f"the levels are {', '.join(_LEVELS)}"
             )
-        least = self._exchange.admitted.caller.log_level
-        if least is None or _LEVELS.index(level) < _LEVELS.index(least):
+        if not wants_level(self._exchange.admitted.caller.log_level, level):
             return
         params = t.LoggingMessageNotificationParams(level=level, logger=logger, data=data)
         self._tell("notifications/message", params)

@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -25,6 +25,7 @@ import trunkline.types as t
 from trunkline.connection import Exchange, Patience
 from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.protocol.limits import Limits
+from trunkline.protocol.serving import Questions
 from trunkline.protocol.shaping import shape_params
 from trunkline.server.request_state import Binding, RoundState, StateSeal, digest
 
@@ -50,12 +51,8 @@ class Question:
         self.name: str | None = None
 
 
-class Asking(Protocol):
+class Asking(Questions, Protocol):
     """The way questions of one exchange are asked."""
-
-    @property
-    def replaying(self) -> bool:
-        """Whether the handler is still on ground it has covered in an earlier round."""
 
     async def ask(self, question: Question) -> Raw:
         """Get the answer of the caller; asking the same question object again rejects its last answer."""
@@ -63,14 +60,16 @@ class Asking(Protocol):
     async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function once in all rounds of this call and give its result."""
 
-    def did(self, key: str) -> bool:
-        """Tell whether ``once`` has a result for this key."""
-
 
 class Direct:
     """Questions as requests to the client."""
 
     __slots__ = ("_asked", "_exchange", "_limits", "_once")
+
+    #: The handler runs once, and is never left for its questions.
+    round: ClassVar[int] = 0
+    nonce: ClassVar[str | None] = None
+    left: ClassVar[bool] = False
 
     def __init__(self, exchange: Exchange, limits: Limits) -> None:
         """Ask on this exchange."""
@@ -83,6 +82,10 @@ class Direct:
     def replaying(self) -> bool:
         """Never: the handler runs once."""
         return False
+
+    def input_required(self) -> t.InputRequiredResult:
+        """Never called: questions do not travel inside results here."""
+        raise RuntimeError("questions of a handshake revision are requests, not results")
 
     async def ask(self, question: Question) -> Raw:
         """Send the request and wait for its answer; the time a person may take is bounded."""

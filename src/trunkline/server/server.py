@@ -32,7 +32,8 @@ from trunkline.server.listing import Listing, Visible
 from trunkline.server.mismatch import did_you_mean
 from trunkline.server.options import own_options
 from trunkline.server.routes import Route, make_routes, read_resource
-from trunkline.timekeeper import Clock, Timekeeper
+from trunkline.server.subscriptions import Listener, Subscriber
+from trunkline.timekeeper import Clock, Timekeeper, Timer
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
@@ -297,6 +298,18 @@ class Server(Catalog):
             if isinstance(sink, ServedConnection):
                 sink.notify(method, params)
 
+    def subscribers(self) -> tuple[Subscriber, ...]:
+        """Return the clients that are connected now and can be told of changes."""
+        return tuple(each for each in self.hub.sinks() if isinstance(each, ServedConnection | Listener))
+
+    def subscriber(self, session: Session) -> Subscriber | None:
+        """Return the way to reach a session outside of its requests, or None once the session has ended."""
+        return next((each for each in self.subscribers() if each.session is session), None)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call a function after some seconds by the server's clock, unless it is cancelled; needs a running loop."""
+        return self.timekeeper().after(seconds, callback)
+
     # --- what serving a request asks of the definition ---------------------------------------------------------------
 
     @property
@@ -338,17 +351,19 @@ class Server(Catalog):
 
     def asking(self, exchange: Exchange) -> Asking:
         """Give the way questions of an exchange are asked in its revision."""
-        if exchange.questions is None:
-            from trunkline.server.questions import Direct, Rounds
+        from trunkline.server.questions import Direct, Rounds
 
-            # Who serves the connection takes up the call again, so it seals, also for a server mounted in it.
-            serving: Server = exchange.connection.owner
-            if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-                exchange.questions = Rounds(exchange, serving.seal, serving.limits)
-            else:
-                exchange.questions = Direct(exchange, serving.limits)
-        asking: Asking = exchange.questions
-        return asking
+        asking = exchange.questions
+        if isinstance(asking, Direct | Rounds):
+            return asking
+        # Who serves the connection takes up the call again, so it seals, also for a server mounted in it.
+        serving: Server = exchange.connection.owner
+        if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
+            made: Direct | Rounds = Rounds(exchange, serving.seal, serving.limits)
+        else:
+            made = Direct(exchange, serving.limits)
+        exchange.questions = made
+        return made
 
     def resume(self, exchange: Exchange) -> None:
         """Take up a call whose caller was asked something before."""
