@@ -43,7 +43,8 @@ async def order(ctx: Context) -> str:
     toppings: list[str] = []
     for number in range(1, 3):
         topping = await ctx.elicit(f"Topping {number}?", ["cheese", "ham", "olives"])
-        toppings.append(topping.data)
+        if topping.accepted:
+            toppings.append(topping.data)
 
     receipt = await ctx.once("charge", charge, f"{size.data.pieces} {size.data.size}")
 

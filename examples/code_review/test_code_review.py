@@ -20,7 +20,7 @@ from examples.code_review.stage import check_out
 from trunkline import Server, StaticTokens
 from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.models.script_files import read_script
-from trunkline.server.middleware import CallNext, ServerRequest
+from trunkline.server import CallNext, ServerRequest
 from trunkline.servers.github import make_server
 
 SECONDS = 50

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from trunkline import RequestFailed, Server
-from trunkline.server.middleware import CallNext, ServerRequest
+from trunkline.server import CallNext, ServerRequest
 
 log = logging.getLogger("example")
 

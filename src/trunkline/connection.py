@@ -25,6 +25,7 @@ from trunkline.errors import (
     RequestTimeout,
     request_failed,
 )
+from trunkline.protocol import serving
 from trunkline.protocol.batches import BatchReply, fault
 from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.events import (
@@ -85,8 +86,8 @@ class Exchange:
 
     __slots__ = ("_batch", "_work", "admitted", "connection", "id", "kept", "method", "params", "questions", "task")
 
-    #: What the contexts of this request share; the first that keeps something makes it, most requests have none.
-    kept: Any
+    #: What the service's admission found out; set once, by the service that admits. Not there before.
+    admitted: serving.Admitted
 
     def __init__(self, connection: Connection, event: RequestReceived, batch: BatchReply | None) -> None:
         """Make the exchange of a request that was just received."""
@@ -94,10 +95,9 @@ class Exchange:
         self.id = event.id
         self.method = event.method
         self.params = event.params
-        #: What the service's admission found out; whoever admits writes it, once.
-        self.admitted: Any = None
-        #: Questions asked of the caller while serving; whoever asks first writes it.
-        self.questions: Any = None
+        #: Questions asked of the caller while serving; set by the first that asks.
+        self.questions: serving.Questions | None = None
+        self.kept: serving.RequestStore | None = None
         self.task: asyncio.Task[None] | None = None
         self._batch = batch
         #: The work, until its task takes it up.

@@ -33,7 +33,7 @@ MAX_FUNCTION = 60
 
 _CORE = frozenset({"errors", "types", "protocol"})
 _BELOW_TRANSPORTS = _CORE | {"backplane", "net"}
-_BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timekeeper", "waiting", "connection", "auth"}
+_BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timekeeper", "waiting", "connection", "auth", "compat"}
 _BELOW_HOST = _BELOW_ROLES | {"server", "client"}
 
 #: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names.
@@ -49,6 +49,7 @@ LAYERS = MappingProxyType(
         "waiting": _CORE | {"timekeeper"},
         "connection": _BELOW_TRANSPORTS | {"transports", "timekeeper", "waiting"},
         "auth": _BELOW_TRANSPORTS,
+        "compat": frozenset({"errors"}),
         "server": _BELOW_ROLES,
         "client": _BELOW_ROLES,
         "host": _BELOW_HOST,

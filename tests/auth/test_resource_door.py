@@ -62,7 +62,7 @@ async def test_the_token_itself_is_not_to_be_had_in_a_handler() -> None:
 
     @server.tool
     async def look(ctx: Context) -> str:
-        headers = ctx._exchange.admitted.caller.origin.headers
+        headers = ctx._exchange.admitted.caller.origin.headers or {}
         seen.append((headers.get("authorization"), dict(headers), repr(ctx.auth)))
         return "looked"
 

@@ -18,7 +18,7 @@ from msgspec import DecodeError, Meta, Raw
 from msgspec.json import decode
 
 from trunkline import Audio, Context, Image, MissingCapability, Server, ToolError, UserMessage
-from trunkline.server.middleware import CallNext, ServerRequest
+from trunkline.server import CallNext, ServerRequest
 from trunkline.types import CallToolRequestParams, ElicitResult, EmbeddedResource, ResourceContents
 
 __all__ = ["ENUMS", "SCHEMA_2020_12", "main", "server"]

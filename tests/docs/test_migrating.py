@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import run_async
-from trunkline import Client, Context, Server
+from trunkline import Client, Server
 
 
 def _rows(**given: Any) -> list[Any]:
@@ -19,6 +19,7 @@ async def _answer(*given: Any) -> None:
     """Stand for any callback."""
 
 
+@pytest.mark.filterwarnings("ignore::trunkline.compat.CompatibilityWarning")
 @pytest.mark.parametrize(
     ("option", "value"),
     _rows(
@@ -102,6 +103,7 @@ def test_a_server_runs_by_the_names_of_the_others(transport: str) -> None:
     assert run_async(main()) == "moved"
 
 
+@pytest.mark.filterwarnings("ignore::trunkline.compat.CompatibilityWarning")
 @pytest.mark.parametrize(
     ("option", "value"),
     _rows(
@@ -135,6 +137,7 @@ def test_an_option_of_a_tool_is_accepted(option: str, value: Any) -> None:
     assert len(server.registry.tools) == 1
 
 
+@pytest.mark.filterwarnings("ignore::trunkline.compat.CompatibilityWarning")
 @pytest.mark.parametrize(
     ("option", "value"),
     _rows(
@@ -181,21 +184,3 @@ def test_an_option_of_a_resource_is_accepted(option: str, value: Any) -> None:
 )
 def test_an_option_of_a_client_is_accepted(option: str, value: Any) -> None:
     assert Client(Server("moved"), **{option: value}).state == "created"
-
-
-def test_both_orders_of_a_log_call_send_the_same() -> None:
-    server = Server("moved")
-    heard: list[tuple[str, Any]] = []
-
-    @server.tool
-    async def work(ctx: Context) -> None:
-        await ctx.log("warning", "first")
-        await ctx.log("second", "warning")
-
-    async def main() -> None:
-        hear = {"logging": lambda message: heard.append((message.level, message.data)), "log_level": "info"}
-        async with Client(server, **hear) as client:  # type: ignore[arg-type]
-            await client.call_tool("work")
-
-    run_async(main())
-    assert heard == [("warning", "first"), ("warning", "second")]

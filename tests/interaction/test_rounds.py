@@ -55,7 +55,7 @@ def leaving_server() -> Server:
     async def grouped(ctx: Context) -> str:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ctx.elicit(message, str)) for message in ("Left?", "Right?")]
-        return " ".join(task.result().data for task in tasks)
+        return " ".join(str(task.result().data) for task in tasks)
 
     @server.tool
     async def tidy(ctx: Context) -> str:

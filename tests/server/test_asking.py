@@ -12,7 +12,7 @@ from tests.server.talk import ERAS, FORMS, HANDSHAKE, STATELESS, accept, in_loop
 from trunkline import Context, Server
 from trunkline.errors import LocalProtocolError, MissingCapability
 from trunkline.protocol.limits import Limits
-from trunkline.server import asking
+from trunkline.server import AcceptedElicitation, CancelledElicitation, DeclinedElicitation, asking
 
 ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
 PAGES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
@@ -51,6 +51,24 @@ async def test_the_type_of_a_form_has_the_names_of_other_frameworks(revision: st
 
     async with reach(serving(f), revision, FORMS) as peer:
         assert (await peer.converse_tool("f", {ELICIT: accept(1)})).text == "2 True"
+
+
+@ERAS
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+@in_loop
+async def test_an_answer_is_matched_by_its_class(revision: str, action: str) -> None:
+    async def f(ctx: Context) -> str:
+        match await ctx.elicit("a", int):
+            case AcceptedElicitation(data=number):
+                return f"accept {number + 1}"
+            case DeclinedElicitation():
+                return "decline"
+            case CancelledElicitation():
+                return "cancel"
+
+    reply = accept(1) if action == "accept" else {"action": action}
+    async with reach(serving(f), revision, FORMS) as peer:
+        assert (await peer.converse_tool("f", {ELICIT: reply})).text == {"accept": "accept 2"}.get(action, action)
 
 
 # --- what was not declared -------------------------------------------------------------------------------------------
@@ -345,6 +363,7 @@ async def test_a_model_answers_with_text(revision: str) -> None:
     ("preferences", "hints"),
     [
         pytest.param("fast", [{"name": "fast"}], id="one-name"),
+        pytest.param({"hints": [{"name": "fast"}]}, [{"name": "fast"}], id="as-json"),
         pytest.param(["a", t.ModelHint(name="b")], [{"name": "a"}, {"name": "b"}], id="several"),
         pytest.param(t.ModelPreferences(hints=[t.ModelHint(name="c")]), [{"name": "c"}], id="whole"),
     ],

@@ -167,8 +167,7 @@ async def _logs(ctx: Context) -> None:
     await ctx.warning("w", extra={"a": 1})
     await ctx.error("e", code=5)
     await ctx.log("notice", "n", logger_name="l")
-    await ctx.log("swapped", "notice")
-    await ctx.log("named", level="notice")
+    await ctx.log(message="named", level="notice")
 
 
 @in_loop
@@ -182,7 +181,6 @@ async def test_log_messages_have_a_level_a_logger_and_data() -> None:
         ("warning", None, {"message": "w", "a": 1}),
         ("error", None, {"message": "e", "code": 5}),
         ("notice", "l", "n"),
-        ("notice", None, "swapped"),
         ("notice", None, "named"),
     ]
 
@@ -205,10 +203,19 @@ async def test_a_level_filters_what_is_below() -> None:
 @ERAS
 def test_an_unknown_level_is_a_fault_of_the_handler(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     async def f(ctx: Context) -> None:
-        await ctx.log("loud", "x")
+        await ctx.log("loud", "x")  # type: ignore[arg-type]
 
     assert call(serving(f), "f", revision)["isError"] is True
     assert "unknown log level 'loud'" in caplog.text
+
+
+@ERAS
+def test_a_message_before_its_level_is_told_the_order(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def f(ctx: Context) -> None:
+        await ctx.log("the disk is full", "warning")  # type: ignore[arg-type]
+
+    assert call(serving(f), "f", revision)["isError"] is True
+    assert "the level comes first, then the message" in caplog.text
 
 
 # --- notices of one's own --------------------------------------------------------------------------------------------

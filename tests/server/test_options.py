@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trunkline import Server
+from trunkline.compat import CompatibilityWarning
 from trunkline.server.options import prompt_options, resource_options, tool_options
 
 
@@ -43,9 +44,19 @@ def test_the_mime_type_of_a_resource_has_two_spellings() -> None:
     assert resource_options({"mimeType": "text/csv"}) == resource_options({"mime_type": "text/csv"})
 
 
+@pytest.mark.parametrize("name", ["version", "serializer", "security", "resource_security"])
+def test_an_option_without_effect_is_accepted_with_a_warning(name: str) -> None:
+    with pytest.warns(CompatibilityWarning, match=f"{name}=True has no effect: "):
+        assert tool_options({name: True}) == tool_options({})
+
+
 @pytest.mark.parametrize("name", ["version", "serializer", "security", "resource_security", "enabled"])
-def test_options_that_change_nothing_here_are_accepted(name: str) -> None:
-    assert tool_options({name: True}) == tool_options({})
+def test_an_option_without_effect_may_be_left_empty(name: str) -> None:
+    assert tool_options({name: None}) == tool_options({})
+
+
+def test_an_option_that_asks_for_what_happens_anyway_needs_no_warning() -> None:
+    assert tool_options({"enabled": True}) == tool_options({})
 
 
 def test_what_was_switched_off_elsewhere_is_not_offered_in_silence() -> None:
@@ -67,4 +78,4 @@ def test_what_is_still_to_come_is_accepted_when_it_is_switched_off(name: str) ->
 def test_options_are_read_by_the_decorator() -> None:
     server = Server("s")
     with pytest.raises(TypeError, match="did you mean 'annotations'"):
-        server.tool(annotation={})(lambda: None)
+        server.tool(annotation={})(lambda: None)  # type: ignore[call-overload]

@@ -55,7 +55,7 @@ async def test_several_questions_of_a_call_are_asked_one_after_the_other(revisio
 @in_loop
 async def test_the_same_question_may_be_asked_in_a_loop(revision: str) -> None:
     async def f(ctx: Context) -> str:
-        return ",".join([(await ctx.elicit("next", str)).data for _ in range(3)])
+        return ",".join([str((await ctx.elicit("next", str)).data) for _ in range(3)])
 
     answers = iter("abc")
     async with reach(serving(f), revision, FORMS) as peer:
@@ -65,13 +65,13 @@ async def test_the_same_question_may_be_asked_in_a_loop(revision: str) -> None:
 
 async def _gathered(ctx: Context) -> str:
     found = await asyncio.gather(ctx.elicit("a", str), ctx.elicit("b", str))
-    return " ".join(each.data for each in found)
+    return " ".join(str(each.data) for each in found)
 
 
 async def _grouped(ctx: Context) -> str:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(ctx.elicit(message, str)) for message in "ab"]
-    return " ".join(task.result().data for task in tasks)
+    return " ".join(str(task.result().data) for task in tasks)
 
 
 @ERAS

@@ -18,6 +18,7 @@ import pytest
 from tests.server.talk import STATELESS, in_loop
 from tests.support import run_async
 from trunkline import Client, Server
+from trunkline.compat import CompatibilityWarning
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
 from trunkline.server.run import run_loop
@@ -146,7 +147,7 @@ def test_a_server_runs_in_any_thread(pipes: Pipes) -> None:
 
 def test_none_is_the_usual_transport(pipes: Pipes) -> None:
     os.close(pipes.in_write)
-    making().run(None, show_banner=False)
+    making().run(None, show_banner=False)  # type: ignore[call-arg]
     os.close(pipes.out_read)
 
 
@@ -165,6 +166,22 @@ def test_a_wrong_way_to_run_is_one_sentence_and_exit_code_2(capsys: pytest.Captu
 def test_stdio_takes_no_options() -> None:
     with pytest.raises(TypeError, match="the stdio transport takes no host, port"):
         making().run("stdio", port=1, host="x")
+
+
+@pytest.mark.parametrize(
+    ("option", "nearest"), [("transprot", "transport"), ("prot", "port")], ids=["transport", "option-of-http"]
+)
+def test_an_option_that_stdio_does_not_know_is_refused_with_the_nearest(option: str, nearest: str) -> None:
+    given: Any = {option: "http"}
+    with pytest.raises(TypeError, match=f"the stdio transport takes no {option}; did you mean '{nearest}'"):
+        making().run(**given)
+
+
+def test_a_banner_cannot_be_had(pipes: Pipes) -> None:
+    os.close(pipes.in_write)
+    with pytest.warns(CompatibilityWarning, match="show_banner=True has no effect: there is no banner"):
+        making().run(show_banner=True)  # type: ignore[call-arg]
+    os.close(pipes.out_read)
 
 
 def test_windows_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

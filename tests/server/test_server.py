@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, in_loop, reach, text
 from trunkline import Client, Server
+from trunkline.compat import CompatibilityWarning
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
 from trunkline.testing.clock import FakeClock
@@ -38,7 +39,7 @@ def test_an_unknown_option_near_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [None, False, ()], ids=str)
-def test_an_unknown_option_that_is_switched_off_is_accepted(value: Any) -> None:
+def test_an_option_of_another_framework_that_is_switched_off_is_accepted(value: Any) -> None:
     assert Server("s", providers=value).name == "s"  # type: ignore[call-arg]
 
 
@@ -73,17 +74,47 @@ def test_options_left_at_none_keep_their_defaults() -> None:
     assert text(call(server, "fails")) == "Tool 'fails' failed unexpectedly."
 
 
-def test_options_of_other_frameworks_that_change_nothing_are_accepted() -> None:
-    server = Server(
-        "s",
-        debug=True,
-        log_level="INFO",
-        strict_input_validation=True,
-        warn_on_duplicate_tools=False,
-        dependencies=["x"],
-        resource_security=object(),
-    )
-    assert server.name == "s"
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("debug", True),
+        ("log_level", "INFO"),
+        ("strict_input_validation", True),
+        ("dereference_schemas", False),
+        ("warn_on_duplicate_tools", False),
+        ("dependencies", ["x"]),
+        ("resource_security", object()),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_framework_without_effect_is_accepted_with_a_warning(option: str, value: object) -> None:
+    given: dict[str, Any] = {option: value}
+    with pytest.warns(CompatibilityWarning, match=f"{option}=.* has no effect: ") as warned:
+        assert Server("s", **given).name == "s"
+    assert [each.filename for each in warned] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("debug", False), ("strict_input_validation", False), ("dereference_schemas", True), ("dependencies", [])],
+    ids=str,
+)
+def test_an_option_that_asks_for_what_happens_anyway_is_accepted(option: str, value: object) -> None:
+    given: dict[str, Any] = {option: value}
+    assert Server("s", **given).name == "s"
+
+
+@pytest.mark.parametrize("value", [False, None, [], True], ids=str)
+def test_a_misspelt_option_is_refused_whatever_its_value(value: object) -> None:
+    given: dict[str, Any] = {"mask_eror_details": value}
+    with pytest.raises(TypeError, match="Server has no option 'mask_eror_details'; did you mean 'mask_error_details'"):
+        Server("s", **given)
+
+
+def test_an_option_of_another_framework_that_is_not_supported_says_what_to_do() -> None:
+    given: dict[str, Any] = {"token_verifier": object()}
+    with pytest.raises(TypeError, match="option 'token_verifier': use auth= with a verifier"):
+        Server("s", **given)
 
 
 def test_tools_may_be_given_at_once() -> None:

@@ -256,7 +256,7 @@ class Ear:
     def __init__(self) -> None:
         self.heard: list[Any] = []
 
-    def tell(self, notice: Any) -> None:
+    def notify_change(self, notice: Any) -> None:
         self.heard.append(notice)
 
     def end(self, reason: str) -> None:
@@ -265,7 +265,7 @@ class Ear:
 
 def test_a_change_nobody_hears_is_forgotten() -> None:
     hub, ear = Hub(), Ear()
-    hub.tell(("tools", None))
+    hub.notify_change(("tools", None))
 
     async def main() -> None:
         hub.attach(ear)
@@ -283,11 +283,11 @@ def test_a_hub_serves_one_loop_after_another() -> None:
 
     async def second() -> None:
         hub.attach(ear)
-        hub.tell(("prompts", None))
+        hub.notify_change(("prompts", None))
         await asyncio.sleep(0)
 
     run_async(first())
-    hub.tell(("tools", None))
+    hub.notify_change(("tools", None))
     run_async(second())
     assert ear.heard == [("prompts", None)]
 
@@ -300,12 +300,12 @@ def test_what_a_loop_did_not_deliver_does_not_block_the_next() -> None:
         hub.attach(ear)
 
     dead.run_until_complete(attach())
-    hub.tell(("tools", None))
+    hub.notify_change(("tools", None))
     dead.close()
 
     async def later() -> None:
         hub.attach(ear)
-        hub.tell(("prompts", None))
+        hub.notify_change(("prompts", None))
         await asyncio.sleep(0)
 
     run_async(later())
@@ -317,7 +317,7 @@ async def test_a_change_told_by_many_threads_arrives() -> None:
     hub, ear = Hub(), Ear()
     hub.attach(ear)
     told = [("resource", f"x://{n}") for n in range(200)]
-    await asyncio.gather(*(asyncio.to_thread(hub.tell, notice) for notice in told))
+    await asyncio.gather(*(asyncio.to_thread(hub.notify_change, notice) for notice in told))
     await asyncio.sleep(0)
     assert sorted(ear.heard) == sorted(told)
 
@@ -325,7 +325,7 @@ async def test_a_change_told_by_many_threads_arrives() -> None:
 @in_loop
 async def test_equal_notices_that_wait_fall_together() -> None:
     listener = Listener(t.SubscriptionFilter(resource_subscriptions=["x://y"]), 1)
-    listener.tell(("resource", "x://y"))
-    listener.tell(("resource", "x://y"))
-    listener.tell(("tools", None))
+    listener.notify_change(("resource", "x://y"))
+    listener.notify_change(("resource", "x://y"))
+    listener.notify_change(("tools", None))
     assert (listener.take(), listener.ended) == ([("resource", "x://y")], None)

@@ -374,7 +374,7 @@ async def test_the_state_of_a_single_use_tool_opens_once() -> None:
 
     async def f(ctx: Context) -> str:
         answer = await ctx.elicit("Sure?", str)
-        done.append(answer.data)
+        done.append(str(answer.data))
         return "done"
 
     params = {"name": "f", "arguments": {}}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 import trunkline.types as t
@@ -23,40 +24,95 @@ from trunkline.server.questions import Asking, Question, read_answer
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
+    from trunkline.types.json_values import JsonInput
 
-__all__ = ["LONGEST_PAGE_ID", "Elicited", "Sampled", "elicit", "elicit_url", "list_roots", "sample"]
+__all__ = [
+    "MAX_ELICITATION_ID_LENGTH",
+    "AcceptedElicitation",
+    "CancelledElicitation",
+    "DeclinedElicitation",
+    "ElicitationResult",
+    "ModelChoice",
+    "SamplingResult",
+    "elicit",
+    "elicit_url",
+    "list_roots",
+    "sample",
+]
+
+T = TypeVar("T")
+#: The model that is wanted: preferences as a record or as JSON, or the names of models that would do, best first.
+ModelChoice: TypeAlias = "t.ModelPreferences | str | Sequence[str | t.ModelHint] | Mapping[str, JsonInput]"
 
 #: The most characters of an id that a handler gives to a question about a page.
-LONGEST_PAGE_ID = 256
+MAX_ELICITATION_ID_LENGTH = 256
 # How often, and how long in a round, we look whether a page was finished before we ask the caller again.
 _LOOK_EVERY = 0.25
 _LOOKS_A_ROUND = 8
 
 
-class Elicited(Struct, frozen=True):
-    """What the user did with a form, and its typed content if that was to accept."""
+class AcceptedElicitation(Struct, Generic[T], frozen=True):
+    """The user accepted; ``data`` is the content of the form, read into the type that was asked for."""
 
-    action: t.ElicitAction
-    data: Any = None
+    data: T
+    action: Literal["accept"] = "accept"
 
     @property
-    def accepted(self) -> bool:
+    def accepted(self) -> Literal[True]:
         """Whether the user accepted."""
-        return self.action == "accept"
+        return True
 
     @property
-    def content(self) -> Any:
+    def content(self) -> T:
         """The same as ``data``, under the name the protocol gives it."""
         return self.data
 
 
-class Sampled(Struct, frozen=True):
+class DeclinedElicitation(Struct, frozen=True):
+    """The user declined: an answer, and the answer is no."""
+
+    data: None = None
+    action: Literal["decline"] = "decline"
+
+    @property
+    def accepted(self) -> Literal[False]:
+        """Whether the user accepted."""
+        return False
+
+    @property
+    def content(self) -> None:
+        """The same as ``data``: there is none."""
+        return None
+
+
+class CancelledElicitation(Struct, frozen=True):
+    """The user dismissed the question without an answer."""
+
+    data: None = None
+    action: Literal["cancel"] = "cancel"
+
+    @property
+    def accepted(self) -> Literal[False]:
+        """Whether the user accepted."""
+        return False
+
+    @property
+    def content(self) -> None:
+        """The same as ``data``: there is none."""
+        return None
+
+
+#: What the user did with a question; ``action``, ``isinstance`` and ``match`` tell the three apart.
+ElicitationResult: TypeAlias = AcceptedElicitation[T] | DeclinedElicitation | CancelledElicitation
+
+
+class SamplingResult(Struct, frozen=True):
     """What the client's model answered."""
 
     result: t.CreateMessageResult
 
     @property
-    def content(self) -> list[Any]:
+    def content(self) -> list[t.SamplingMessageContentBlock]:
         """The blocks of the answer."""
         blocks = self.result.content
         return blocks if isinstance(blocks, list) else [blocks]
@@ -82,8 +138,10 @@ class Sampled(Struct, frozen=True):
         return self.result.stop_reason
 
 
-async def elicit(server: Server, exchange: Exchange, *, message: str, kind: Any, key: str | None) -> Elicited:
-    """Ask the user to fill in a form of a type."""
+async def elicit(
+    server: Server, exchange: Exchange, *, message: str, kind: object, key: str | None
+) -> ElicitationResult[Any]:
+    """Ask the user to fill in the form of a type."""
     from trunkline.server.forms import form_schema
     from trunkline.server.mismatch import Mismatch
 
@@ -92,14 +150,18 @@ async def elicit(server: Server, exchange: Exchange, *, message: str, kind: Any,
     params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
     question = Question("elicitation/create", params, key)
     while True:
-        answer: t.ElicitResult = read_answer(await asking.ask(question), t.ElicitResult, "elicitation/create")
+        answer = read_answer(await asking.ask(question), t.ElicitResult, "elicitation/create")
         if answer.action != "accept":
-            return Elicited(answer.action)
+            return _not_accepted(answer.action)
         try:
-            return Elicited("accept", read(answer.content or {}))
+            return AcceptedElicitation(read(answer.content or {}))
         except (Mismatch, ValueError):
             # The same question object again: the answer did not fit the form, so it is asked once more.
             continue
+
+
+def _not_accepted(action: Literal["decline", "cancel"]) -> DeclinedElicitation | CancelledElicitation:
+    return DeclinedElicitation() if action == "decline" else CancelledElicitation()
 
 
 async def elicit_url(
@@ -111,7 +173,7 @@ async def elicit_url(
     done: Callable[[], bool | Awaitable[bool]] | None,
     elicitation_id: str | None,
     key: str | None,
-) -> Elicited:
+) -> ElicitationResult[None]:
     """Ask the user to open a page, and see to it that it was finished."""
     asking = _may_ask(server, exchange, "elicitation/create", "elicitation.url")
     if not url[:8].lower().startswith(("https://", "http://")):
@@ -122,17 +184,19 @@ async def elicit_url(
     params = t.ElicitRequestParams(mode="url", message=message, url=url, elicitation_id=name)
     question = Question("elicitation/create", params, key)
     while True:
-        answer: t.ElicitResult = read_answer(await asking.ask(question), t.ElicitResult, "elicitation/create")
-        if answer.action != "accept" or done is None:
-            return Elicited(answer.action)
+        answer = read_answer(await asking.ask(question), t.ElicitResult, "elicitation/create")
+        if answer.action != "accept":
+            return _not_accepted(answer.action)
+        if done is None:
+            return AcceptedElicitation(None)
         looks = int(server.limits.ask_seconds / _LOOK_EVERY) if handshake else _LOOKS_A_ROUND
         if await _finished(done, looks):
             if name is not None:
                 complete = t.ElicitationCompleteNotificationParams(elicitation_id=name)
                 exchange.notify("notifications/elicitation/complete", complete)
-            return Elicited("accept")
+            return AcceptedElicitation(None)
         if handshake:
-            return Elicited("cancel")
+            return CancelledElicitation()
 
 
 async def sample(
@@ -142,24 +206,42 @@ async def sample(
     messages: str | t.SamplingMessage | Sequence[str | t.SamplingMessage],
     max_tokens: int,
     key: str | None,
-    **options: Any,
-) -> Sampled:
+    system_prompt: str | None,
+    temperature: float | None,
+    stop_sequences: Sequence[str] | None,
+    model_preferences: ModelChoice | None,
+    tools: Sequence[t.Tool] | None,
+    tool_choice: t.ToolChoice | Literal["auto", "required", "none"] | None,
+    include_context: Literal["none", "thisServer", "allServers"] | None,
+    metadata: Mapping[str, JsonInput] | None,
+) -> SamplingResult:
     """Ask the client's model for a message."""
-    needs_tools = options.get("tools") or options.get("tool_choice")
-    asking = _may_ask(server, exchange, "sampling/createMessage", "sampling.tools" if needs_tools else "sampling")
+    needs = "sampling.tools" if tools or tool_choice else "sampling"
+    asking = _may_ask(server, exchange, "sampling/createMessage", needs)
     given = [messages] if isinstance(messages, str | t.SamplingMessage) else list(messages)
     turns = [_message(each) for each in given]
     _check_tool_turns(turns)
-    params = t.CreateMessageRequestParams(messages=turns, max_tokens=max_tokens, **_sampling_options(options))
+    params = t.CreateMessageRequestParams(
+        messages=turns,
+        max_tokens=max_tokens,
+        model_preferences=_preferences(model_preferences),
+        system_prompt=system_prompt,
+        include_context=include_context,
+        temperature=temperature,
+        stop_sequences=None if stop_sequences is None else list(stop_sequences),
+        metadata=None if metadata is None else dict(metadata),
+        tools=None if tools is None else list(tools),
+        tool_choice=t.ToolChoice(mode=tool_choice) if isinstance(tool_choice, str) else tool_choice,
+    )
     question = Question("sampling/createMessage", params, key)
-    return Sampled(read_answer(await asking.ask(question), t.CreateMessageResult, question.method))
+    return SamplingResult(read_answer(await asking.ask(question), t.CreateMessageResult, question.method))
 
 
 async def list_roots(server: Server, exchange: Exchange, *, key: str | None) -> list[t.Root]:
     """Ask the client for the folders it works in."""
     asking = _may_ask(server, exchange, "roots/list", "roots")
     question = Question("roots/list", t.RequestParams(), key)
-    result: t.ListRootsResult = read_answer(await asking.ask(question), t.ListRootsResult, question.method)
+    result = read_answer(await asking.ask(question), t.ListRootsResult, question.method)
     for root in result.roots:
         if not root.uri.startswith("file://"):
             raise InvalidParams(f"Invalid params: a root has a file:// URI, not {root.uri[:40]!r}")
@@ -173,7 +255,9 @@ def _may_ask(server: Server, exchange: Exchange, method: str, capability: str) -
         LocalProtocolError: the method being served allows no questions.
         MissingCapability: the revision has no such question, or the caller did not declare it.
     """
-    if not exchange.admitted.row.input_required:
+    # A session is asked for its roots while any method is served: such a request stands alone in its revision.
+    alone = method == "roots/list" and exchange.admitted.caller.session is not None
+    if not (exchange.admitted.row.input_required or alone):
         raise LocalProtocolError(
             f"a handler of {exchange.method} cannot ask the caller: only tools, prompts, resources can"
         )
@@ -198,9 +282,9 @@ def _page_id(given: str | None) -> str:
     """
     if given is None:
         return os.urandom(16).hex()
-    if not 0 < len(given) <= LONGEST_PAGE_ID or not given.isprintable():
+    if not 0 < len(given) <= MAX_ELICITATION_ID_LENGTH or not given.isprintable():
         raise LocalProtocolError(
-            f"an elicitation_id has 1 to {LONGEST_PAGE_ID} characters that can be seen, not {given[:40]!r}"
+            f"an elicitation_id has 1 to {MAX_ELICITATION_ID_LENGTH} characters that can be seen, not {given[:40]!r}"
         )
     return given
 
@@ -238,13 +322,12 @@ def _check_tool_turns(turns: Sequence[t.SamplingMessage]) -> None:
         called = {block.id for block in blocks if isinstance(block, t.ToolUseContent)}
 
 
-def _sampling_options(options: dict[str, Any]) -> dict[str, Any]:
-    preferences = options.get("model_preferences")
-    if isinstance(preferences, str):
-        preferences = [preferences]
-    if isinstance(preferences, list):
-        hints = [t.ModelHint(name=each) if isinstance(each, str) else each for each in preferences]
-        options = {**options, "model_preferences": t.ModelPreferences(hints=hints)}
-    if isinstance(options.get("tool_choice"), str):
-        options = {**options, "tool_choice": t.ToolChoice(mode=options["tool_choice"])}
-    return options
+def _preferences(
+    given: ModelChoice | None,
+) -> t.ModelPreferences | None:
+    if given is None or isinstance(given, t.ModelPreferences):
+        return given
+    if isinstance(given, Mapping):
+        return msgspec.convert(given, t.ModelPreferences)
+    names = [given] if isinstance(given, str) else given
+    return t.ModelPreferences(hints=[t.ModelHint(name=each) if isinstance(each, str) else each for each in names])

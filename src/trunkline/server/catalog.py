@@ -10,13 +10,20 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 import trunkline.types as t
 from trunkline.protocol.methods import METHODS, Method
 from trunkline.protocol.revisions import EVER
 from trunkline.server.functions import UserFunction
-from trunkline.server.options import prompt_options, resource_options, tool_options
+from trunkline.server.options import (
+    PromptKeywords,
+    ResourceKeywords,
+    ToolKeywords,
+    prompt_options,
+    resource_options,
+    tool_options,
+)
 from trunkline.server.registry import EMPTY, Registry
 from trunkline.server.subscriptions import Hub
 from trunkline.server.tools import ToolDefinition
@@ -25,6 +32,7 @@ from trunkline.server.tools import ToolDefinition
 if TYPE_CHECKING:
     from trunkline.server.compose import Mount
     from trunkline.server.guarding import Guard
+    from trunkline.server.results import ResourceValue
 
 __all__ = ["Catalog", "OnDuplicate"]
 
@@ -62,15 +70,18 @@ class Catalog:
     # --- tools -------------------------------------------------------------------------------------------------------
 
     @overload
-    def tool(self, function: F, /, **options: Any) -> F: ...
+    def tool(self, function: F, /, **options: Unpack[ToolKeywords]) -> F: ...
     @overload
-    def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
-    def tool(self, name_or_function: Any = None, /, **options: Any) -> Any:
+    def tool(self, name: str | None = None, /, **options: Unpack[ToolKeywords]) -> Callable[[F], F]: ...
+    def tool(self, name_or_function: str | F | None = None, /, **options: Unpack[ToolKeywords]) -> F | Callable[[F], F]:
         """Register a function as a tool; options as in ``ToolOptions``, and the names other frameworks give them."""
-        return self._decorate(name_or_function, options, lambda function, given: self.add_tool(function, **given))
+        return self._decorate(name_or_function, options, self._add_tool)
 
-    def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
+    def add_tool(self, function: Callable[..., Any], **options: Unpack[ToolKeywords]) -> None:
         """Register a function as a tool; clients are told."""
+        self._add_tool(function, options)
+
+    def _add_tool(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         definition = ToolDefinition(function, tool_options(options), owner=self)  # type: ignore[arg-type]
         if not _USUAL_NAME.match(definition.name):
             log.warning(
@@ -85,15 +96,20 @@ class Catalog:
     # --- prompts -----------------------------------------------------------------------------------------------------
 
     @overload
-    def prompt(self, function: F, /, **options: Any) -> F: ...
+    def prompt(self, function: F, /, **options: Unpack[PromptKeywords]) -> F: ...
     @overload
-    def prompt(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
-    def prompt(self, name_or_function: Any = None, /, **options: Any) -> Any:
+    def prompt(self, name: str | None = None, /, **options: Unpack[PromptKeywords]) -> Callable[[F], F]: ...
+    def prompt(
+        self, name_or_function: str | F | None = None, /, **options: Unpack[PromptKeywords]
+    ) -> F | Callable[[F], F]:
         """Register a function as a prompt; options as in ``PromptOptions``."""
-        return self._decorate(name_or_function, options, lambda function, given: self.add_prompt(function, **given))
+        return self._decorate(name_or_function, options, self._add_prompt)
 
-    def add_prompt(self, function: Callable[..., Any], **options: Any) -> None:
+    def add_prompt(self, function: Callable[..., Any], **options: Unpack[PromptKeywords]) -> None:
         """Register a function as a prompt; clients are told."""
+        self._add_prompt(function, options)
+
+    def _add_prompt(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         from trunkline.server.prompts import PromptDefinition
 
         definition = PromptDefinition(function, prompt_options(options), owner=self)  # type: ignore[arg-type]
@@ -105,7 +121,7 @@ class Catalog:
 
     # --- resources ---------------------------------------------------------------------------------------------------
 
-    def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
+    def resource(self, uri: str, /, **options: Unpack[ResourceKeywords]) -> Callable[[F], F]:
         """Register a function as a resource, or as a template if the URI has variables; as in ``ResourceOptions``."""
         if callable(uri):
             raise TypeError('a resource needs its URI: @server.resource("scheme://path")')
@@ -116,7 +132,9 @@ class Catalog:
 
         return register
 
-    def add_resource(self, uri: str, value: Any, **options: Any) -> None:
+    def add_resource(
+        self, uri: str, value: Callable[..., Any] | ResourceValue, **options: Unpack[ResourceKeywords]
+    ) -> None:
         """Register a function, or a fixed text or bytes, as a resource; clients are told."""
         function = value if callable(value) else lambda: value
         if not callable(value) and "name" not in options:
@@ -234,7 +252,7 @@ class Catalog:
     def changed(self, what: Literal["tools", "prompts", "resources"] | str) -> None:
         """Tell clients that a list, or the resource with this URI, has changed."""
         notice = (what, None) if what in ("tools", "prompts", "resources") else ("resource", what)
-        self.hub.tell(notice)
+        self.hub.notify_change(notice)
         for parent in self._parents:
             for name in parent._names_of(self, what):
                 parent.changed(name)
@@ -285,7 +303,7 @@ class Catalog:
         for kind in dict.fromkeys(
             listed for shelf, listed in _LISTED_AS if _differ(getattr(before, shelf), getattr(registry, shelf))
         ):
-            self.hub.tell((kind, None))
+            self.hub.notify_change((kind, None))
 
     def _flat(self, own: Registry, mounts: tuple[Mount, ...]) -> Registry:
         flat = own
@@ -314,15 +332,20 @@ class Catalog:
         for parent in self._parents:
             parent._settle_all()
 
-    def _decorate(self, given: Any, options: Mapping[str, Any], add: Callable[[Any, dict[str, Any]], None]) -> Any:
+    def _decorate(
+        self,
+        given: str | F | None,
+        options: Mapping[str, Any],
+        add: Callable[[Callable[..., Any], Mapping[str, Any]], None],
+    ) -> F | Callable[[F], F]:
         if callable(given):
-            add(given, dict(options))
+            add(given, options)
             return given
         if given is not None:
             options = {"name": given, **options}
 
         def register(function: F) -> F:
-            add(function, dict(options))
+            add(function, options)
             return function
 
         return register

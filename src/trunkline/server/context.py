@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.protocol.caller import Caller, Principal
+from trunkline.protocol.caller import Caller, Principal, Session
 from trunkline.protocol.methods import read_meta
+from trunkline.protocol.revisions import Feature
+from trunkline.protocol.serving import RequestStore
 from trunkline.protocol.shaping import shape_params
 from trunkline.server.scopes import demand
 
 if TYPE_CHECKING:
-    from trunkline.server.asking import Elicited, Sampled
+    from trunkline.server.asking import ElicitationResult, ModelChoice, SamplingResult
     from trunkline.server.server import Server
+    from trunkline.types.json_values import JsonInput, JsonObject
 
-__all__ = ["BlockingContext", "ClientView", "Context", "HandlerLeft"]
+    #: Texts of which the user chooses one.
+    Choices = list[str] | tuple[str, ...]
+
+__all__ = ["BlockingContext", "ClientView", "Context", "HandlerLeft", "wants_level"]
 
 T = TypeVar("T")
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+def wants_level(least: t.LoggingLevel | None, level: t.LoggingLevel) -> bool:
+    """Return True if a client that set the least level wants messages of a level; None wants no messages."""
+    return least is not None and _LEVELS.index(level) >= _LEVELS.index(least)
 
 
 class ClientView:
@@ -58,18 +69,13 @@ class ClientView:
         return self._caller.revision.name
 
     def supports(self, capability: str) -> bool:
-        """Tell whether the client declared a capability, such as ``elicitation`` or ``sampling.tools``."""
+        """Return True if the client declared a capability, such as ``elicitation`` or ``sampling.tools``."""
         return self._caller.supports(capability)
 
-
-class _Kept:
-    """What all contexts of one request share."""
-
-    __slots__ = ("progress", "state")
-
-    def __init__(self) -> None:
-        self.state: dict[str, Any] = {}
-        self.progress: float | None = None
+    @property
+    def knows_url_elicitation_error(self) -> bool:
+        """Whether the revision has the error that asks for a page (``UrlElicitationRequired``)."""
+        return Feature.URL_ELICITATION_ERROR in self._caller.revision.features
 
 
 class _View:
@@ -94,7 +100,7 @@ class _View:
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange behind it: the connection, the caller and the parameters, for what this face does not show."""
+        """The exchange behind it, for what this class does not show; internal, and may change."""
         return self._exchange
 
     @property
@@ -131,8 +137,50 @@ class _View:
     @property
     def auth(self) -> Principal | None:
         """Who was authenticated for this request."""
-        principal: Principal | None = self._exchange.admitted.caller.principal
-        return principal
+        return self._exchange.admitted.caller.principal
+
+    @property
+    def session(self) -> Session | None:
+        """The caller's session, or None in the stateless era: what was agreed once for all its requests."""
+        return self._exchange.admitted.caller.session
+
+    @property
+    def transport(self) -> str:
+        """How the request arrived: ``stdio``, ``http``, ``memory``, ``stream``, or another transport's name."""
+        return self._exchange.admitted.caller.origin.transport
+
+    @property
+    def connection(self) -> Hashable:
+        """The connection that brought the request, as a key: equal for its requests, and weakly referencable."""
+        return self._exchange.connection
+
+    @property
+    def params(self) -> t.RequestParams:
+        """The params of the request, in the type of its method."""
+        params: t.RequestParams = self._exchange.admitted.params
+        return params
+
+    @property
+    def root_server(self) -> Server:
+        """The server that serves the connection; with composition, the one this is mounted in."""
+        server: Server = self._exchange.connection.owner
+        return server
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a handler of this method may ask the caller: those of tools, prompts and resources may."""
+        return self._exchange.admitted.row.input_required
+
+    def check_resource(self, uri: str) -> None:
+        """Check that the caller may read a resource of this server, without reading it.
+
+        Raises:
+            InsufficientScope: the caller's token does not allow it.
+            RequestFailed: there is no such resource, as far as this caller sees.
+        """
+        from trunkline.server.routes import find_resource
+
+        find_resource(self._server, self._exchange, uri)
 
     def require_scopes(self, *scopes: str) -> None:
         """See that the caller's token allows something, where that depends on the arguments.
@@ -160,21 +208,21 @@ class _View:
     @property
     def round(self) -> int:
         """How often the caller has been asked before, in this call."""
-        return getattr(self._exchange.questions, "round", 0)
+        questions = self._exchange.questions
+        return 0 if questions is None else questions.round
 
     def get_state(self, key: str) -> Any:
         """Give what ``set_state`` kept during this request."""
         return self._kept().state.get(key)
 
-    def set_state(self, key: str, value: Any) -> None:
+    def set_state(self, key: str, value: object) -> None:
         """Keep something for the rest of this request: middleware, dependencies and the handler share it."""
         self._kept().state[key] = value
 
-    def _kept(self) -> _Kept:
-        kept: _Kept | None = getattr(self._exchange, "kept", None)
-        if kept is None:
-            kept = self._exchange.kept = _Kept()
-        return kept
+    def _kept(self) -> RequestStore:
+        if self._exchange.kept is None:
+            self._exchange.kept = RequestStore()
+        return self._exchange.kept
 
     def _tell(self, method: str, params: Any) -> None:
         questions = self._exchange.questions
@@ -195,11 +243,13 @@ class _View:
         params = t.ProgressNotificationParams(progress_token=token, progress=progress, total=total, message=message)
         self._tell("notifications/progress", params)
 
-    def _log(self, level: t.LoggingLevel, data: Any, logger: str | None) -> None:
+    def _log(self, level: t.LoggingLevel, data: JsonInput, logger: str | None) -> None:
         if level not in _LEVELS:
-            raise ValueError(f"unknown log level {level!r}; the levels are {', '.join(_LEVELS)}")
-        least = self._exchange.admitted.caller.log_level
-        if least is None or _LEVELS.index(level) < _LEVELS.index(least):
+            raise ValueError(
+                f"unknown log level {level!r}: the level comes first, then the message; "
+                f"the levels are {', '.join(_LEVELS)}"
+            )
+        if not wants_level(self._exchange.admitted.caller.log_level, level):
             return
         params = t.LoggingMessageNotificationParams(level=level, logger=logger, data=data)
         self._tell("notifications/message", params)
@@ -225,38 +275,66 @@ class Context(_View):
         return self._exchange.connection.let_go()
 
     async def log(
-        self, first: Any, second: Any = None, *, level: Any = None, logger_name: str | None = None, **extra: Any
+        self,
+        level: t.LoggingLevel,
+        message: JsonInput,
+        *,
+        logger_name: str | None = None,
+        extra: Mapping[str, JsonInput] | None = None,
+        **fields: JsonInput,
     ) -> None:
-        """Send the caller a log message, if its level is wanted; ``extra`` goes along as data.
+        """Send the caller a log message if it wants that level; ``extra`` and other keywords are sent along as data.
 
-        Level and message may come in either order, the level also by name: frameworks disagree.
+        Raises:
+            ValueError: there is no such level.
         """
-        if level is not None:
-            message = first
-        elif first not in _LEVELS and second in _LEVELS:
-            message, level = first, second
-        else:
-            level, message = first, second
-        if isinstance(extra.get("extra"), Mapping):
-            extra = {**extra.pop("extra"), **extra}
-        self._log(level, {"message": message, **extra} if extra else message, logger_name)
+        more = {**(extra or {}), **fields}
+        self._log(level, {"message": message, **more} if more else message, logger_name)
         await self._exchange.connection.drain()
 
-    async def debug(self, message: Any, logger_name: str | None = None, **extra: Any) -> None:
+    async def debug(
+        self,
+        message: JsonInput,
+        logger_name: str | None = None,
+        *,
+        extra: Mapping[str, JsonInput] | None = None,
+        **fields: JsonInput,
+    ) -> None:
         """Log at level debug."""
-        await self.log("debug", message, logger_name=logger_name, **extra)
+        await self.log("debug", message, logger_name=logger_name, extra=extra, **fields)
 
-    async def info(self, message: Any, logger_name: str | None = None, **extra: Any) -> None:
+    async def info(
+        self,
+        message: JsonInput,
+        logger_name: str | None = None,
+        *,
+        extra: Mapping[str, JsonInput] | None = None,
+        **fields: JsonInput,
+    ) -> None:
         """Log at level info."""
-        await self.log("info", message, logger_name=logger_name, **extra)
+        await self.log("info", message, logger_name=logger_name, extra=extra, **fields)
 
-    async def warning(self, message: Any, logger_name: str | None = None, **extra: Any) -> None:
+    async def warning(
+        self,
+        message: JsonInput,
+        logger_name: str | None = None,
+        *,
+        extra: Mapping[str, JsonInput] | None = None,
+        **fields: JsonInput,
+    ) -> None:
         """Log at level warning."""
-        await self.log("warning", message, logger_name=logger_name, **extra)
+        await self.log("warning", message, logger_name=logger_name, extra=extra, **fields)
 
-    async def error(self, message: Any, logger_name: str | None = None, **extra: Any) -> None:
+    async def error(
+        self,
+        message: JsonInput,
+        logger_name: str | None = None,
+        *,
+        extra: Mapping[str, JsonInput] | None = None,
+        **fields: JsonInput,
+    ) -> None:
         """Log at level error."""
-        await self.log("error", message, logger_name=logger_name, **extra)
+        await self.log("error", message, logger_name=logger_name, extra=extra, **fields)
 
     async def notify(self, method: str, params: Any = None) -> None:
         """Send the caller a notification of one's own, as part of this request."""
@@ -265,16 +343,48 @@ class Context(_View):
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
+    @overload
+    async def elicit(self, message: str, type: None = None, *, key: str | None = None) -> ElicitationResult[None]: ...
+    @overload
+    async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> ElicitationResult[T]: ...
+    @overload
+    async def elicit(self, message: str, type: Choices, *, key: str | None = None) -> ElicitationResult[str]: ...
+    @overload
+    async def elicit(
+        self, message: str, type: Mapping[str, JsonInput], *, key: str | None = None
+    ) -> ElicitationResult[JsonObject]: ...
+    @overload
+    async def elicit(self, message: str, type: object, *, key: str | None = None) -> ElicitationResult[Any]: ...
+    @overload
+    async def elicit(self, message: str, *, response_type: type[T], key: str | None = None) -> ElicitationResult[T]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, response_type: Choices, key: str | None = None
+    ) -> ElicitationResult[str]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, response_type: object, key: str | None = None
+    ) -> ElicitationResult[Any]: ...
+    @overload
+    async def elicit(self, message: str, *, schema: type[T], key: str | None = None) -> ElicitationResult[T]: ...
+    @overload
+    async def elicit(
+        self, message: str, *, schema: Mapping[str, JsonInput], key: str | None = None
+    ) -> ElicitationResult[JsonObject]: ...
+    @overload
+    async def elicit(self, message: str, *, schema: object, key: str | None = None) -> ElicitationResult[Any]: ...
     async def elicit(
         self,
         message: str,
-        type: Any = None,
+        type: object = None,
         *,
-        response_type: Any = None,
-        schema: Any = None,
+        response_type: object = None,
+        schema: object = None,
         key: str | None = None,
-    ) -> Elicited:
-        """Ask the user to fill in a form; the answer's ``data`` has the type that was asked for.
+    ) -> ElicitationResult[Any]:
+        """Ask the user to fill in a form; if accepted, the answer's ``data`` has the type that was asked for.
+
+        ``response_type`` and ``schema`` are the names that FastMCP and the official SDK have for ``type``.
 
         Raises:
             MissingCapability: the client cannot ask its user.
@@ -293,7 +403,7 @@ class Context(_View):
         done: Callable[[], bool | Awaitable[bool]] | None = None,
         elicitation_id: str | None = None,
         key: str | None = None,
-    ) -> Elicited:
+    ) -> ElicitationResult[None]:
         """Ask the user to open a page, and wait until ``done`` says that it was finished.
 
         Where the revision names such questions, the client learns under that id that the page is finished; without an
@@ -321,17 +431,40 @@ class Context(_View):
         messages: str | t.SamplingMessage | Sequence[str | t.SamplingMessage],
         *,
         max_tokens: int = 1024,
+        system_prompt: str | None = None,
+        temperature: float | None = None,
+        stop_sequences: Sequence[str] | None = None,
+        model_preferences: ModelChoice | None = None,
+        tools: Sequence[t.Tool] | None = None,
+        tool_choice: t.ToolChoice | Literal["auto", "required", "none"] | None = None,
+        include_context: Literal["none", "thisServer", "allServers"] | None = None,
+        metadata: Mapping[str, JsonInput] | None = None,
         key: str | None = None,
-        **options: Any,
-    ) -> Sampled:
-        """Ask the client's model; ``options`` are the other members of the request, such as ``system_prompt``.
+    ) -> SamplingResult:
+        """Ask the client's model for a message.
+
+        ``model_preferences`` may also be the name of a model, or several names, best first.
 
         Raises:
-            MissingCapability: the client has no model for us, or not with tools.
+            MissingCapability: the client offers no model, or none that can use tools.
         """
         from trunkline.server.asking import sample
 
-        return await sample(self._server, self._exchange, messages=messages, max_tokens=max_tokens, key=key, **options)
+        return await sample(
+            self._server,
+            self._exchange,
+            messages=messages,
+            max_tokens=max_tokens,
+            system_prompt=system_prompt,
+            temperature=temperature,
+            stop_sequences=stop_sequences,
+            model_preferences=model_preferences,
+            tools=tools,
+            tool_choice=tool_choice,
+            include_context=include_context,
+            metadata=metadata,
+            key=key,
+        )
 
     async def list_roots(self, *, key: str | None = None) -> list[t.Root]:
         """Ask the client for the folders it works in.

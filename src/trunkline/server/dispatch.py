@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container, Coroutine
+from collections.abc import Collection, Container, Coroutine
 from typing import TYPE_CHECKING, Any
 
+import trunkline.types as t
 from trunkline.connection import Connection, Exchange, Refusal
 from trunkline.errors import HandlerError, MethodNotFound, MissingCapability, RequestFailed
 from trunkline.protocol.admission import Admitted, Rejected, admit
 from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.events import NotificationReceived
 from trunkline.protocol.revisions import Feature
-from trunkline.protocol.shaping import shape
+from trunkline.protocol.shaping import shape, shape_params
+from trunkline.server.context import wants_level
 from trunkline.server.functions import meant_for_caller
 from trunkline.server.subscriptions import Notice, message
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
+    from trunkline.types.json_values import JsonInput
 
 __all__ = ["ServedConnection", "dispatch"]
 
@@ -52,11 +55,11 @@ class ServedConnection:
             # As over HTTP: it is no fault of the request, but no code is made for this.
             return Refusal(-32600, "The server is stopping")
         admitted = admit(exchange, self.session, origin, self._offer)
-        if type(admitted) is Rejected:
+        if isinstance(admitted, Rejected):
             return Refusal(admitted.code, admitted.message, admitted.data)
         exchange.admitted = admitted
         if exchange.method == "initialize":
-            self._open(admitted)  # type: ignore[arg-type]
+            self._open(admitted)
         return dispatch(self._server, exchange)
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
@@ -75,13 +78,13 @@ class ServedConnection:
         """End the streams of this connection: nobody can cancel them any more."""
         exchanges = {} if self.connection is None else self.connection.exchanges
         for exchange in tuple(exchanges.values()):
-            if exchange.admitted is not None and exchange.admitted.row.stream and exchange.task is not None:
+            if hasattr(exchange, "admitted") and exchange.admitted.row.stream and exchange.task is not None:
                 exchange.task.cancel()
         self._server.hub.detach(self)
 
     # --- what the hub tells ------------------------------------------------------------------------------------------
 
-    def tell(self, notice: Notice) -> None:
+    def notify_change(self, notice: Notice) -> None:
         """Tell a handshake client of a change, once it has said that it is ready."""
         session, connection = self.session, self.connection
         if session is None or connection is None or not session.initialized:
@@ -99,6 +102,24 @@ class ServedConnection:
         if self.session is not None and self.session.initialized and self.connection is not None:
             self.connection.notify(method, params)
 
+    # --- as a subscriber ---------------------------------------------------------------------------------------------
+
+    @property
+    def uris(self) -> Collection[str]:
+        """The resources whose changes the session wants to be told of."""
+        return () if self.session is None else self.session.subscriptions
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell the session of a resource's change, if it wants to know."""
+        self.notify_change(("resource", uri))
+
+    def log(self, level: t.LoggingLevel, message: JsonInput, *, logger_name: str | None = None) -> None:
+        """Send the session a log message outside of any request, if it wants that level."""
+        session = self.session
+        if session is not None and wants_level(session.log_level, level):
+            params = t.LoggingMessageNotificationParams(level=level, logger=logger_name, data=message)
+            self.notify("notifications/message", shape_params(params, session.revision))
+
     def end(self, reason: str) -> None:
         """Nothing to end: a session has no stream of its own here."""
 
@@ -110,7 +131,7 @@ class ServedConnection:
 
 async def dispatch(server: Server, exchange: Exchange) -> Any:
     """Serve one admitted request: its result, in the shape of its revision."""
-    admitted: Admitted = exchange.admitted
+    admitted = exchange.admitted
     params = admitted.params
     if admitted.row.capability in server.undeclared:
         raise MethodNotFound(
@@ -131,6 +152,7 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         # The cancellation was ours: the handler has been left so that its questions can go out.
         assert exchange.task is not None
         exchange.task.uncancel()
+        assert exchange.questions is not None
         result = exchange.questions.input_required()
     except (HandlerError, MissingCapability, ExceptionGroup) as error:
         refusal = _refusal(error, admitted)
@@ -155,4 +177,4 @@ def _refusal(error: Exception, admitted: Admitted) -> Exception:
 
 def _asked(exchange: Exchange) -> bool:
     """Tell whether the handler was left for its questions; one that ends before that needs no answers."""
-    return exchange.questions is not None and getattr(exchange.questions, "left", False) and exchange.open
+    return exchange.questions is not None and exchange.questions.left and exchange.open

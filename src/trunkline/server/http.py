@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from trunkline.connection import Connection, TaskMaker, task_maker
@@ -18,6 +17,7 @@ from trunkline.protocol.admission import Admitted
 from trunkline.protocol.caller import Session
 from trunkline.server.dispatch import ServedConnection
 from trunkline.server.mismatch import did_you_mean
+from trunkline.server.options import own_options
 from trunkline.server.scopes import scopes_in_use
 from trunkline.timekeeper import Timekeeper
 from trunkline.transports.http.endpoint import Endpoint, EndpointOptions
@@ -74,17 +74,6 @@ class HttpOptions(AsgiOptions, total=False):
     log_level: str | None
     #: Is told the address once the server listens.
     started: Callable[[str], None] | None
-
-
-#: Names that others give to options of ours.
-_OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "streamable_http_path": "path",
-        "ssl_certfile": "certfile",
-        "ssl_keyfile": "keyfile",
-        "ssl_keyfile_password": "keyfile_password",
-    }
-)
 
 
 class ServerAcceptor:
@@ -212,11 +201,11 @@ _RUN_OPTIONS = ("certfile", "keyfile", "keyfile_password", "log_level", "started
 
 
 def _known(options: Mapping[str, Any], known: Mapping[str, Any], ignored: Sequence[str]) -> dict[str, Any]:
-    given = {_OTHER_NAMES.get(name, name): value for name, value in options.items() if value is not None}
+    given = own_options("http", options, known)
     for name in given:
         if name not in known and name not in ignored:
             raise TypeError(f"HTTP has no option {name!r}{did_you_mean(name, known)}")
-    return {name: value for name, value in given.items() if name not in ignored}
+    return {name: value for name, value in given.items() if name not in ignored and value is not None}
 
 
 def _path(name: str, path: str | None) -> Any:

@@ -1,99 +1,115 @@
-"""From the keyword arguments of a decorator to an options record, other frameworks' names understood.
+"""From keyword arguments to an options record: unknown names are refused with the nearest known one.
 
-What cannot be honoured is refused with a sentence that says what to do instead; what makes no difference here is
-accepted in silence, so that a server moves by changing its import line.
+Keywords of other frameworks are translated by ``trunkline.compat``, which is loaded by the first of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from trunkline.protocol.access import read_scopes
 from trunkline.server.mismatch import did_you_mean
 from trunkline.server.tools import ToolOptions
 
 if TYPE_CHECKING:
+    import trunkline.types as t
+    from trunkline.compat.keywords import Place
     from trunkline.server.prompts import PromptOptions
     from trunkline.server.resources import ResourceOptions
 
-__all__ = ["prompt_options", "resource_options", "tool_options"]
+__all__ = [
+    "ComponentKeywords",
+    "PromptKeywords",
+    "ResourceKeywords",
+    "ToolKeywords",
+    "own_options",
+    "prompt_options",
+    "resource_options",
+    "tool_options",
+]
 
 T = TypeVar("T", bound=Struct)
 
-#: Names that others give to options of ours.
-_SAME: Mapping[str, str] = MappingProxyType(
-    {"run_in_thread": "thread", "inputSchema": "input_schema", "outputSchema": "output_schema", "mimeType": "mime_type"}
-)
-#: Options of others that change nothing here, and why.
-_WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
-    {
-        "enabled": "everything registered is offered",
-        "version": "components have no versions of their own",
-        "serializer": "results are encoded by their type",
-        "security": "template values are always checked for traversal",
-        "resource_security": "template values are always checked for traversal",
-    }
-)
+
+class ComponentKeywords(TypedDict, total=False):
+    """The keywords that tools, prompts and resources share; None is the same as left out."""
+
+    name: str | None
+    title: str | None
+    description: str | None
+    icons: Sequence[t.Icon] | None
+    tags: Iterable[str] | None
+    meta: Mapping[str, object] | None
+    thread: bool | None
+    scopes: str | Iterable[str] | None
 
 
-#: Options of others for what is not here yet; switched off they change nothing.
-_COMING: Mapping[str, str] = MappingProxyType(
-    {
-        "task": "tasks are not there yet",
-        "app": "apps are not there yet",
-    }
-)
+class PromptKeywords(ComponentKeywords, total=False):
+    """The keywords of a prompt, as in ``PromptOptions``."""
 
 
-def tool_options(given: dict[str, Any]) -> ToolOptions:
+class ResourceKeywords(ComponentKeywords, total=False):
+    """The keywords of a resource, as in ``ResourceOptions``."""
+
+    mime_type: str | None
+    size: int | None
+    annotations: t.Annotations | Mapping[str, object] | None
+    ttl_ms: int | None
+    cache_scope: Literal["public", "private"] | None
+
+
+class ToolKeywords(ComponentKeywords, total=False):
+    """The keywords of a tool, as in ``ToolOptions``; an ``output_schema`` of None means no structured result."""
+
+    annotations: t.ToolAnnotations | Mapping[str, object] | None
+    input_schema: Mapping[str, object] | None
+    output_schema: Mapping[str, object] | UnsetType | None
+    exclude_args: Sequence[str] | None
+    timeout: float | None
+    single_use: bool | None
+    wrap_result: bool | None
+
+
+def tool_options(given: Mapping[str, Any]) -> ToolOptions:
     """Read the options of a tool."""
-    structured = given.pop("structured_output", None)
-    if structured is False:
-        given["output_schema"] = None
     return _read(ToolOptions, given, "tool")
 
 
-def prompt_options(given: dict[str, Any]) -> PromptOptions:
+def prompt_options(given: Mapping[str, Any]) -> PromptOptions:
     """Read the options of a prompt."""
     from trunkline.server.prompts import PromptOptions
 
     return _read(PromptOptions, given, "prompt")
 
 
-def resource_options(given: dict[str, Any]) -> ResourceOptions:
+def resource_options(given: Mapping[str, Any]) -> ResourceOptions:
     """Read the options of a resource."""
     from trunkline.server.resources import ResourceOptions
 
     return _read(ResourceOptions, given, "resource")
 
 
-def _read(kind: type[T], given: Mapping[str, Any], what: str) -> T:
-    known = set(kind.__struct_fields__)
-    options: dict[str, Any] = {}
-    for name, value in given.items():
-        own = _SAME.get(name, name)
-        if name == "enabled" and value is False:
-            # Silently offering what its author switched off would be worse than an error.
-            raise TypeError("option 'enabled': what is registered is offered; leave it out, or hide it with visible=")
-        if own in known:
-            options[own] = value
-        elif name == "auth" and value:
-            raise TypeError("option 'auth': say which scopes are needed, scopes=[...], or hide it with visible=")
-        elif name in _COMING and value:
-            raise TypeError(f"option {name!r}: {_COMING[name]}")
-        elif name not in _WITHOUT_EFFECT and name not in _COMING and name != "auth":
-            raise TypeError(_unknown(name, known, what))
+def own_options(place: Place, given: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """Return the options under our names, translated if one of them is not ours."""
+    if all(name in known for name in given):
+        return dict(given)
+    from trunkline.compat import translate
+
+    return translate(place, given, known)
+
+
+def _read(kind: type[T], given: Mapping[str, Any], what: Literal["tool", "prompt", "resource"]) -> T:
+    known = kind.__struct_fields__
+    options = own_options(what, given, known)
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; a {what} takes {', '.join(sorted(known))}"
+            raise TypeError(f"unknown option {name!r}{hint}")
     if options.get("tags") is not None:
         options["tags"] = frozenset(options["tags"])
     if options.get("scopes") is not None:
         options["scopes"] = read_scopes(options["scopes"], "scopes")
     return kind(**{name: value for name, value in options.items() if value is not None or name == "output_schema"})
-
-
-def _unknown(name: str, known: set[str], what: str) -> str:
-    hint = did_you_mean(name, known) or f"; a {what} takes {', '.join(sorted(known))}"
-    return f"unknown option {name!r}{hint}"

@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -25,10 +25,13 @@ import trunkline.types as t
 from trunkline.connection import Exchange, Patience
 from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.protocol.limits import Limits
+from trunkline.protocol.serving import Questions
 from trunkline.protocol.shaping import shape_params
 from trunkline.server.request_state import Binding, RoundState, StateSeal, digest
 
 __all__ = ["Asking", "Deeds", "Direct", "Question", "Rounds", "bind", "read_answer"]
+
+T = TypeVar("T")
 
 #: What is being done once by the code that looks, outermost first.
 _within: ContextVar[tuple[tuple[Deeds, str], ...]] = ContextVar("trunkline_once", default=())
@@ -48,12 +51,8 @@ class Question:
         self.name: str | None = None
 
 
-class Asking(Protocol):
+class Asking(Questions, Protocol):
     """The way questions of one exchange are asked."""
-
-    @property
-    def replaying(self) -> bool:
-        """Whether the handler is still on ground it has covered in an earlier round."""
 
     async def ask(self, question: Question) -> Raw:
         """Get the answer of the caller; asking the same question object again rejects its last answer."""
@@ -61,14 +60,16 @@ class Asking(Protocol):
     async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function once in all rounds of this call and give its result."""
 
-    def did(self, key: str) -> bool:
-        """Tell whether ``once`` has a result for this key."""
-
 
 class Direct:
     """Questions as requests to the client."""
 
     __slots__ = ("_asked", "_exchange", "_limits", "_once")
+
+    #: The handler runs once, and is never left for its questions.
+    round: ClassVar[int] = 0
+    nonce: ClassVar[str | None] = None
+    left: ClassVar[bool] = False
 
     def __init__(self, exchange: Exchange, limits: Limits) -> None:
         """Ask on this exchange."""
@@ -81,6 +82,10 @@ class Direct:
     def replaying(self) -> bool:
         """Never: the handler runs once."""
         return False
+
+    def input_required(self) -> t.InputRequiredResult:
+        """Never called: questions do not travel inside results here."""
+        raise RuntimeError("questions of a handshake revision are requests, not results")
 
     async def ask(self, question: Question) -> Raw:
         """Send the request and wait for its answer; the time a person may take is bounded."""
@@ -280,7 +285,7 @@ def bind(exchange: Exchange) -> Binding:
     )
 
 
-def read_answer(raw: Raw, kind: Any, what: str) -> Any:
+def read_answer(raw: Raw, kind: type[T], what: str) -> T:
     """Read an answer as the kind that was asked for.
 
     Raises:

@@ -12,7 +12,7 @@ import sys
 from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -32,6 +32,9 @@ from trunkline.types import (
     TextContent,
 )
 
+if TYPE_CHECKING:
+    from trunkline.types.json_values import JsonInput
+
 __all__ = [
     "AssistantMessage",
     "Audio",
@@ -39,6 +42,7 @@ __all__ = [
     "Image",
     "Message",
     "ResourceContent",
+    "ResourceValue",
     "ToolResult",
     "UserMessage",
     "encode_json",
@@ -241,6 +245,13 @@ class ResourceContent:
         self.content = content
         self.mime_type = mime_type
         self.meta = meta
+
+
+#: What a resource may be, or its function may return; a list holds several of the last five.
+ResourceValue: TypeAlias = (
+    "JsonInput | bytes | bytearray | ResourceContents | ResourceContent | Image | Audio | File"
+    " | Sequence[ResourceContents | ResourceContent | Image | Audio | File | bytes]"
+)
 
 
 # --- Tools

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InsufficientScope, InvalidParams, InvalidRequest, RequestFailed, ResourceNotFound
-from trunkline.protocol.caller import Caller
+from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.revisions import Feature
 from trunkline.server.scopes import demand
 from trunkline.server.subscriptions import accepted, listen
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trunkline.server.resources import ResourceDefinition, TemplateDefinition
     from trunkline.server.server import Server
 
-__all__ = ["Route", "find_resource", "make_routes", "read_resource"]
+__all__ = ["Route", "find_resource", "make_routes", "read_resource", "session_of"]
 
 Route = Callable[[Exchange, Any], Awaitable[Any]]
 
@@ -74,11 +74,11 @@ def _more_routes(server: Server) -> dict[str, Route]:
 
     async def subscribes(exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
         find_resource(server, exchange, params.uri)
-        exchange.admitted.caller.session.subscribe(params.uri)
+        session_of(exchange).subscribe(params.uri)
         return t.EmptyResult()
 
     async def unsubscribes(exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
-        exchange.admitted.caller.session.unsubscribe(params.uri)
+        session_of(exchange).unsubscribe(params.uri)
         return t.EmptyResult()
 
     def listens(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
@@ -101,7 +101,7 @@ def _more_routes(server: Server) -> dict[str, Route]:
         return server.discovered(exchange.admitted.caller)
 
     async def sets_level(exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
-        exchange.admitted.caller.session.log_level = params.level
+        session_of(exchange).log_level = params.level
         return t.EmptyResult()
 
     async def pings(exchange: Exchange, params: t.RequestParams) -> Any:
@@ -166,6 +166,13 @@ def find_resource(
                 demand(exchange, template.scopes, server.hierarchy)
             return template, values
     raise _not_found(caller, f"Resource not found: {uri}", {"uri": uri})
+
+
+def session_of(exchange: Exchange) -> Session:
+    """Return the caller's session; only for methods that no stateless revision has."""
+    session = exchange.admitted.caller.session
+    assert session is not None, f"{exchange.method} was admitted without a session"
+    return session
 
 
 def _not_found(caller: Caller, message: str, data: Any) -> RequestFailed:

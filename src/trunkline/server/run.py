@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,10 @@ def run(server: Server, transport: str | None, **options: Any) -> None:
 
 async def run_async(server: Server, transport: str | None, **options: Any) -> None:
     """Run a server in the running loop."""
-    options.pop("show_banner", None)
+    if "show_banner" in options:
+        from trunkline.compat import translate
+
+        options = translate("run", options, ())
     if transport in _HTTP:
         try:
             await _http(server, transport, options)
@@ -50,7 +53,7 @@ async def run_async(server: Server, transport: str | None, **options: Any) -> No
     if transport not in ("stdio", None):
         raise ConfigError(f"There is no transport {transport!r}: it is one of stdio, {', '.join(_HTTP)}")
     if options:
-        raise TypeError(f"the stdio transport takes no {', '.join(sorted(options))}")
+        raise TypeError(f"the stdio transport takes no {', '.join(sorted(options))}{_nearest(options)}")
     if server.auth is not None:
         raise ConfigError(
             "auth= is for HTTP: over stdio whoever starts the server passes credentials in its environment. Leave "
@@ -63,6 +66,15 @@ async def run_async(server: Server, transport: str | None, **options: Any) -> No
     from trunkline.transports.stdio import StdioLink
 
     await _serve_stdio(server, StdioLink.claim(server.limits))
+
+
+def _nearest(options: Iterable[str]) -> str:
+    """Return the end of a sentence about options of which one may be misspelt."""
+    from trunkline.server.http import HttpOptions
+    from trunkline.server.mismatch import did_you_mean
+
+    known = ("transport", *HttpOptions.__annotations__)
+    return next((did_you_mean(name, known) for name in options if name not in known), "")
 
 
 async def _serve_stdio(server: Server, link: Link) -> None:

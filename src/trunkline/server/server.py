@@ -30,13 +30,15 @@ from trunkline.server.catalog import Catalog, OnDuplicate
 from trunkline.server.dispatch import ServedConnection
 from trunkline.server.listing import Listing, Visible
 from trunkline.server.mismatch import did_you_mean
+from trunkline.server.options import own_options
 from trunkline.server.routes import Route, make_routes, read_resource
-from trunkline.timekeeper import Clock, Timekeeper
+from trunkline.server.subscriptions import Listener, Subscriber
+from trunkline.timekeeper import Clock, Timekeeper, Timer
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import Auth
-    from trunkline.server.http import AsgiOptions
+    from trunkline.server.http import AsgiOptions, HttpOptions
     from trunkline.server.lifespan import Lifespan
     from trunkline.server.middleware import Middleware
     from trunkline.server.questions import Asking
@@ -63,7 +65,7 @@ _HTTP_OPTIONS = (
 
 
 class ServerOptions(TypedDict, total=False):
-    """The less common settings of a server; the last group is accepted from other frameworks and changes nothing."""
+    """The less common settings of a server; None is the same as left out."""
 
     title: str | None
     description: str | None
@@ -91,17 +93,6 @@ class ServerOptions(TypedDict, total=False):
     message_path: str
     json_response: bool
     stateless_http: bool
-    debug: bool
-    log_level: Any
-    strict_input_validation: bool
-    dereference_schemas: bool
-    warn_on_duplicate_tools: bool
-    warn_on_duplicate_resources: bool
-    warn_on_duplicate_prompts: bool
-    cache_ttl: float | None
-    experimental_capabilities: Mapping[str, Any] | None
-    dependencies: Sequence[str]
-    resource_security: Any
 
 
 class Server(Catalog):
@@ -119,14 +110,12 @@ class Server(Catalog):
         **options: Unpack[ServerOptions],
     ) -> None:
         """Define a server; nothing runs until ``run``, ``serve`` or a client's connection."""
-        _check(options)
-        if (seconds := options.get("cache_ttl")) is not None:
-            options = {"cache_ttl_ms": int(seconds * 1000), **options}
+        options = _read(options)
         super().__init__(on_duplicate=options.get("on_duplicate", "error"))
         self.limits = _limits(limits or Limits(), options.get("list_page_size"))
         self.info = _info(name, version, options)
         self.instructions = instructions
-        self.experimental = options.get("experimental") or options.get("experimental_capabilities")
+        self.experimental = options.get("experimental")
         self.announced = frozenset(options.get("capabilities", ()))
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self.masks_errors = options.get("mask_error_details", True)
@@ -235,13 +224,13 @@ class Server(Catalog):
         await connection.aclose()
         await self.release(connection)
 
-    def run(self, transport: str | None = "stdio", **options: Any) -> None:
+    def run(self, transport: str | None = "stdio", **options: Unpack[HttpOptions]) -> None:
         """Serve until the other side goes away, or over HTTP until told to stop."""
         from trunkline.server.run import run
 
         run(self, transport, **options)
 
-    async def run_async(self, transport: str | None = "stdio", **options: Any) -> None:
+    async def run_async(self, transport: str | None = "stdio", **options: Unpack[HttpOptions]) -> None:
         """Serve inside a running event loop."""
         from trunkline.server.run import run_async
 
@@ -259,31 +248,31 @@ class Server(Catalog):
 
     # --- names that users know from elsewhere ------------------------------------------------------------------------
 
-    def http_app(self, path: str | None = None, transport: str = "http", **options: Any) -> Endpoint:
-        """Give an ASGI application; the same as ``asgi``, with the oldest transport where others have it if asked."""
-        if options.pop("middleware", None):
-            raise ConfigError(
-                "middleware=: an endpoint has none of its own; put it around the application, as in any ASGI"
-            )
+    def http_app(self, path: str | None = None, transport: str = "http", **options: Unpack[AsgiOptions]) -> Endpoint:
+        """Return an ASGI application; the same as ``asgi``, or as ``sse_app`` if the transport is ``"sse"``."""
         return self.sse_app(path, **options) if transport == "sse" else self.asgi(path, **options)
 
-    def streamable_http_app(self, **options: Any) -> Endpoint:
-        """Give an ASGI application; the same as ``asgi``."""
-        return self.http_app(options.pop("streamable_http_path", None), **options)
+    def streamable_http_app(
+        self, *, streamable_http_path: str | None = None, **options: Unpack[AsgiOptions]
+    ) -> Endpoint:
+        """Return an ASGI application; the same as ``asgi``."""
+        return self.asgi(streamable_http_path, **options)
 
-    def sse_app(self, path: str | None = None, **options: Any) -> Endpoint:
-        """Give an ASGI application that serves the oldest transport at ``/sse`` and ``/messages``, and all others."""
-        return self.asgi(**{"sse_path": path or "/sse", "message_path": "/messages", **options})
+    def sse_app(self, path: str | None = None, **options: Unpack[AsgiOptions]) -> Endpoint:
+        """Return an ASGI application that serves the oldest transport at ``/sse`` and ``/messages``, and all others."""
+        options.setdefault("sse_path", path or "/sse")
+        options.setdefault("message_path", "/messages")
+        return self.asgi(**options)
 
-    async def run_http_async(self, transport: str = "http", **options: Any) -> None:
+    async def run_http_async(self, transport: str = "http", **options: Unpack[HttpOptions]) -> None:
         """Serve over HTTP inside a running event loop."""
         await self.run_async(transport, **options)
 
-    async def run_streamable_http_async(self, **options: Any) -> None:
+    async def run_streamable_http_async(self, **options: Unpack[HttpOptions]) -> None:
         """Serve over HTTP inside a running event loop."""
         await self.run_async("http", **options)
 
-    async def run_sse_async(self, **options: Any) -> None:
+    async def run_sse_async(self, **options: Unpack[HttpOptions]) -> None:
         """Serve over HTTP inside a running event loop, with the oldest transport where others have it."""
         await self.run_async("sse", **options)
 
@@ -308,6 +297,18 @@ class Server(Catalog):
         for sink in self.hub.sinks():
             if isinstance(sink, ServedConnection):
                 sink.notify(method, params)
+
+    def subscribers(self) -> tuple[Subscriber, ...]:
+        """Return the clients that are connected now and can be told of changes."""
+        return tuple(each for each in self.hub.sinks() if isinstance(each, ServedConnection | Listener))
+
+    def subscriber(self, session: Session) -> Subscriber | None:
+        """Return the way to reach a session outside of its requests, or None once the session has ended."""
+        return next((each for each in self.subscribers() if each.session is session), None)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call a function after some seconds by the server's clock, unless it is cancelled; needs a running loop."""
+        return self.timekeeper().after(seconds, callback)
 
     # --- what serving a request asks of the definition ---------------------------------------------------------------
 
@@ -350,17 +351,19 @@ class Server(Catalog):
 
     def asking(self, exchange: Exchange) -> Asking:
         """Give the way questions of an exchange are asked in its revision."""
-        if exchange.questions is None:
-            from trunkline.server.questions import Direct, Rounds
+        from trunkline.server.questions import Direct, Rounds
 
-            # Who serves the connection takes up the call again, so it seals, also for a server mounted in it.
-            serving: Server = exchange.connection.owner
-            if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-                exchange.questions = Rounds(exchange, serving.seal, serving.limits)
-            else:
-                exchange.questions = Direct(exchange, serving.limits)
-        asking: Asking = exchange.questions
-        return asking
+        asking = exchange.questions
+        if isinstance(asking, Direct | Rounds):
+            return asking
+        # Who serves the connection takes up the call again, so it seals, also for a server mounted in it.
+        serving: Server = exchange.connection.owner
+        if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
+            made: Direct | Rounds = Rounds(exchange, serving.seal, serving.limits)
+        else:
+            made = Direct(exchange, serving.limits)
+        exchange.questions = made
+        return made
 
     def resume(self, exchange: Exchange) -> None:
         """Take up a call whose caller was asked something before."""
@@ -481,14 +484,25 @@ def _http_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in _HTTP_OPTIONS if name in options}
 
 
-def _check(options: ServerOptions) -> None:
+def _read(given: ServerOptions) -> ServerOptions:
+    """Return the options that were given, under our names.
+
+    Raises:
+        TypeError: there is no such option; the nearest is named.
+        ConfigError: a value is none that the option may have.
+    """
     known = ServerOptions.__annotations__
-    for name, value in list(options.items()):
-        if value is None or (name not in known and not value):
-            # Generic code passes what it does not use as None, False or empty.
-            del options[name]  # type: ignore[misc]
-        elif name not in known:
+    options: dict[str, Any] = {}
+    for name, value in own_options("server", given, known).items():
+        if name not in known:
             raise TypeError(f"Server has no option {name!r}{did_you_mean(name, known)}")
+        if value is not None:
+            options[name] = value
+    _check(options)
+    return options  # type: ignore[return-value]
+
+
+def _check(options: Mapping[str, Any]) -> None:
     if "auth" in options and not (callable(options["auth"]) or hasattr(options["auth"], "verify")):
         raise ConfigError(
             "auth= is a function from a request's headers to a Principal, or to None for nobody; or a verifier such "

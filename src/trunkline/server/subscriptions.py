@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trunkline.types as t
 from trunkline.connection import Exchange
+from trunkline.protocol.caller import Session
 
-__all__ = ["Hub", "Listener", "Notice", "Sink", "accepted", "listen"]
+if TYPE_CHECKING:
+    from trunkline.types.json_values import JsonInput
+
+__all__ = ["Hub", "Listener", "Notice", "Sink", "Subscriber", "accepted", "listen", "message"]
 
 #: What changed: a kind of list, or ``("resource", uri)``.
 Notice = tuple[str, str | None]
@@ -37,11 +41,29 @@ _NOTHING: frozenset[str] = frozenset()
 class Sink(Protocol):
     """Somebody who may want notices."""
 
-    def tell(self, notice: Notice) -> None:
+    def notify_change(self, notice: Notice) -> None:
         """Take a notice, or ignore it if it is not wanted."""
 
     def end(self, reason: str) -> None:
         """Learn that no more will come."""
+
+
+class Subscriber(Protocol):
+    """A connected client that can be told of changes: a session, or the stream of a client without one."""
+
+    @property
+    def session(self) -> Session | None:
+        """The session, or None where the client has none."""
+
+    @property
+    def uris(self) -> Collection[str]:
+        """The resources whose changes the client wants to be told of."""
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell this client alone that a resource has changed, if it wants to know."""
+
+    def log(self, level: t.LoggingLevel, message: JsonInput, *, logger_name: str | None = None) -> None:
+        """Send a log message outside of any request, if the client's session wants that level."""
 
 
 class Hub:
@@ -73,7 +95,7 @@ class Hub:
         """Give everyone who hears now."""
         return tuple(self._sinks)
 
-    def tell(self, notice: Notice) -> None:
+    def notify_change(self, notice: Notice) -> None:
         """Note a change; any thread may."""
         with self._lock:
             loop = self._loop
@@ -94,7 +116,7 @@ class Hub:
             pending, self._pending = self._pending, {}
         for notice in pending:
             for sink in tuple(self._sinks):
-                sink.tell(notice)
+                sink.notify_change(notice)
 
 
 class Listener:
@@ -117,7 +139,7 @@ class Listener:
         #: Why the stream ends, once it does.
         self.ended: str | None = None
 
-    def tell(self, notice: Notice) -> None:
+    def notify_change(self, notice: Notice) -> None:
         """Queue a notice if the filter wants it."""
         kind, uri = notice
         if not (kind in self._kinds or (kind == "resource" and uri in self._uris)):
@@ -129,9 +151,21 @@ class Listener:
         self._wake()
 
     @property
+    def session(self) -> None:
+        """None: a stateless client has no session."""
+        return None
+
+    @property
     def uris(self) -> frozenset[str]:
         """The resources whose changes are wanted."""
         return self._uris
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell of a resource's change, if it is wanted."""
+        self.notify_change(("resource", uri))
+
+    def log(self, level: t.LoggingLevel, message: JsonInput, *, logger_name: str | None = None) -> None:
+        """Nothing is sent: log messages of stateless revisions belong to a request."""
 
     def end(self, reason: str) -> None:
         """End the stream after what is queued."""

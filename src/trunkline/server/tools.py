@@ -250,7 +250,7 @@ class ToolDefinition:
 
     def _spend(self, exchange: Exchange) -> None:
         """Let sealed state resume this tool once only."""
-        nonce = getattr(exchange.questions, "nonce", None)
+        nonce = None if exchange.questions is None else exchange.questions.nonce
         if nonce is not None and not self.function.owner.seal.spend(nonce):
             raise InvalidParams("The request state was used already; start the call again.")
 

@@ -22,8 +22,7 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.errors import ConfigError, LinkError, MissingCapability, RemoteProtocolError, RequestFailed, ToolError
-from trunkline.server.context import Context
-from trunkline.server.server import Server
+from trunkline.server import Context, Server
 
 __all__ = ["Allowed", "Folder", "path_of_uri"]
 
@@ -111,7 +110,7 @@ class Allowed:
             ToolError: there are none.
         """
         roots = await self._roots(ctx) if ctx.client.supports("roots") else ()
-        if roots and ctx.exchange.admitted.caller.origin.transport in _REMOTE:
+        if roots and ctx.transport in _REMOTE:
             return self._narrowed(roots)
         if not (found := roots or self.configured):
             raise ToolError(
@@ -137,22 +136,21 @@ class Allowed:
 
     async def _roots(self, ctx: Context) -> tuple[Folder, ...]:
         """Give the client's roots: remembered, or asked for; none if it gives none, or does not answer."""
-        exchange, now = ctx.exchange, self._round
-        session = exchange.admitted.caller.session
-        if session is None and not exchange.admitted.row.input_required:
-            return self._latest.get(exchange.connection, ())
+        session, now = ctx.session, self._round
+        if session is None and not ctx.can_ask:
+            return self._latest.get(ctx.connection, ())
         known = self._known.get(id(session))
         if known is not None and known.session is session and known.round == now:
             return known.roots
         try:
             async with asyncio.timeout(_SECONDS):
-                said = await _ask(ctx)
+                said = await ctx.list_roots()
         except (RequestFailed, LinkError, RemoteProtocolError, MissingCapability, TimeoutError) as error:
             log.warning("the client did not give its roots, so the configured folders are used: %s", error)
             return ()
-        roots = self._latest[exchange.connection] = _folders(said)
+        roots = self._latest[ctx.connection] = _folders(said)
         # A server that is mounted in another does not hear of changes, so it may not remember.
-        if session is not None and self._hears is exchange.connection.owner:
+        if session is not None and self._hears is ctx.root_server:
             self._remember(_Known(session, now, roots))
         return roots
 
@@ -174,19 +172,6 @@ def path_of_uri(uri: str) -> str | None:
         return None
     path = os.fsdecode(unquote_to_bytes(parts.path))
     return path if path.startswith("/") and "\0" not in path else None
-
-
-async def _ask(ctx: Context) -> list[t.Root]:
-    """Ask for the roots, in a session also while serving a method whose handlers have no questions of their own."""
-    exchange = ctx.exchange
-    if exchange.admitted.row.input_required:
-        return await ctx.list_roots()
-    from trunkline.server.questions import Question, read_answer
-
-    question = Question("roots/list", t.RequestParams(), None)
-    answer = await ctx.server.asking(exchange).ask(question)
-    result: t.ListRootsResult = read_answer(answer, t.ListRootsResult, question.method)
-    return result.roots
 
 
 def _folders(said: Sequence[t.Root]) -> tuple[Folder, ...]:

@@ -16,9 +16,7 @@ import click
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, TrunklineError
-from trunkline.protocol.access import read_scopes
-from trunkline.server.addresses import Address, read_address, shown_url
-from trunkline.server.server import Server
+from trunkline.server import Address, Server, read_address, read_scopes, run_loop, shown_url
 
 __all__ = ["Serving", "seconds_option", "serving_options", "start", "statement_options"]
 
@@ -48,11 +46,9 @@ class Serving(Struct, frozen=True):
         Raises:
             ConfigError: it cannot be served so; one sentence says what to change.
         """
-        from trunkline.server.run import run_async, run_loop
-
         if self.address is None:
             self._check_stdio()
-            run_loop(run_async(server, "stdio"))
+            run_loop(server.run_async())
             return
         auth, path = self.auth(), self.path or "/mcp"
         if auth is None and server.auth is None:
@@ -75,7 +71,7 @@ class Serving(Struct, frozen=True):
             "auth": auth,
         }
         options = {name: value for name, value in given.items() if value is not None}
-        run_loop(run_async(server, "http", **options, started=tell))
+        run_loop(server.run_async("http", **options, started=tell))
 
     def auth(self) -> Any:
         """Give who may call over HTTP: whoever has a listed token, or one of an issuer's; None if nobody is asked.

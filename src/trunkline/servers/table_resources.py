@@ -18,7 +18,7 @@ from trunkline.errors import ResourceNotFound
 from trunkline.servers.tables import Table, describe, few_shot, inert, to_json
 
 if TYPE_CHECKING:
-    from trunkline.server.middleware import CallNext, ServerRequest
+    from trunkline.server import CallNext, ServerRequest
 
 __all__ = ["Schema", "add_schema"]
 

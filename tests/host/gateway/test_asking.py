@@ -23,7 +23,7 @@ def inquirer(revision: str) -> Server:
     async def order(ctx: Context, size: int = 2) -> str:
         """Ask for a name, then for each topping."""
         name = (await ctx.elicit("Name?", str)).data
-        toppings = [(await ctx.elicit(f"Topping {number}?", str)).data for number in range(size)]
+        toppings = [str((await ctx.elicit(f"Topping {number}?", str)).data) for number in range(size)]
         return f"{name}: {' '.join(toppings)}"
 
     @made.tool

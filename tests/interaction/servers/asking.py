@@ -57,11 +57,11 @@ def add_forms(server: Server) -> None:
     @server.tool
     async def at_once(ctx: Context) -> str:
         answers = await asyncio.gather(ctx.elicit("Left?", str), ctx.elicit("Right?", str))
-        return " ".join(each.data for each in answers)
+        return " ".join(str(each.data) for each in answers)
 
     @server.tool
     async def same_again(ctx: Context) -> str:
-        answers = [(await ctx.elicit("Again?", str)).data for _ in range(3)]
+        answers = [str((await ctx.elicit("Again?", str)).data) for _ in range(3)]
         return " ".join(answers)
 
     @server.tool

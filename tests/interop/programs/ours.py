@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from trunkline import Context, Image, Message, Server, ToolError
+from trunkline.server import ElicitationResult
 from trunkline.types import ResourceLink, Tool
 
 __all__ = ["build"]
@@ -28,6 +29,11 @@ class Person:
 
     name: str
     age: int = 30
+
+
+def _name(answer: ElicitationResult[Person]) -> str:
+    assert answer.action == "accept"
+    return answer.data.name
 
 
 def build(*revisions: str) -> Server:
@@ -149,7 +155,7 @@ def _add_asking_tools(server: Server) -> None:
     @server.tool
     async def ask_in_turn(ctx: Context) -> str:
         """Ask three things, one after the other."""
-        names = [(await ctx.elicit(f"Who is number {number}?", Person)).data.name for number in (1, 2)]
+        names = [_name(await ctx.elicit(f"Who is number {number}?", Person)) for number in (1, 2)]
         words = (await ctx.sample(f"Greet {' and '.join(names)}.")).text
         return f"{words}: {', '.join(names)}"
 
@@ -157,17 +163,17 @@ def _add_asking_tools(server: Server) -> None:
     async def ask_at_once(ctx: Context) -> str:
         """Ask two things at the same time."""
         person, words = await asyncio.gather(ctx.elicit("Who are you?", Person), ctx.sample("Say hello."))
-        return f"{words.text}: {person.data.name}"
+        return f"{words.text}: {_name(person)}"
 
     @server.prompt
     async def personal(ctx: Context) -> str:
         """Ask inside a prompt."""
-        return f"Write to {(await ctx.elicit('To whom?', Person)).data.name}."
+        return f"Write to {_name(await ctx.elicit('To whom?', Person))}."
 
     @server.resource("secret://door")
     async def door(ctx: Context) -> str:
         """Ask inside a resource."""
-        return f"opened for {(await ctx.elicit('Who knocks?', Person)).data.name}"
+        return f"opened for {_name(await ctx.elicit('Who knocks?', Person))}"
 
 
 def _add_changing_tools(server: Server) -> None:

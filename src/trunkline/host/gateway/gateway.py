@@ -54,6 +54,7 @@ from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST, find
 from trunkline.server.dispatch import ServedConnection
+from trunkline.server.routes import session_of
 from trunkline.server.server import Server
 from trunkline.server.subscriptions import Sink, accepted, listen
 from trunkline.server.tools import check_headers, failed
@@ -147,7 +148,7 @@ class Gateway(Server):
     def _catalog_changed(self, kinds: tuple[str, ...]) -> None:
         self._fill()
         for kind in kinds:
-            self.hub.tell((kind, None))
+            self.hub.notify_change((kind, None))
         self._follow_soon()
 
     def _resource_changed(self, server: str, uri: str) -> None:
@@ -352,10 +353,10 @@ class Gateway(Server):
     def _tools_changed_for(self, caller: Caller) -> None:
         """Notify a session that its tools changed; stateless callers cannot be told apart, so all are notified."""
         if caller.session is None:
-            self.hub.tell(("tools", None))
+            self.hub.notify_change(("tools", None))
         for sink in self.hub.sinks():
             if caller.session is not None and getattr(sink, "session", None) is caller.session:
-                sink.tell(("tools", None))
+                sink.notify_change(("tools", None))
 
     def _on_shelf(self, kind: Kind, name: str) -> Shelved | None:
         return None if self._shelves is None else self._shelves.find(kind, name)
@@ -422,7 +423,7 @@ class Gateway(Server):
 
     async def _subscribe(self, exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
         self._find(exchange, params.uri)
-        session = exchange.admitted.caller.session
+        session = session_of(exchange)
         if len(session.subscriptions) >= self.limits.notices:
             raise TooManyRequests(
                 f"Too many subscriptions: the limit is {self.limits.notices} for each session; unsubscribe from one",
@@ -437,7 +438,7 @@ class Gateway(Server):
         return t.EmptyResult()
 
     async def _unsubscribe(self, exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
-        exchange.admitted.caller.session.unsubscribe(params.uri)
+        session_of(exchange).unsubscribe(params.uri)
         self._follow_soon()
         return t.EmptyResult()
 
@@ -475,7 +476,7 @@ class Gateway(Server):
         return Ear(session, needs, caller.revision.handshake)
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
-        exchange.admitted.caller.session.log_level = params.level
+        session_of(exchange).log_level = params.level
         self._guests.session(exchange).log_level = params.level
         return t.EmptyResult()
 

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from trunkline.errors import ConfigError
-from trunkline.server.addresses import Address
+from trunkline.server import Address
 from trunkline.servers.everything.server import make_server
 from trunkline.servers.starting import Serving, serving_options, start
 

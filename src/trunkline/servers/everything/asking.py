@@ -18,11 +18,10 @@ from msgspec import Meta
 import trunkline.types as t
 from trunkline import Context, Server, ToolError
 from trunkline.errors import UrlElicitationRequired
-from trunkline.protocol.revisions import Feature
-from trunkline.server.asking import LONGEST_PAGE_ID, Elicited
+from trunkline.server import MAX_ELICITATION_ID_LENGTH
 from trunkline.servers.everything.basics import ACTS, ACTS_OUTSIDE, READS
 from trunkline.servers.everything.forms import answered, every_field
-from trunkline.servers.everything.state import exchange_of, session_of, state_of
+from trunkline.servers.everything.state import state_of
 
 __all__ = ["NEEDS", "add_asking", "add_more_asking"]
 
@@ -110,11 +109,13 @@ async def trigger_url_elicitation(
 ) -> list[t.TextContent]:
     """Ask the user to open a page, by a question or by the error that asks for a page."""
     _check_page(url)
-    if elicitationId and (len(elicitationId) > LONGEST_PAGE_ID or not elicitationId.isprintable()):
-        raise ToolError(f"elicitationId must have no more than {LONGEST_PAGE_ID} characters, all of which can be seen.")
+    if elicitationId and (len(elicitationId) > MAX_ELICITATION_ID_LENGTH or not elicitationId.isprintable()):
+        raise ToolError(
+            f"elicitationId must have no more than {MAX_ELICITATION_ID_LENGTH} characters, all of which can be seen."
+        )
     name = elicitationId or str(await ctx.once("id", lambda: str(uuid.uuid4())))
     if errorPath:
-        await _ask_for_prerequisite(ctx, (session_of(ctx), url, elicitationId))
+        await _ask_for_prerequisite(ctx, (ctx.session, url, elicitationId))
     answer = await ctx.elicit_url(message, url, elicitation_id=name, key="page")
     told = {
         "accept": f"✅ User completed the URL elicitation flow.\nElicitation ID: {name}\nURL: {url}",
@@ -127,7 +128,7 @@ async def trigger_url_elicitation(
 
 async def _ask_for_prerequisite(ctx: Context, key: tuple[Any, ...]) -> None:
     text = "Open this page first, then call the tool again with the same arguments."
-    if Feature.URL_ELICITATION_ERROR not in exchange_of(ctx).admitted.caller.revision.features:
+    if not ctx.client.knows_url_elicitation_error:
         await ctx.elicit_url(text, _PREREQUISITE, key="prerequisite")
     elif state_of(ctx).issue(key):
         page = {"mode": "url", "url": _PREREQUISITE, "message": text, "elicitationId": str(uuid.uuid4())}
@@ -167,10 +168,10 @@ class Meal:
 async def ask_twice(ctx: Context) -> str:
     """Ask the user two things, the second in the light of the first answer."""
     first = await ctx.elicit("Who is travelling?", Traveller, key="traveller")
-    if not first.accepted:
+    if first.action != "accept":
         return f"Nobody travels: the first question was answered with {first.action}."
     second = await ctx.elicit(f"What does {first.data.name} eat on the way?", Meal, key="meal")
-    meal = second.data.meal if second.accepted else f"({second.action})"
+    meal = second.data.meal if second.action == "accept" else f"({second.action})"
     return f"{first.data.name} travels with {first.data.bags} bags and eats {meal}."
 
 
@@ -181,7 +182,7 @@ async def ask_everything(ctx: Context) -> dict[str, Any]:
         ctx.sample("Name one thing to pack.", max_tokens=50, key="packing"),
         ctx.list_roots(key="folders"),
     )
-    name = user.data.name if user.accepted else None
+    name = user.data.name if user.action == "accept" else None
     return {"traveller": name, "action": user.action, "packing": model.text, "roots": [root.uri for root in roots]}
 
 
@@ -214,7 +215,7 @@ async def visit_page(
 ) -> str:
     """Send the user to a page and tell the client when it is finished, where the revision has a notice for that."""
     _check_page(url)
-    answer: Elicited = await ctx.elicit_url("Please finish this page.", url, done=lambda: True, key="page")
+    answer = await ctx.elicit_url("Please finish this page.", url, done=lambda: True, key="page")
     return f"The page was answered with {answer.action}."
 
 

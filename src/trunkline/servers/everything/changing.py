@@ -15,11 +15,9 @@ from msgspec import Meta
 
 import trunkline.types as t
 from trunkline import Context, Server, ToolError
-from trunkline.protocol.caller import Session
-from trunkline.protocol.shaping import shape_params
-from trunkline.server.subscriptions import Listener
+from trunkline.server import Session
 from trunkline.servers.everything.basics import ACTS, READS, sleep
-from trunkline.servers.everything.state import exchange_of, identity_of, session_of, sink_of, state_of
+from trunkline.servers.everything.state import identity_of, state_of
 
 __all__ = ["CHANGES", "NOTE", "NOTICE", "Choose", "add_changing", "add_toggles"]
 
@@ -44,13 +42,13 @@ def add_toggles(server: Server, choose: Choose = random.choice) -> None:
 
     async def toggle_simulated_logging(ctx: Context) -> str:
         """Send the caller log messages of all levels, one every few seconds, or stop sending them."""
-        state, session = state_of(ctx), session_of(ctx)
+        state, session = state_of(ctx), ctx.session
         if session is None:
             for level in _LEVELS:
                 await ctx.log(level, _log_text(level))
             return "Logged one message of each level with this call: without a session none can come later."
-        serving = exchange_of(ctx).connection.owner
-        on = state.logging.toggle(session, ctx.server.timekeeper(), lambda: _log(serving, session, choose(_LEVELS)))
+        serving = ctx.root_server
+        on = state.logging.toggle(session, ctx.server, lambda: _log(serving, session, choose(_LEVELS)))
         if not on:
             return "Stopped simulated logging for this session."
         return (
@@ -60,12 +58,12 @@ def add_toggles(server: Server, choose: Choose = random.choice) -> None:
 
     async def toggle_subscriber_updates(ctx: Context) -> str:
         """Tell the caller every few seconds that what it subscribed to has changed, or stop doing so."""
-        state, session = state_of(ctx), session_of(ctx)
-        serving = exchange_of(ctx).connection.owner
+        state, session = state_of(ctx), ctx.session
+        serving = ctx.root_server
         act = (lambda: _update_listeners(serving)) if session is None else (lambda: _update(serving, session))
         # Who has no session goes by who they are, so that nobody stops what somebody else started.
         whose = identity_of(ctx) if session is None else session
-        on = state.updates.toggle(whose, ctx.server.timekeeper(), act)
+        on = state.updates.toggle(whose, ctx.server, act)
         if on is None:
             return "Nobody listens for updates now: listen to a resource first, then call this again."
         whom = "everybody who listens" if session is None else "this session"
@@ -87,29 +85,27 @@ def _log_text(level: str) -> str:
 
 def _log(server: Server, session: Session, level: t.LoggingLevel) -> bool:
     """Log for a session, if it wants that level; tell whether the session is still there."""
-    sink = sink_of(server, session)
-    least = session.log_level
-    if sink is not None and least is not None and _LEVELS.index(level) >= _LEVELS.index(least):
-        params = t.LoggingMessageNotificationParams(level=level, data=_log_text(level))
-        sink.notify("notifications/message", shape_params(params, session.revision))
-    return sink is not None
+    subscriber = server.subscriber(session)
+    if subscriber is not None:
+        subscriber.log(level, _log_text(level))
+    return subscriber is not None
 
 
 def _update(server: Server, session: Session) -> bool:
-    """Tell a session that all it subscribed to has changed; tell whether the session is still there."""
-    sink = sink_of(server, session)
-    if sink is not None:
-        for uri in sorted(session.subscriptions):
-            sink.tell(("resource", uri))
-    return sink is not None
+    """Tell a session that all it subscribed to has changed; return True if the session is still there."""
+    subscriber = server.subscriber(session)
+    if subscriber is not None:
+        for uri in sorted(subscriber.uris):
+            subscriber.resource_updated(uri)
+    return subscriber is not None
 
 
 def _update_listeners(server: Server) -> bool:
-    """Tell everybody who listens without a session; tell whether there is anybody."""
-    listeners = [sink for sink in server.hub.sinks() if isinstance(sink, Listener)]
+    """Tell everybody who listens without a session; return True if there is anybody."""
+    listeners = [each for each in server.subscribers() if each.session is None]
     for listener in listeners:
         for uri in sorted(listener.uris):
-            listener.tell(("resource", uri))
+            listener.resource_updated(uri)
     return bool(listeners)
 
 

@@ -19,9 +19,9 @@ from msgspec import Meta, Struct
 
 from trunkline import Context, Server, ToolError
 from trunkline.errors import FetchError, ResourceNotFound
-from trunkline.protocol.caller import Caller, Session
+from trunkline.server import Caller, Session
 from trunkline.servers.everything.basics import ACTS_OUTSIDE
-from trunkline.servers.everything.state import State, exchange_of, identity_of, session_of, sink_of, state_of
+from trunkline.servers.everything.state import State, identity_of, state_of
 from trunkline.types import EmbeddedResource, ResourceContents, ResourceLink
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _check_name(name: str) -> None:
 
 def _keep(ctx: Context, name: str, packed: bytes) -> str:
     """Keep a file for the caller; give its URI."""
-    state, session = state_of(ctx), session_of(ctx)
+    state, session = state_of(ctx), ctx.session
     escaped = quote(name, safe="")
     if session is None:
         handle = os.urandom(16).hex()
@@ -167,10 +167,9 @@ def _keep(ctx: Context, name: str, packed: bytes) -> str:
 
 def _tidy(ctx: Context, state: State) -> None:
     """Forget the files of sessions that are over, and offer no URI under which nobody has anything."""
-    serving: Server = exchange_of(ctx).connection.owner
-    current = session_of(ctx)
+    serving, current = ctx.root_server, ctx.session
     state.shelf.keep_only(
-        lambda owner: not isinstance(owner, Session) or owner is current or sink_of(serving, owner) is not None
+        lambda owner: not isinstance(owner, Session) or owner is current or serving.subscriber(owner) is not None
     )
     kept = state.shelf.uris()
     for uri in [uri for uri in ctx.server.registry.resources if uri.startswith(SESSION) and uri not in kept]:
@@ -179,7 +178,7 @@ def _tidy(ctx: Context, state: State) -> None:
 
 def _reader(uri: str) -> Any:
     async def read(ctx: Context) -> bytes:
-        return _found(state_of(ctx).shelf.get(session_of(ctx), uri))
+        return _found(state_of(ctx).shelf.get(ctx.session, uri))
 
     return read
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from trunkline.server.asking import Elicited
+from trunkline.server import ElicitationResult
 from trunkline.types import TextContent
 
 __all__ = ["answered", "every_field"]
@@ -92,10 +92,10 @@ _LINES = (
 )
 
 
-def answered(answer: Elicited) -> list[TextContent]:
+def answered(answer: ElicitationResult[Any]) -> list[TextContent]:
     """Tell what the user did, what they filled in, and the answer as it came."""
     content: dict[str, Any] = {"action": answer.action}
-    if answer.accepted:
+    if answer.action == "accept":
         content["content"] = answer.data
         lines = [f"- {label}: {_shown(answer.data[name])}" for name, label in _LINES if name in answer.data]
         told = ["✅ User provided the requested information!", "User inputs:\n" + "\n".join(lines)]

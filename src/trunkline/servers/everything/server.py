@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from trunkline import Server, __version__
-from trunkline.protocol.caller import Caller
-from trunkline.server.middleware import CallNext, ServerRequest
+from trunkline.server import Caller, CallNext, Clock, ServerRequest
 from trunkline.servers.everything.asking import NEEDS, add_asking, add_more_asking
 from trunkline.servers.everything.basics import add_basics
 from trunkline.servers.everything.changing import CHANGES, Choose, add_changing, add_toggles
@@ -24,7 +23,6 @@ from trunkline.servers.everything.media import icon
 from trunkline.servers.everything.prompts import add_more_prompts, add_prompts
 from trunkline.servers.everything.resources import add_more_resources, add_resources
 from trunkline.servers.everything.state import State
-from trunkline.timekeeper import Clock
 from trunkline.types import SubscribeRequestParams, UnsubscribeRequestParams
 
 if TYPE_CHECKING:

@@ -10,38 +10,17 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
 from trunkline import Context, Server
-from trunkline.connection import Exchange
-from trunkline.protocol.caller import Session
-from trunkline.protocol.deadlines import Deadline
-from trunkline.server.dispatch import ServedConnection
-from trunkline.timekeeper import Timekeeper
+from trunkline.server import Timer
 
-__all__ = ["Shelf", "State", "Ticks", "exchange_of", "identity_of", "session_of", "sink_of", "state_of"]
+__all__ = ["Shelf", "State", "Ticks", "identity_of", "state_of"]
 
 _MOST_ISSUED = 256
 _MOST_CANCELLED = 20
 
 
-def exchange_of(ctx: Context) -> Exchange:
-    """Give the request behind a context: the public face shows no session, no revision and not who serves."""
-    return ctx.exchange
-
-
-def session_of(ctx: Context) -> Session | None:
-    """Give the caller's session, or None in the stateless era."""
-    session: Session | None = exchange_of(ctx).admitted.caller.session
-    return session
-
-
 def identity_of(ctx: Context) -> Hashable:
     """Say whose something is that no session has: whoever was authenticated; else nobody's in particular."""
     return None if ctx.auth is None else ctx.auth.identity
-
-
-def sink_of(server: Server, session: Session) -> ServedConnection | None:
-    """Give the way to tell a session something outside any request, or None once the session is over."""
-    sinks = (sink for sink in server.hub.sinks() if isinstance(sink, ServedConnection))
-    return next((sink for sink in sinks if sink.session is session), None)
 
 
 class Ticks:
@@ -50,13 +29,13 @@ class Ticks:
     def __init__(self, seconds: float) -> None:
         """Start with none."""
         self.seconds = seconds
-        self._rows: dict[Hashable, Deadline] = {}
+        self._rows: dict[Hashable, Timer] = {}
 
     def __len__(self) -> int:
         """Count what runs."""
         return len(self._rows)
 
-    def toggle(self, key: Hashable, timekeeper: Timekeeper, act: Callable[[], bool]) -> bool | None:
+    def toggle(self, key: Hashable, server: Server, act: Callable[[], bool]) -> bool | None:
         """Act at once and from then on, or stop if it was on already; tell whether it is on now.
 
         It is None if there was nobody to act for, so that nothing was started.
@@ -65,7 +44,7 @@ class Ticks:
         if row is not None:
             row.cancel()
             return False
-        self._act(key, timekeeper, act)
+        self._act(key, server, act)
         return True if key in self._rows else None
 
     def clear(self) -> None:
@@ -74,10 +53,10 @@ class Ticks:
             row.cancel()
         self._rows.clear()
 
-    def _act(self, key: Hashable, timekeeper: Timekeeper, act: Callable[[], bool]) -> None:
+    def _act(self, key: Hashable, server: Server, act: Callable[[], bool]) -> None:
         self._rows.pop(key, None)
         if act():
-            self._rows[key] = timekeeper.after(self.seconds, lambda: self._act(key, timekeeper, act))
+            self._rows[key] = server.call_later(self.seconds, lambda: self._act(key, server, act))
 
 
 class Shelf:

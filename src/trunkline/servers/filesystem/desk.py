@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from trunkline.errors import ToolError
-from trunkline.server.context import Context
-from trunkline.server.results import ToolResult
+from trunkline.server import Context, ToolResult
 from trunkline.servers.filesystem.limits import Budget, FileLimits
 from trunkline.servers.filesystem.walking import Ground, Place, visible
 from trunkline.servers.roots import Allowed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from trunkline import __version__
 from trunkline.errors import ResourceNotFound
-from trunkline.server.context import Context
-from trunkline.server.server import Server
+from trunkline.server import Context, Server
 from trunkline.servers.filesystem.desk import Desk
 from trunkline.servers.filesystem.limits import FileLimits
 from trunkline.servers.filesystem.reading import read_bytes
@@ -18,7 +18,7 @@ from trunkline.servers.filesystem.tools_reading import add_reading_tools
 from trunkline.servers.filesystem.tools_writing import add_writing_tools
 from trunkline.servers.filesystem.walking import Ground
 from trunkline.servers.roots import Allowed
-from trunkline.types import ResourceContents
+from trunkline.types import ReadResourceRequestParams, ResourceContents
 
 __all__ = ["make_server"]
 
@@ -74,7 +74,7 @@ def _add_files(server: Server, desk: Desk) -> None:
     @server.resource("file:///{+path}", name="file", title="File")
     async def file(ctx: Context, path: str) -> ResourceContents:
         """A file in an allowed folder, by its absolute path: text if it is UTF-8, else base64."""
-        uri: str = ctx.exchange.admitted.params.uri
+        uri = ctx.params.uri if isinstance(ctx.params, ReadResourceRequestParams) else f"file:///{quote(path)}"
 
         def missing_or_contents(ground: Ground) -> bytes | None:
             try:

@@ -15,11 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trunkline.errors import ToolError, TrunklineError
-from trunkline.server.context import Context
-from trunkline.server.dispatch import ServedConnection
-from trunkline.server.middleware import CallNext, ServerRequest
-from trunkline.server.routes import find_resource
-from trunkline.server.server import Server
+from trunkline.server import CallNext, Context, Server, ServerRequest
 from trunkline.servers.filesystem.limits import FileLimits
 from trunkline.servers.filesystem.walking import Ground
 from trunkline.servers.filesystem.watching import Watcher
@@ -111,7 +107,7 @@ class Subscriptions:
         if path is None or self._watcher is None:
             return
         # Checked before any file access: a caller without the right to read must not learn what exists.
-        find_resource(context.server, context.exchange, uri)
+        context.check_resource(uri)
         ground = await self._ground_of(context)
         if len(self._watcher.uris) >= self._limits.watches:
             self._prune()
@@ -132,6 +128,5 @@ class Subscriptions:
                 self._watcher.remove(uri)
 
     def _is_wanted(self, uri: str) -> bool:
-        sinks = () if self._server is None else self._server.hub.sinks()
-        sessions = (sink.session for sink in sinks if isinstance(sink, ServedConnection))
-        return self._listened[uri] > 0 or any(each is not None and uri in each.subscriptions for each in sessions)
+        subscribers = () if self._server is None else self._server.subscribers()
+        return self._listened[uri] > 0 or any(each.session is not None and uri in each.uris for each in subscribers)

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from trunkline.server.context import Context
-from trunkline.server.results import ToolResult
-from trunkline.server.server import Server
+from trunkline.server import Context, Server, ToolResult
 from trunkline.servers.filesystem.desk import CONTENT, READS, Desk, answer
 from trunkline.servers.filesystem.limits import Budget
 from trunkline.servers.filesystem.reading import describe, listing, sizes

@@ -14,9 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from trunkline.errors import ToolError
-from trunkline.server.context import Context
-from trunkline.server.results import ToolResult
-from trunkline.server.server import Server
+from trunkline.server import Context, Server, ToolResult
 from trunkline.servers.filesystem.desk import CONTENT, READS, Desk, answer, in_words
 from trunkline.servers.filesystem.limits import Budget, FileLimits, shown_size
 from trunkline.servers.filesystem.reading import head_lines, read_bytes, tail_lines, text_of

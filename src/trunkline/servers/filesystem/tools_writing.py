@@ -8,9 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from trunkline.errors import ToolError
-from trunkline.server.context import Context
-from trunkline.server.results import ToolResult
-from trunkline.server.server import Server
+from trunkline.server import Context, Server, ToolResult
 from trunkline.servers.filesystem.desk import CONTENT, Desk, answer
 from trunkline.servers.filesystem.editing import Edit, edited, fenced, line_end, unified_diff
 from trunkline.servers.filesystem.limits import Budget, OutOfTime

@@ -16,8 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ToolError
-from trunkline.protocol.json_schema import Validator
-from trunkline.server.results import Audio, File, Image, ToolResult
+from trunkline.server import Audio, File, Image, ToolResult, Validator
 from trunkline.servers.openapi.bodies import encode_body
 from trunkline.servers.openapi.operations import Operation
 from trunkline.servers.openapi.security import Applied, Credentials

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError
-from trunkline.protocol.json_schema import SchemaError, compile_schema
+from trunkline.server import SchemaError, compile_schema
 from trunkline.servers.openapi.bases import own_base
 from trunkline.servers.openapi.document import Document
 from trunkline.servers.openapi.operations import (

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from trunkline.errors import HandlerError, InvalidParams, ResourceError, ResourceNotFound
-from trunkline.protocol.json_schema import Validator, compile_schema
-from trunkline.server.results import File
+from trunkline.server import File, Validator, compile_schema
 from trunkline.servers.members import as_list
 from trunkline.servers.openapi.calling import Calls, answer_text, media_type
 from trunkline.servers.openapi.document import Document

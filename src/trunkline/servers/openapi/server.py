@@ -11,8 +11,7 @@ from typing import Any
 
 from trunkline import __version__
 from trunkline.errors import ConfigError
-from trunkline.protocol.json_schema import Validator, compile_schema
-from trunkline.server.server import Server
+from trunkline.server import Server, Validator, compile_schema
 from trunkline.servers.members import as_dict
 from trunkline.servers.openapi.bases import base_of
 from trunkline.servers.openapi.calling import Calls

@@ -1,0 +1,176 @@
+"""Keywords of FastMCP and the official SDK, translated into ours.
+
+A keyword of another framework is one of three things here: another name of an option of ours; without effect, and then
+a warning says so, unless its value asks for what happens anyway; or not supported, and then a ``TypeError`` says what
+to do instead, unless its value switches it off. What is in no table is left for the caller to refuse.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Container, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+__all__ = ["CompatibilityWarning", "Place", "translate"]
+
+#: What a keyword was given to.
+Place: TypeAlias = Literal["server", "tool", "prompt", "resource", "http", "run"]
+
+
+class CompatibilityWarning(UserWarning):
+    """A keyword of another framework was accepted and has no effect."""
+
+
+class _NoEffect(NamedTuple):
+    """Why a keyword has no effect, and the values that ask for what happens anyway."""
+
+    reason: str
+    agrees: tuple[object, ...] = ()
+
+
+_LOGGING = "logging is configured with Python's logging module"
+_DUPLICATES = "a name registered twice is an error unless on_duplicate= says otherwise"
+_TRAVERSAL = "values of template variables are always checked for path traversal"
+
+_RENAMED_FOR_ALL: Mapping[str, str] = MappingProxyType({"run_in_thread": "thread"})
+_RENAMED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
+    {
+        "server": {"experimental_capabilities": "experimental"},
+        "tool": {**_RENAMED_FOR_ALL, "inputSchema": "input_schema", "outputSchema": "output_schema"},
+        "prompt": _RENAMED_FOR_ALL,
+        "resource": {**_RENAMED_FOR_ALL, "mimeType": "mime_type"},
+        "http": {
+            "streamable_http_path": "path",
+            "ssl_certfile": "certfile",
+            "ssl_keyfile": "keyfile",
+            "ssl_keyfile_password": "keyfile_password",
+        },
+    }
+)
+
+_COMPONENT: Mapping[str, _NoEffect] = MappingProxyType(
+    {
+        "enabled": _NoEffect("everything registered is offered", (True,)),
+        "version": _NoEffect("tools, prompts and resources have no versions"),
+        "serializer": _NoEffect("results are encoded by their type"),
+        "security": _NoEffect(_TRAVERSAL),
+        "resource_security": _NoEffect(_TRAVERSAL),
+    }
+)
+_WITHOUT_EFFECT: Mapping[Place, Mapping[str, _NoEffect]] = MappingProxyType(
+    {
+        "server": {
+            "debug": _NoEffect(_LOGGING, (False,)),
+            "log_level": _NoEffect(_LOGGING),
+            "strict_input_validation": _NoEffect("a number or JSON sent as text is always read as its type", (False,)),
+            "dereference_schemas": _NoEffect("schemas are always sent without references, unless recursive", (True,)),
+            "warn_on_duplicate_tools": _NoEffect(_DUPLICATES),
+            "warn_on_duplicate_resources": _NoEffect(_DUPLICATES),
+            "warn_on_duplicate_prompts": _NoEffect(_DUPLICATES),
+            "dependencies": _NoEffect("nothing is installed for a server", ([], ())),
+            "resource_security": _NoEffect(_TRAVERSAL),
+        },
+        "tool": _COMPONENT,
+        "prompt": _COMPONENT,
+        "resource": _COMPONENT,
+        "run": {"show_banner": _NoEffect("there is no banner", (False,))},
+    }
+)
+
+_COMPONENT_UNSUPPORTED: Mapping[str, str] = MappingProxyType(
+    {
+        "task": "tasks are not supported yet",
+        "app": "apps are not supported yet",
+        "auth": "name the scopes a caller needs with scopes=[...], or hide it with visible=",
+    }
+)
+_UNSUPPORTED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
+    {
+        "server": {
+            "providers": "register functions, or mount other servers",
+            "transforms": "register under the name you want, or mount with a namespace",
+            "tasks": "tasks are not supported yet",
+            "session_state_store": "keep state in the value of lifespan=",
+            "client_log_level": "clients set their own level",
+            "resources": "register them with @server.resource",
+            "extensions": "announce capabilities of your own with experimental=",
+            "subscriptions": "subscriptions are served without being configured",
+            "request_state_security": "give the keys with state_keys=[...]",
+            "cache_hints": "use cache_ttl_ms=, and ttl_ms= and cache_scope= on a resource",
+            "auth_server_provider": "use auth=AuthorizationServer(...)",
+            "token_verifier": "use auth= with a verifier such as JWTVerifier(...)",
+        },
+        "tool": _COMPONENT_UNSUPPORTED,
+        "prompt": _COMPONENT_UNSUPPORTED,
+        "resource": _COMPONENT_UNSUPPORTED,
+        "http": {
+            "middleware": "an endpoint has none of its own; put it around the application, as in any ASGI",
+            "event_store": "events are kept in memory; set Limits(log_events=...)",
+            "retry_interval": "use retry_ms=",
+            "transport_security": "use allowed_hosts= and allowed_origins=",
+            "uvicorn_config": "use certfile= and keyfile=",
+        },
+    }
+)
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def translate(place: Place, given: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """Return the options under our names; what is known neither here nor elsewhere is left as it is.
+
+    Raises:
+        TypeError: an option asks for what is not supported.
+    """
+    options: dict[str, Any] = {}
+    renamed, without = _RENAMED.get(place, _NONE), _WITHOUT_EFFECT.get(place, _NONE)
+    unsupported = _UNSUPPORTED.get(place, _NONE)
+    for name, value in given.items():
+        if name in known:
+            options[name] = value
+        elif name in renamed:
+            options.setdefault(renamed[name], value)
+        elif (place, name) in _CONVERTED:
+            for own, converted in _CONVERTED[place, name](value).items():
+                options.setdefault(own, converted)
+        elif name in without:
+            _explain(name, value, without[name])
+        elif name not in unsupported:
+            options[name] = value
+        elif value:
+            raise TypeError(f"option {name!r}: {unsupported[name]}")
+    return options
+
+
+def _seconds(value: float | None) -> dict[str, Any]:
+    return {} if value is None else {"cache_ttl_ms": int(value * 1000)}
+
+
+def _structured(value: bool | None) -> dict[str, Any]:
+    return {"output_schema": None} if value is False else {}
+
+
+#: Options of another meaning: what each becomes.
+_CONVERTED = MappingProxyType({("server", "cache_ttl"): _seconds, ("tool", "structured_output"): _structured})
+
+
+def _explain(name: str, value: object, row: _NoEffect) -> None:
+    """Warn that a keyword has no effect.
+
+    Raises:
+        TypeError: it would switch off what is offered all the same; to offer it silently would be worse than an error.
+    """
+    if name == "enabled" and value is False:
+        raise TypeError("option 'enabled': what is registered is offered; leave it out, or hide it with visible=")
+    if value is not None and value not in row.agrees:
+        warnings.warn(f"{name}={value!r} has no effect: {row.reason}", CompatibilityWarning, stacklevel=_user_level())
+
+
+def _user_level() -> int:
+    """Count the frames from the one that warns to the first outside this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "trunkline":
+        level, frame = level + 1, frame.f_back
+    return level
