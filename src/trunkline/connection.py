@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 
 from trunkline.errors import (
     ConnectionLost,
+    InsufficientScope,
     MissingCapability,
     RemoteProtocolError,
     RequestFailed,
@@ -313,7 +314,8 @@ class Connection:
             result = await work
         except RequestFailed as error:
             data = msgspec.UNSET if error.data is None else error.data
-            self._answer_error(exchange, error.code, message=error.message, data=data, hint=error.hint)
+            scope = error if isinstance(error, InsufficientScope) else None
+            self._answer_error(exchange, error.code, message=error.message, data=data, insufficient_scope=scope)
         except MissingCapability as error:
             self._answer_error(exchange, -32021, message=str(error), data=_required(error.capability))
         except asyncio.CancelledError:
@@ -336,12 +338,18 @@ class Connection:
         self._answered_one()
 
     def _answer_error(
-        self, exchange: Exchange, code: int, *, message: str, data: Any = msgspec.UNSET, hint: Any = None
+        self,
+        exchange: Exchange,
+        code: int,
+        *,
+        message: str,
+        data: Any = msgspec.UNSET,
+        insufficient_scope: InsufficientScope | None = None,
     ) -> None:
         if not exchange.open:
             return
         del self.exchanges[exchange.id]
-        self.peer.send_error(exchange.id, code, message=message, data=data, hint=hint)
+        self.peer.send_error(exchange.id, code, message=message, data=data, insufficient_scope=insufficient_scope)
         if exchange._batch is not None:
             self._collect(exchange.id, exchange._batch)
         self._answered_one()
@@ -421,11 +429,12 @@ class Connection:
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         about: RequestId | None = None,
         id: RequestId | None = None,
-        hint: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Raw:
         """Ask the other side and wait for the result, undecoded.
 
-        Cancelling this call cancels the request on the wire. ``hint`` is for links that need one.
+        Cancelling this call cancels the request on the wire. ``headers`` repeat its content, for
+        links over HTTP.
 
         Raises:
             RequestFailed: they answered with an error.
@@ -435,7 +444,7 @@ class Connection:
         if self._hung_up or self.input_ended:
             raise twin_of(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
-        self.peer.send_request(id, method, params=params, about=about, hint=hint)
+        self.peer.send_request(id, method, params=params, about=about, headers=headers)
         now = self._timekeeper.clock.now()
         future: asyncio.Future[Raw] = self._loop.create_future()
         waiters = self._waiters or self._wait()
@@ -467,13 +476,12 @@ class Connection:
     @property
     def streams(self) -> bool:
         """Whether something may be sent before the answer; a client over HTTP may take the answer alone."""
-        return not getattr(self._link, "json_only", False)
+        return self._link.can_stream
 
-    def let_go(self) -> bool:
-        """End the response that is open, if the other side can ask for the rest later; tell whether it can."""
+    def release_stream(self) -> bool:
+        """End the open response early; return whether the other side can request the rest later."""
         self.flush()
-        let_go: Callable[[], bool] | None = getattr(self._link, "let_go", None)
-        return let_go is not None and let_go()
+        return self._link.release_stream()
 
     async def drain(self) -> None:
         """Let the loop turn and the link catch up if much is queued; senders of many messages await it."""

@@ -121,11 +121,6 @@ class RequestFailed(TrunklineError):
         self.code = self.default_code if code is None else code
         self.data = data
 
-    @property
-    def hint(self) -> object | None:
-        """What links that need more than a message are told beside it."""
-        return None
-
     def __str__(self) -> str:
         """Show the sentence and the code."""
         return f"{self.message} ({self.code})"
@@ -206,11 +201,6 @@ class InsufficientScope(RequestFailed):
         """The scopes that are needed, as far as the other side said."""
         said = self.data.get("scopes") if isinstance(self.data, Mapping) else None
         return tuple(each for each in said if isinstance(each, str)) if isinstance(said, list) else ()
-
-    @property
-    def hint(self) -> object | None:
-        """Over HTTP it is a status and a challenge too."""
-        return self
 
 
 class TooManyRequests(RequestFailed):

@@ -9,12 +9,12 @@ from typing import Any
 
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 
 __all__ = ["RawPeer", "initialize", "initialized"]
 
 
-class RawPeer:
+class RawPeer(Link):
     """A Link to give to a ``Server`` or a ``Client``; the test is at its far end."""
 
     def __init__(self) -> None:

@@ -7,14 +7,15 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.transports.loops import LOOPS, run_on
+from trunkline.protocol.jsonrpc import Outbound
 from trunkline.testing.links import LinkRecorder, check_link
-from trunkline.transports.link import Link
+from trunkline.transports.link import Link, LinkWrapper
 from trunkline.transports.memory import memory_pair
 from trunkline.transports.pipes import PipeLink
 from trunkline.transports.process import ProcessLink
@@ -70,14 +71,11 @@ def test_a_link_passes_the_link_check(loop: str, make_pair: MakePair) -> None:
     run_on(loop, check_link(make_pair), seconds=30)
 
 
-class Backwards:
+class Backwards(LinkWrapper):
     """A link that sends what it is given together in the wrong order."""
 
-    def __init__(self, link: Link) -> None:
-        self.attach = link.attach
-        self.drain = link.drain
-        self.aclose = link.aclose
-        self.send = lambda batch: link.send(batch[::-1])
+    def send(self, batch: Sequence[Outbound]) -> None:
+        self._link.send(batch[::-1])
 
 
 def test_the_link_check_names_the_broken_promise() -> None:

@@ -7,7 +7,7 @@ server asks. It lasts as long as its connection; the client that owns it may hav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -73,12 +73,7 @@ class Contact:
         """Make the connection; nothing flows before ``connection.start``."""
         self._owner = owner
         self._settings = settings
-        # What only some links have: they are told the revision, say when they are ready, and outlive their session.
-        self._tell_revision: Callable[[Revision], None] | None = getattr(link, "speak", None)
-        self.ready: Callable[[], Awaitable[None]] | None = getattr(link, "ready", None)
-        self._settle: Callable[[], Awaitable[None]] | None = getattr(link, "settle", None)
-        #: Each request is an exchange of its own, which alone is lost when it fails.
-        self.separate: bool = getattr(link, "separate", False)
+        self.link = link
         self._timekeeper = timekeeper
         self.connection = Connection(link, self, limits=settings.limits, timekeeper=timekeeper)
         self.agreement: Agreement | None = None
@@ -95,11 +90,10 @@ class Contact:
         """Speak a revision from now on."""
         self.revision = revision
         #: Whether headers repeat what a request says, and so the client must know the tools it calls.
-        self.mirrors = self.separate and Feature.ROUTING_HEADERS in revision.features
+        self.mirrors = self.link.independent_requests and Feature.ROUTING_HEADERS in revision.features
         #: Whether the server may forget the session while the connection lives on.
-        self.renews = self.separate and revision.handshake
-        if self._tell_revision is not None:
-            self._tell_revision(revision)
+        self.renews = self.link.independent_requests and revision.handshake
+        self.link.set_revision(revision)
         asked = requests_to_client if revision.handshake else embedded_requests
         self._answers = Answers(self._settings, revision, asked(revision))
         self._stamp()
@@ -115,11 +109,6 @@ class Contact:
         assert self.agreement is not None
         needed = capability_needed(row, self.revision)
         return needed is None or supports(self.agreement.capabilities, needed)
-
-    async def settle(self) -> None:
-        """Wait until no request of ours waits for its answer, where the link can tell."""
-        if self._settle is not None:
-            await self._settle()
 
     @property
     def capabilities(self) -> dict[str, Any]:
@@ -184,7 +173,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
-        hint: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[Any, bool]:
         """Ask the server something and answer what it asks back; say also whether that took more than one round.
 
@@ -195,12 +184,14 @@ class Contact:
         row = self.allowed.get(method) or self._refuse(method)
         started = self._timekeeper.clock.now()
         id, sent = self._stamped(params, on_progress, meta)
-        raw = await self.connection.request(method, sent, patience=patience, on_progress=on_progress, id=id, hint=hint)
+        raw = await self.connection.request(
+            method, sent, patience=patience, on_progress=on_progress, id=id, headers=headers
+        )
         result = read_result(row, raw, self.revision)
         if type(result) is not InputRequiredResult:
             return result, False
         result = await self._finish(
-            row, params, result, patience=patience, on_progress=on_progress, meta=meta, hint=hint, started=started
+            row, params, result, patience=patience, on_progress=on_progress, meta=meta, headers=headers, started=started
         )
         return result, True
 
@@ -212,7 +203,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
-        hint: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[Any, Raw]:
         """Ask the server something on behalf of somebody else, for one round: the result, read and as it came.
 
@@ -231,7 +222,7 @@ class Contact:
                 whole["progressToken"] = id
             params = replace(params, meta=Raw(encode(whole)))
         raw = await self.connection.request(
-            method, params, patience=patience, on_progress=on_progress, id=id, hint=hint
+            method, params, patience=patience, on_progress=on_progress, id=id, headers=headers
         )
         return read_result(row, raw, self.revision), raw
 
@@ -283,7 +274,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None,
         meta: Mapping[str, Any] | None,
-        hint: Any,
+        headers: Mapping[str, str] | None,
         started: float,
     ) -> Any:
         """Run the further rounds of a call; the time in which somebody is asked does not count."""
@@ -302,7 +293,7 @@ class Contact:
                 left = _left(patience, now() - started)
                 id, sent = self._stamped(step.params, on_progress, meta)
                 raw = await self.connection.request(
-                    row.name, sent, patience=left, on_progress=on_progress, id=id, hint=hint
+                    row.name, sent, patience=left, on_progress=on_progress, id=id, headers=headers
                 )
                 outcome = read_result(row, raw, self.revision)
             try:

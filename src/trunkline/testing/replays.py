@@ -124,7 +124,7 @@ async def replay(
     return player.outcome()
 
 
-class _Player:
+class _Player(Link):
     """A Link whose far end is the client of a recording."""
 
     def __init__(self, recording: Recording, patience: float | None, speed: float) -> None:
