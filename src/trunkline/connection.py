@@ -32,7 +32,6 @@ from trunkline.protocol.events import (
     NotificationReceived,
     ProgressReceived,
     RequestCancelled,
-    RequestLost,
     RequestReceived,
     ResponseReceived,
     ResponseUnreadable,
@@ -63,6 +62,8 @@ class Refusal(Struct, frozen=True):
     code: int
     message: str
     data: Any = msgspec.UNSET
+    #: The scopes that the caller's token lacks, if that is the reason.
+    insufficient_scope: InsufficientScope | None = None
 
 
 class Service(Protocol):
@@ -255,7 +256,7 @@ class Connection:
         """
         reason = error or ConnectionLost("the connection ended before the answer came")
         for lost in self.peer.receive_eof(about):
-            self._lost(lost, reason)
+            self._fail(lost.id, reason)
         if about is not None:
             return
         if self.input_ended:
@@ -301,7 +302,7 @@ class Connection:
             work = Refusal(-32603, "Internal error")
         self.exchanges[event.id] = exchange
         if type(work) is Refusal:
-            self._answer_error(exchange, work.code, message=work.message, data=work.data)
+            self._answer_error(exchange, work)
             return
         exchange._work = work  # type: ignore[assignment]
         exchange.task = self._create_task(self._run(exchange))
@@ -315,14 +316,14 @@ class Connection:
         except RequestFailed as error:
             data = msgspec.UNSET if error.data is None else error.data
             scope = error if isinstance(error, InsufficientScope) else None
-            self._answer_error(exchange, error.code, message=error.message, data=data, insufficient_scope=scope)
+            self._answer_error(exchange, Refusal(error.code, error.message, data, scope))
         except MissingCapability as error:
-            self._answer_error(exchange, -32021, message=str(error), data=_required(error.capability))
+            self._answer_error(exchange, Refusal(-32021, str(error), _required(error.capability)))
         except asyncio.CancelledError:
             self._left(exchange)
         except (Exception, SystemExit):
             log.exception("%s failed (request %r)", exchange.method, exchange.id)
-            self._answer_error(exchange, -32603, message="Internal error")
+            self._answer_error(exchange, Refusal(-32603, "Internal error"))
         else:
             self._answer(exchange, result)
 
@@ -337,19 +338,13 @@ class Connection:
             self._collect(id, exchange._batch)
         self._answered_one()
 
-    def _answer_error(
-        self,
-        exchange: Exchange,
-        code: int,
-        *,
-        message: str,
-        data: Any = msgspec.UNSET,
-        insufficient_scope: InsufficientScope | None = None,
-    ) -> None:
+    def _answer_error(self, exchange: Exchange, error: Refusal) -> None:
         if not exchange.open:
             return
         del self.exchanges[exchange.id]
-        self.peer.send_error(exchange.id, code, message=message, data=data, insufficient_scope=insufficient_scope)
+        self.peer.send_error(
+            exchange.id, error.code, message=error.message, data=error.data, scope=error.insufficient_scope
+        )
         if exchange._batch is not None:
             self._collect(exchange.id, exchange._batch)
         self._answered_one()
@@ -376,7 +371,7 @@ class Connection:
             if exchange._work is None:
                 # The work awaited something else that was cancelled: a failure like any other.
                 log.error("%s ended by a cancellation from inside (request %r)", exchange.method, exchange.id)
-                self._answer_error(exchange, -32603, message="Internal error")
+                self._answer_error(exchange, Refusal(-32603, "Internal error"))
             return
         for cancelled in self.peer.receive_hangup(exchange.id):
             self._cancelled(cancelled)
@@ -433,8 +428,7 @@ class Connection:
     ) -> Raw:
         """Ask the other side and wait for the result, undecoded.
 
-        Cancelling this call cancels the request on the wire. ``headers`` repeat its content, for
-        links over HTTP.
+        Cancelling this call cancels the request on the wire. ``headers`` repeat its content over HTTP.
 
         Raises:
             RequestFailed: they answered with an error.
@@ -549,9 +543,6 @@ class Connection:
         if error is not None and not waiter.future.done():
             waiter.future.set_exception(error)
 
-    def _lost(self, event: RequestLost, reason: Exception) -> None:
-        self._fail(event.id, reason)
-
     def _fail(self, id: RequestId, error: Exception) -> None:
         waiter = self._wait().open.pop(id, None)
         if waiter is not None and not waiter.future.done():
@@ -580,7 +571,7 @@ class Connection:
         self.input_ended = True
         tasks = [exchange.task for exchange in self.exchanges.values() if exchange.task is not None]
         for lost in self.peer.receive_eof():
-            self._lost(lost, self._error)
+            self._fail(lost.id, self._error)
         self._hang_up()
         try:
             if tasks:

@@ -379,7 +379,7 @@ def _outside_strings(brackets: bytes) -> bytes:
 
 
 def encode(message: Message | tuple[Message, ...]) -> bytes:
-    """Write one message, or the answers to a batch as an array, on one line."""
+    """Encode one message, or the answers to a batch as an array, without line breaks."""
     data = _encode(message)
     # Raw parts keep the layout they came with; between values a line break is only white space.
     if b"\n" in data or b"\r" in data:

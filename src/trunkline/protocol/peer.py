@@ -249,7 +249,7 @@ class Peer:
         *,
         message: str,
         data: Any = msgspec.UNSET,
-        insufficient_scope: InsufficientScope | None = None,
+        scope: InsufficientScope | None = None,
     ) -> None:
         """Queue an error as the answer to a request being served; over HTTP missing scopes are in its head too.
 
@@ -258,7 +258,7 @@ class Peer:
         """
         if self._serving.pop(id, None) is None:
             raise _not_served(id)
-        self._queue_error(id, code, message, data, insufficient_scope)
+        self._queue_error(id, code, message, data, scope)
 
     def send_cancel(self, id: RequestId, *, reason: str | None = None, tell: bool = True) -> None:
         """Withdraw a request of ours; its answer, should one come, will be dropped.
@@ -292,10 +292,10 @@ class Peer:
         code: int,
         message: str,
         data: Any = msgspec.UNSET,
-        insufficient_scope: InsufficientScope | None = None,
+        scope: InsufficientScope | None = None,
     ) -> None:
         error = ErrorObject(code=code, message=message, data=data)
-        self.unsent.append(Outbound(ErrorResponse(id, error), id, insufficient_scope=insufficient_scope))
+        self.unsent.append(Outbound(ErrorResponse(id, error), id, insufficient_scope=scope))
 
 
 def _not_served(id: RequestId) -> LocalProtocolError:

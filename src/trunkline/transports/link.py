@@ -75,6 +75,19 @@ class Link(ABC):
         """
         return False
 
+    @property
+    def can_receive_requests(self) -> bool:
+        """Whether the other side can send requests of its own and get our answers, in a revision that has them.
+
+        False over HTTP without a session: there is nothing that an answer could be matched to.
+        """
+        return True
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process at the other end, if the link started one."""
+        return None
+
     def set_revision(self, revision: Revision) -> None:
         """Use a protocol revision from now on; called with the first assumption, and again once one is agreed."""
         return
@@ -127,6 +140,16 @@ class LinkWrapper(Link):
     def independent_requests(self) -> bool:
         """Whether each request on the inner link is an exchange of its own."""
         return self._link.independent_requests
+
+    @property
+    def can_receive_requests(self) -> bool:
+        """Whether the other side of the inner link can send requests of its own."""
+        return self._link.can_receive_requests
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process at the other end of the inner link."""
+        return self._link.pid
 
     def set_revision(self, revision: Revision) -> None:
         """Set the revision of the inner link."""

@@ -96,6 +96,11 @@ class HttpLink(Link):
             else:
                 self._tell(message)
 
+    @property
+    def can_receive_requests(self) -> bool:
+        """Whether there is a session: without one a server could not match an answer of ours to its request."""
+        return self.heads.session is not None
+
     async def drain(self) -> None:
         """Give the loop a turn: each message is on its way already, and whoever asks waits for the answer."""
         await asyncio.sleep(0)
