@@ -16,7 +16,7 @@ from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.testing.clock import FakeClock
 from trunkline.timekeeper import Timekeeper
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 
 __all__ = [
     "FOR_EVER",
@@ -40,7 +40,7 @@ FOR_EVER = Patience(None, None)
 LIMITS = Limits(eof_seconds=5.0, exit_seconds=0.05)
 
 
-class Wire:
+class Wire(Link):
     """A link that keeps what is sent and brings what the test says."""
 
     def __init__(self) -> None:

@@ -13,14 +13,14 @@ from trunkline.errors import ConnectionLost
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 
 __all__ = ["FrameLink"]
 
 FRAMES = Origin("frames")
 
 
-class FrameLink(asyncio.Protocol):
+class FrameLink(Link, asyncio.Protocol):
     """Carries messages as frames over any stream transport of asyncio; give it to ``create_connection``."""
 
     def __init__(self, limits: Limits | None = None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 
 from trunkline.errors import (
     ConnectionLost,
+    InsufficientScope,
     MissingCapability,
     RemoteProtocolError,
     RequestFailed,
@@ -32,7 +33,6 @@ from trunkline.protocol.events import (
     NotificationReceived,
     ProgressReceived,
     RequestCancelled,
-    RequestLost,
     RequestReceived,
     ResponseReceived,
     ResponseUnreadable,
@@ -63,6 +63,8 @@ class Refusal(Struct, frozen=True):
     code: int
     message: str
     data: Any = msgspec.UNSET
+    #: The scopes that the caller's token lacks, if that is the reason.
+    insufficient_scope: InsufficientScope | None = None
 
 
 class Service(Protocol):
@@ -254,7 +256,7 @@ class Connection:
         """
         reason = error or ConnectionLost("the connection ended before the answer came")
         for lost in self.peer.receive_eof(about):
-            self._lost(lost, reason)
+            self._fail(lost.id, reason)
         if about is not None:
             return
         if self.input_ended:
@@ -300,7 +302,7 @@ class Connection:
             work = Refusal(-32603, "Internal error")
         self.exchanges[event.id] = exchange
         if type(work) is Refusal:
-            self._answer_error(exchange, work.code, message=work.message, data=work.data)
+            self._answer_error(exchange, work)
             return
         exchange._work = work  # type: ignore[assignment]
         exchange.task = self._create_task(self._run(exchange))
@@ -313,14 +315,15 @@ class Connection:
             result = await work
         except RequestFailed as error:
             data = msgspec.UNSET if error.data is None else error.data
-            self._answer_error(exchange, error.code, message=error.message, data=data, hint=error.hint)
+            scope = error if isinstance(error, InsufficientScope) else None
+            self._answer_error(exchange, Refusal(error.code, error.message, data, scope))
         except MissingCapability as error:
-            self._answer_error(exchange, -32021, message=str(error), data=_required(error.capability))
+            self._answer_error(exchange, Refusal(-32021, str(error), _required(error.capability)))
         except asyncio.CancelledError:
             self._left(exchange)
         except (Exception, SystemExit):
             log.exception("%s failed (request %r)", exchange.method, exchange.id)
-            self._answer_error(exchange, -32603, message="Internal error")
+            self._answer_error(exchange, Refusal(-32603, "Internal error"))
         else:
             self._answer(exchange, result)
 
@@ -335,13 +338,13 @@ class Connection:
             self._collect(id, exchange._batch)
         self._answered_one()
 
-    def _answer_error(
-        self, exchange: Exchange, code: int, *, message: str, data: Any = msgspec.UNSET, hint: Any = None
-    ) -> None:
+    def _answer_error(self, exchange: Exchange, error: Refusal) -> None:
         if not exchange.open:
             return
         del self.exchanges[exchange.id]
-        self.peer.send_error(exchange.id, code, message=message, data=data, hint=hint)
+        self.peer.send_error(
+            exchange.id, error.code, message=error.message, data=error.data, scope=error.insufficient_scope
+        )
         if exchange._batch is not None:
             self._collect(exchange.id, exchange._batch)
         self._answered_one()
@@ -368,7 +371,7 @@ class Connection:
             if exchange._work is None:
                 # The work awaited something else that was cancelled: a failure like any other.
                 log.error("%s ended by a cancellation from inside (request %r)", exchange.method, exchange.id)
-                self._answer_error(exchange, -32603, message="Internal error")
+                self._answer_error(exchange, Refusal(-32603, "Internal error"))
             return
         for cancelled in self.peer.receive_hangup(exchange.id):
             self._cancelled(cancelled)
@@ -421,11 +424,11 @@ class Connection:
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         about: RequestId | None = None,
         id: RequestId | None = None,
-        hint: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Raw:
         """Ask the other side and wait for the result, undecoded.
 
-        Cancelling this call cancels the request on the wire. ``hint`` is for links that need one.
+        Cancelling this call cancels the request on the wire. ``headers`` repeat its content over HTTP.
 
         Raises:
             RequestFailed: they answered with an error.
@@ -435,7 +438,7 @@ class Connection:
         if self._hung_up or self.input_ended:
             raise twin_of(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
-        self.peer.send_request(id, method, params=params, about=about, hint=hint)
+        self.peer.send_request(id, method, params=params, about=about, headers=headers)
         now = self._timekeeper.clock.now()
         future: asyncio.Future[Raw] = self._loop.create_future()
         waiters = self._waiters or self._wait()
@@ -467,13 +470,12 @@ class Connection:
     @property
     def streams(self) -> bool:
         """Whether something may be sent before the answer; a client over HTTP may take the answer alone."""
-        return not getattr(self._link, "json_only", False)
+        return self._link.can_stream
 
-    def let_go(self) -> bool:
-        """End the response that is open, if the other side can ask for the rest later; tell whether it can."""
+    def release_stream(self) -> bool:
+        """End the open response early; return whether the other side can request the rest later."""
         self.flush()
-        let_go: Callable[[], bool] | None = getattr(self._link, "let_go", None)
-        return let_go is not None and let_go()
+        return self._link.release_stream()
 
     async def drain(self) -> None:
         """Let the loop turn and the link catch up if much is queued; senders of many messages await it."""
@@ -541,9 +543,6 @@ class Connection:
         if error is not None and not waiter.future.done():
             waiter.future.set_exception(error)
 
-    def _lost(self, event: RequestLost, reason: Exception) -> None:
-        self._fail(event.id, reason)
-
     def _fail(self, id: RequestId, error: Exception) -> None:
         waiter = self._wait().open.pop(id, None)
         if waiter is not None and not waiter.future.done():
@@ -572,7 +571,7 @@ class Connection:
         self.input_ended = True
         tasks = [exchange.task for exchange in self.exchanges.values() if exchange.task is not None]
         for lost in self.peer.receive_eof():
-            self._lost(lost, self._error)
+            self._fail(lost.id, self._error)
         self._hang_up()
         try:
             if tasks:

@@ -121,11 +121,6 @@ class RequestFailed(TrunklineError):
         self.code = self.default_code if code is None else code
         self.data = data
 
-    @property
-    def hint(self) -> object | None:
-        """Extra information for links that need more than the message itself."""
-        return None
-
     def __str__(self) -> str:
         """Return the message and the code."""
         return f"{self.message} ({self.code})"
@@ -206,11 +201,6 @@ class InsufficientScope(RequestFailed):
         """The required scopes, as far as the other side named them."""
         said = self.data.get("scopes") if isinstance(self.data, Mapping) else None
         return tuple(each for each in said if isinstance(each, str)) if isinstance(said, list) else ()
-
-    @property
-    def hint(self) -> object | None:
-        """Over HTTP this error is also a status and a challenge."""
-        return self
 
 
 class TooManyRequests(RequestFailed):

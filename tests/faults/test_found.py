@@ -47,7 +47,7 @@ def test_a_link_that_closes_while_it_says_that_it_is_ready_does_not_begin_to_lis
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             link = HttpLink(WebOptions(url=f"http://127.0.0.1:{port}/mcp"), Limits())
-            link.speak(NEWEST_HANDSHAKE)
+            link.set_revision(NEWEST_HANDSHAKE)
             link.send([Outbound(Notification("notifications/initialized"))])
             await asked.wait()
             closing = asyncio.create_task(link.aclose())

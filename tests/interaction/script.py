@@ -18,7 +18,7 @@ from tests.interaction.rows import STATELESS
 from trunkline import Client
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 
 __all__ = ["CAPABILITIES", "SILENCE", "Failure", "Script"]
 
@@ -42,7 +42,7 @@ class Failure(Struct, frozen=True):
     data: Any = None
 
 
-class Script:
+class Script(Link):
     """A server that a test writes; given to a client as its link."""
 
     def __init__(

@@ -27,7 +27,7 @@ from tests.interaction.web_script import PairScript, WebScript
 from trunkline import Server
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 
 __all__ = ["Conversation", "Peer", "Wire", "make", "program"]
 
@@ -340,7 +340,7 @@ class _Carrier(Protocol):
     async def close(self) -> None: ...
 
 
-class _Inside:
+class _Inside(Link):
     """A server in this process; this is the Link it is given."""
 
     def __init__(self, server: Server) -> None:

@@ -26,7 +26,7 @@ from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import ALL_NAMES, find
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -180,7 +180,7 @@ def joined_streams() -> tuple[tuple[_Messages, _Sender], tuple[_Messages, _Sende
     return (left, to_right), (right, to_left)
 
 
-class StreamsLink:
+class StreamsLink(Link):
     """A link of ours over the streams of the official SDK."""
 
     def __init__(self, received: _Messages, sent: _Sender) -> None:

@@ -498,7 +498,7 @@ def test_absent_params_and_error_data_are_not_written() -> None:
 
 
 def test_an_outbound_message_belongs_to_nothing_unless_said() -> None:
-    assert Outbound(Notification("m")) == Outbound(Notification("m"), about=None, hint=None)
+    assert Outbound(Notification("m")) == Outbound(Notification("m"), about=None, headers=None, cancels=None)
 
 
 # --- against another parser ------------------------------------------------------------------------------------------

@@ -372,7 +372,7 @@ def test_a_withdrawn_request_is_told_to_the_other_side_with_a_hint_for_the_link(
     peer, id = waiting()
     peer.send_cancel(id, reason="bored")
     (outbound,) = peer.messages_to_send()
-    assert outbound.hint == id
+    assert outbound.cancels == id
     assert encode(outbound.message) == (
         b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"bored"}}'
     )

@@ -9,13 +9,13 @@ from typing import Any
 
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 
 __all__ = ["RawPeer", "initialize", "initialized"]
 
 
-class RawPeer:
-    """A Link for a ``Server`` or a ``Client``; the test is at its other end."""
+class RawPeer(Link):
+    """A Link to give to a ``Server`` or a ``Client``; the test is at its far end."""
 
     def __init__(self) -> None:
         self._receiver: asyncio.Future[Receiver] = asyncio.get_running_loop().create_future()

@@ -20,8 +20,8 @@ from trunkline.types import RequestId
 LINE = '{"from":"client","message":{"jsonrpc":"2.0","id":1,"method":"ping"}}'
 
 
-class FarEnd:
-    """A link that stores what is sent and delivers what a test passes in."""
+class FarEnd(Link):
+    """A link that keeps what is sent and delivers what a test says."""
 
     def __init__(self) -> None:
         self.receiver: Receiver | None = None
@@ -140,7 +140,7 @@ def test_a_recorder_changes_nothing_on_the_way() -> None:
     far, owner = FarEnd(), Owner()
     recorder = Recorder(far, side="client")
     recorder.attach(owner)
-    request, answer = Outbound(Request(1, "ping"), hint="kept"), Response(1, {})
+    request, answer = Outbound(Request(1, "ping"), headers={"Mcp-Name": "kept"}), Response(1, {})
     recorder.send([request])
     recorder.message_received(answer, MEMORY)
     recorder.eof_received(about=7)

@@ -7,15 +7,34 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.transports.loops import LOOPS, run_on
-from trunkline.testing.links import LinkRecorder, check_link
-from trunkline.transports.link import Link
-from trunkline.transports.memory import memory_pair
+from trunkline.client.targets import _Joined
+from trunkline.host.record.links import RecordedLink
+from trunkline.host.record.writing import RecordingFile
+from trunkline.protocol.caller import Origin, Session
+from trunkline.protocol.jsonrpc import Notification, Outbound
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+from trunkline.testing.links import LinkRecorder, check_link, check_link_members
+from trunkline.testing.recordings import Recorder, Recording
+from trunkline.testing.replays import _Player
+from trunkline.transports.http.client import HttpLink
+from trunkline.transports.http.client_heads import Heads
+from trunkline.transports.http.client_web import Web, WebOptions
+from trunkline.transports.http.once import HandshakeRequestTransport, SingleRequestTransport
+from trunkline.transports.http.sessions import HttpSession, SessionLink, SessionRequestTransport, Sessions
+from trunkline.transports.http.sse_client import SseLink
+from trunkline.transports.http.sse_server import PairLink
+from trunkline.transports.http.upkeep import OpenResponses
+from trunkline.transports.http.visits import HttpRequest
+from trunkline.transports.link import Link, LinkWrapper
+from trunkline.transports.memory import MemoryLink, memory_pair
 from trunkline.transports.pipes import PipeLink
 from trunkline.transports.process import ProcessLink
 from trunkline.transports.stdio import StdioLink
@@ -24,6 +43,8 @@ from trunkline.transports.stream import StreamLink
 MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
 
 PROGRAMS = Path(__file__).parent / "programs"
+#: For recordings; removed at the end of the run.
+FOLDER = tempfile.TemporaryDirectory()
 
 
 async def memory() -> tuple[Link, Link]:
@@ -70,14 +91,162 @@ def test_a_link_passes_the_link_check(loop: str, make_pair: MakePair) -> None:
     run_on(loop, check_link(make_pair), seconds=30)
 
 
-class Backwards:
+class Backwards(LinkWrapper):
     """A link that sends what it is given together in the wrong order."""
 
-    def __init__(self, link: Link) -> None:
-        self.attach = link.attach
-        self.drain = link.drain
-        self.aclose = link.aclose
-        self.send = lambda batch: link.send(batch[::-1])
+    def send(self, batch: Sequence[Outbound]) -> None:
+        self._link.send(batch[::-1])
+
+
+# --- the members, on every link of the package -----------------------------------------------------------------------
+
+
+def http_request() -> HttpRequest:
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        """Drop it."""
+
+    return HttpRequest({"type": "http", "headers": []}, receive, send, Limits())
+
+
+def open_responses() -> OpenResponses:
+    sessions = Sessions(Limits(), now=lambda: 0.0, new_id=lambda: "s")
+    return OpenResponses(Limits(), sessions, challenge=lambda scope, request: [])
+
+
+def http_session() -> HttpSession:
+    session = HttpSession("s", Origin("http"), limits=Limits(), now=0.0)
+    session.opened(Session(NEWEST_HANDSHAKE, None, {}, origin=Origin("http")))
+    return session
+
+
+def in_session() -> Link:
+    return SessionRequestTransport(
+        http_request(), open_responses(), session=http_session(), ids=frozenset({1}), retry_ms=1000
+    )
+
+
+def recorded() -> Link:
+    return RecordedLink(memory_pair()[0], RecordingFile(f"{tempfile.mkdtemp(dir=FOLDER.name)}/recording"))
+
+
+WEB = WebOptions(url="http://127.0.0.1:9/mcp")
+
+ALONE: dict[type[Link], Callable[[], Link]] = {
+    HttpLink: lambda: HttpLink(WEB, Limits()),
+    SseLink: lambda: SseLink(Web(WEB, Limits()), Heads({}, user_agent="test"), Limits()),
+    SingleRequestTransport: lambda: SingleRequestTransport(http_request(), open_responses()),
+    HandshakeRequestTransport: lambda: HandshakeRequestTransport(http_request(), open_responses()),
+    SessionRequestTransport: in_session,
+    SessionLink: lambda: http_session().link,
+    PairLink: lambda: PairLink(Origin("sse"), 1000),
+    MemoryLink: lambda: memory_pair()[0],
+    LinkWrapper: lambda: LinkWrapper(memory_pair()[0]),
+    Recorder: lambda: Recorder(memory_pair()[0], side="client"),
+    RecordedLink: recorded,
+    _Joined: lambda: _Joined(memory_pair()[0], None),
+    _Player: lambda: _Player(Recording(()), None, 0.0),
+}
+#: Links that are checked in pairs only: they need something at their other end.
+IN_PAIRS = {PipeLink, StdioLink, StreamLink, ProcessLink}
+
+
+@pytest.mark.parametrize("kind", ALONE, ids=[kind.__name__ for kind in ALONE])
+def test_a_link_keeps_the_promises_that_need_no_far_end(kind: type[Link]) -> None:
+    async def make() -> Link:
+        return ALONE[kind]()
+
+    run_on("asyncio", check_link_members(make), seconds=30)
+
+
+def test_every_link_of_the_package_is_checked() -> None:
+    found, pending = set[type[Link]](), [Link]
+    while pending:
+        subclasses = pending.pop().__subclasses__()
+        found.update(kind for kind in subclasses if kind.__module__.startswith("trunkline."))
+        pending += subclasses
+    assert found == ALONE.keys() | IN_PAIRS
+
+
+class Special(MemoryLink):
+    """A link that differs from the defaults in everything."""
+
+    can_stream = can_receive_requests = False
+    independent_requests = True
+    pid = 7
+
+    def __init__(self) -> None:
+        super().__init__(Limits())
+        self.calls: list[object] = []
+
+    def set_revision(self, revision: Revision) -> None:
+        self.calls.append(revision)
+
+    def release_stream(self) -> bool:
+        return True
+
+    async def wait_ready(self) -> None:
+        self.calls.append("ready")
+
+    async def wait_idle(self) -> None:
+        self.calls.append("idle")
+
+
+def test_a_wrapper_forwards_every_member() -> None:
+    async def members() -> tuple[object, ...]:
+        inner = Special()
+        link = LinkWrapper(inner)
+        link.set_revision(NEWEST)
+        await link.wait_ready()
+        await link.wait_idle()
+        can = (link.can_stream, link.can_receive_requests, link.independent_requests, link.pid, link.release_stream())
+        return *can, *inner.calls
+
+    assert run_on("asyncio", members(), seconds=5) == (False, False, True, 7, True, NEWEST, "ready", "idle")
+
+
+class Mute(LinkWrapper):
+    """A link that streams nothing although it says that it does."""
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        self._link.send([outbound for outbound in batch if outbound.about is None or not _is_note(outbound)])
+
+
+def _is_note(outbound: Outbound) -> bool:
+    return isinstance(outbound.message, Notification)
+
+
+class Restless(LinkWrapper):
+    """A link that is never idle."""
+
+    async def wait_idle(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Loose(LinkWrapper):
+    """A link that claims to release a stream, always."""
+
+    def release_stream(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [
+        pytest.param(Mute, "a link streams before a response: not within", id="can_stream"),
+        pytest.param(Restless, "a link waits for no more than it has: not within", id="wait_idle"),
+        pytest.param(Loose, "a link releases only a stream it has: release_stream was True after", id="release_stream"),
+    ],
+)
+def test_the_link_check_tests_the_members_too(kind: type[LinkWrapper], broken: str) -> None:
+    async def pair() -> tuple[Link, Link]:
+        left, right = memory_pair()
+        return left, kind(right)
+
+    with pytest.raises(AssertionError, match=broken):
+        run_on("asyncio", check_link(pair, seconds=1), seconds=10)
 
 
 def test_the_link_check_names_the_broken_promise() -> None:

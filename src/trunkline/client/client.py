@@ -245,20 +245,20 @@ class Client:
         core, name = self._core, params.name
         if not core.facts.knows(name):
             await self._learn_once()
-        hint = core.facts.mirrored(name, params.arguments)
+        headers = core.facts.mirrored(name, params.arguments)
         if "repeat" in how:
             how["repeat"] = core.facts.repeatable(name)
         try:
-            return await call("tools/call", params, hint=hint, **how)  # type: ignore[no-any-return]
+            return await call("tools/call", params, headers=headers, **how)  # type: ignore[no-any-return]
         except HeaderMismatch:
             # Streamable HTTP, Client Behavior: the list may have changed; the call is repeated with the right headers.
             core.cache.forget("tools/list")
             core.facts.forget()
             await self._learn()
             again = core.facts.mirrored(name, params.arguments)
-            if again == hint or not core.facts.knows(name):
+            if again == headers or not core.facts.knows(name):
                 raise
-        return await call("tools/call", params, hint=again, **how)  # type: ignore[no-any-return]
+        return await call("tools/call", params, headers=again, **how)  # type: ignore[no-any-return]
 
     async def _learn_once(self) -> None:
         """List the tools unless that was tried before; concurrent calls wait for the same list."""

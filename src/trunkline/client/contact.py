@@ -7,7 +7,7 @@ requests. It lasts as long as its connection; the client that owns it may have h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -73,12 +73,7 @@ class Contact:
         """Create the connection; nothing is sent or received before ``connection.start``."""
         self._owner = owner
         self._settings = settings
-        # Only some links have these: they need the revision, report when they are ready, and outlive their session.
-        self._tell_revision: Callable[[Revision], None] | None = getattr(link, "speak", None)
-        self.ready: Callable[[], Awaitable[None]] | None = getattr(link, "ready", None)
-        self._settle: Callable[[], Awaitable[None]] | None = getattr(link, "settle", None)
-        #: Each request is its own exchange: if it fails, it is lost alone.
-        self.separate: bool = getattr(link, "separate", False)
+        self.link = link
         self._timekeeper = timekeeper
         self.connection = Connection(link, self, limits=settings.limits, timekeeper=timekeeper)
         self.agreement: Agreement | None = None
@@ -95,11 +90,10 @@ class Contact:
         """Use a revision from now on."""
         self.revision = revision
         #: Whether headers mirror parts of a request, so that the client must know the tools it calls.
-        self.mirrors = self.separate and Feature.ROUTING_HEADERS in revision.features
+        self.mirrors = self.link.independent_requests and Feature.ROUTING_HEADERS in revision.features
         #: Whether the server may drop the session while the connection stays open.
-        self.renews = self.separate and revision.handshake
-        if self._tell_revision is not None:
-            self._tell_revision(revision)
+        self.renews = self.link.independent_requests and revision.handshake
+        self.link.set_revision(revision)
         asked = requests_to_client if revision.handshake else embedded_requests
         self._answers = Answers(self._settings, revision, asked(revision))
         self._stamp()
@@ -115,11 +109,6 @@ class Contact:
         assert self.agreement is not None
         needed = capability_needed(row, self.revision)
         return needed is None or supports(self.agreement.capabilities, needed)
-
-    async def settle(self) -> None:
-        """Wait until no request of ours is waiting for its answer, if the link supports that."""
-        if self._settle is not None:
-            await self._settle()
 
     @property
     def capabilities(self) -> dict[str, Any]:
@@ -185,7 +174,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
-        hint: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[Any, bool]:
         """Send a request and answer the server's input requests; return the result and whether that took more rounds.
 
@@ -196,12 +185,14 @@ class Contact:
         row = self.allowed.get(method) or self._refuse(method)
         started = self._timekeeper.clock.now()
         id, sent = self._stamped(params, on_progress, meta)
-        raw = await self.connection.request(method, sent, patience=patience, on_progress=on_progress, id=id, hint=hint)
+        raw = await self.connection.request(
+            method, sent, patience=patience, on_progress=on_progress, id=id, headers=headers
+        )
         result = read_result(row, raw, self.revision)
         if type(result) is not InputRequiredResult:
             return result, False
         result = await self._finish(
-            row, params, result, patience=patience, on_progress=on_progress, meta=meta, hint=hint, started=started
+            row, params, result, patience=patience, on_progress=on_progress, meta=meta, headers=headers, started=started
         )
         return result, True
 
@@ -213,7 +204,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
-        hint: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[Any, Raw]:
         """Forward a request on behalf of another caller for one round; return the result decoded and raw.
 
@@ -232,7 +223,7 @@ class Contact:
                 whole["progressToken"] = id
             params = replace(params, meta=Raw(encode(whole)))
         raw = await self.connection.request(
-            method, params, patience=patience, on_progress=on_progress, id=id, hint=hint
+            method, params, patience=patience, on_progress=on_progress, id=id, headers=headers
         )
         return read_result(row, raw, self.revision), raw
 
@@ -284,7 +275,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None,
         meta: Mapping[str, Any] | None,
-        hint: Any,
+        headers: Mapping[str, str] | None,
         started: float,
     ) -> Any:
         """Run the further rounds of a call; time spent waiting for the user does not count towards the timeout."""
@@ -303,7 +294,7 @@ class Contact:
                 left = _left(patience, now() - started)
                 id, sent = self._stamped(step.params, on_progress, meta)
                 raw = await self.connection.request(
-                    row.name, sent, patience=left, on_progress=on_progress, id=id, hint=hint
+                    row.name, sent, patience=left, on_progress=on_progress, id=id, headers=headers
                 )
                 outcome = read_result(row, raw, self.revision)
             try:

@@ -240,16 +240,16 @@ class Core:
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
         repeat: bool = False,
-        hint: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Awaitable[tuple[Any, bool]]:
         """Send a request; with ``repeat``, send it once more if the connection is lost meanwhile."""
         contact = self.contact
         # The fast path: with an open connection and nothing to repeat, no wrapper stands between caller and call.
         if contact is not None and not repeat and not contact.renews:
-            return contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta, hint=hint)
+            return contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta, headers=headers)
         return self.use(
             lambda contact: contact.call(
-                method, params, patience=patience, on_progress=on_progress, meta=meta, hint=hint
+                method, params, patience=patience, on_progress=on_progress, meta=meta, headers=headers
             ),
             repeat=repeat,
         )
@@ -368,7 +368,7 @@ class Core:
         """Close a connection once no request waits on it, or when the client is closed."""
         try:
             async with asyncio.timeout(self.limits.total_seconds):
-                await contact.settle()
+                await contact.link.wait_idle()
         except TimeoutError:
             log.debug("requests of an expired session took too long")
         finally:

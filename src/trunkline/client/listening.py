@@ -343,5 +343,5 @@ class Listener:
 
     def _tries_again(self, error: LinkError) -> bool:
         """Return True if a remote server may only be away for a moment: it is not ours to restart."""
-        separate = self._contact is not None and self._contact.separate
+        separate = self._contact is not None and self._contact.link.independent_requests
         return separate and isinstance(error, ConnectionLost) and self._losses <= self._keeper.limits.resumptions

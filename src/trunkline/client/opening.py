@@ -116,11 +116,9 @@ async def _attempt(
 
 
 async def _until_ready(contact: Contact, settings: Settings, timekeeper: Timekeeper) -> None:
-    """Give the link time to become ready: a server may want to send a request as soon as it is called."""
-    if contact.ready is None:
-        return
+    """Give the link time to become ready: a server may want to ask something as soon as it is called."""
     contact.connection.flush()
-    ready = asyncio.ensure_future(contact.ready())
+    ready = asyncio.ensure_future(contact.link.wait_ready())
 
     def go_on() -> None:
         ready.cancel()

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from trunkline.client.options import Settings
 from trunkline.errors import ConfigError, LinkError
-from trunkline.transports.link import Link
+from trunkline.transports.link import Link, LinkWrapper
 
 __all__ = ["Target", "find_target"]
 
@@ -58,7 +58,7 @@ def find_target(target: object, settings: Settings) -> Target:
         return _command([os.fspath(part) for part in target], settings)
     if hasattr(target, "accept"):
         return Target(getattr(target, "name", None) or type(target).__name__, lambda: _join(target, settings))
-    if hasattr(target, "attach") and hasattr(target, "send"):
+    if isinstance(target, Link):
         return Target(type(target).__name__, _once(target), reopens=False)
     raise ConfigError(
         f"A {type(target).__name__} is not a valid target: give a server, a link, a .py file, a command "
@@ -164,18 +164,17 @@ async def _join(server: Any, settings: Settings) -> Link:
     return _Joined(ours, await accepted if hasattr(accepted, "__await__") else accepted)
 
 
-class _Joined:
-    """Our end of an in-memory pair whose other end is in this process: closing it also waits for the server to end."""
+class _Joined(LinkWrapper):
+    """Our end of a pair whose other end lives in this process: closing it also waits until the server is done."""
 
     def __init__(self, link: Link, other_side: Any) -> None:
-        self._link = link
+        super().__init__(link)
         self._other_side = other_side
-        self.attach = link.attach
-        self.send = link.send
-        self.drain = link.drain
+        # Each call goes straight to the inner link.
+        self.send = link.send  # type: ignore[method-assign]
 
     async def aclose(self) -> None:
-        """Close both ends: no one is left to receive what the server still does for us."""
+        """Close both ends: nothing that the server still does for this client has a reader."""
         await self._link.aclose()
         for name in ("aclose", "ended"):
             end = getattr(self._other_side, name, None)

@@ -12,12 +12,14 @@ invalid UTF-8 in parts it skips, duplicate members of the envelope, and nesting 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from trunkline.errors import InsufficientScope
 from trunkline.protocol.limits import Limits
 from trunkline.types import ErrorObject, RequestId
 
@@ -94,14 +96,19 @@ Incoming = Message | Malformed | Batch
 class Outbound(Struct, frozen=True, gc=False):
     """A message to be sent.
 
-    ``about`` is the id of the other side's request that it belongs to, if any; ``hint`` is what only some links need
-    (the id of the request that a cancellation withdraws). A tuple holds the responses to a batch and is sent as one
-    array.
+    ``about`` is the id of the other side's request it belongs to, if any. A tuple is the answers to a batch and leaves
+    as one array. The other fields are for links over HTTP, which say in the head of a request or response what others
+    say in the message alone.
     """
 
     message: Message | tuple[Message, ...]
     about: RequestId | None = None
-    hint: Any = None
+    #: Of a request of ours: all headers that repeat its content, where only its sender can build them.
+    headers: Mapping[str, str] | None = None
+    #: Of a cancellation: the request of ours that it withdraws.
+    cancels: RequestId | None = None
+    #: Of an error response: the scopes that the caller's token lacks, if that is the error.
+    insufficient_scope: InsufficientScope | None = None
 
 
 class _Envelope(Struct):

@@ -9,6 +9,7 @@ message is dropped and counted, and nothing is raised.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from trunkline.errors import LocalProtocolError
+from trunkline.errors import InsufficientScope, LocalProtocolError
 from trunkline.protocol.events import (
     Event,
     NotificationReceived,
@@ -210,13 +211,19 @@ class Peer:
         return f"{self._prefix}{self._last}" if self._prefix else self._last
 
     def send_request(
-        self, id: RequestId, method: str, *, params: Any = None, about: RequestId | None = None, hint: Any = None
+        self,
+        id: RequestId,
+        method: str,
+        *,
+        params: Any = None,
+        about: RequestId | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Queue a request of ours under an id from ``new_id``."""
+        """Queue a request of ours under an id from ``new_id``; ``headers`` are for links over HTTP."""
         if id in self._waiting:
             raise LocalProtocolError(f"request {id!r} is already waiting for its answer")
         self._waiting[id] = None
-        self.unsent.append(Outbound(Request(id, method, params), about, hint))
+        self.unsent.append(Outbound(Request(id, method, params), about, headers))
 
     def send_notification(self, method: str, *, params: Any = None, about: RequestId | None = None) -> bool:
         """Queue a notification; if it is about a request that is no longer served, drop it and return False."""
@@ -236,16 +243,22 @@ class Peer:
         self.unsent.append(Outbound(Response(id, result), id))
 
     def send_error(
-        self, id: RequestId, code: int, *, message: str, data: Any = msgspec.UNSET, hint: Any = None
+        self,
+        id: RequestId,
+        code: int,
+        *,
+        message: str,
+        data: Any = msgspec.UNSET,
+        scope: InsufficientScope | None = None,
     ) -> None:
-        """Queue an error as the answer to a request being served; ``hint`` is for links that need one.
+        """Queue an error as the answer to a request being served; over HTTP missing scopes are in its head too.
 
         Raises:
             LocalProtocolError: it is not being served: unknown, answered or cancelled.
         """
         if self._serving.pop(id, None) is None:
             raise _not_served(id)
-        self._queue_error(id, code, message, data, hint)
+        self._queue_error(id, code, message, data, scope)
 
     def send_cancel(self, id: RequestId, *, reason: str | None = None, tell: bool = True) -> None:
         """Withdraw a request of ours; its answer, should one come, will be dropped.
@@ -258,7 +271,7 @@ class Peer:
         del self._waiting[id]
         if tell:
             params = CancelledNotificationParams(request_id=id, reason=reason)
-            self.unsent.append(Outbound(Notification("notifications/cancelled", params), hint=id))
+            self.unsent.append(Outbound(Notification("notifications/cancelled", params), cancels=id))
 
     def messages_to_send(self) -> list[Outbound]:
         """Return the queued messages in order, and clear the queue."""
@@ -274,10 +287,15 @@ class Peer:
         return id in self._waiting
 
     def _queue_error(
-        self, id: RequestId | None, code: int, message: str, data: Any = msgspec.UNSET, hint: Any = None
+        self,
+        id: RequestId | None,
+        code: int,
+        message: str,
+        data: Any = msgspec.UNSET,
+        scope: InsufficientScope | None = None,
     ) -> None:
         error = ErrorObject(code=code, message=message, data=data)
-        self.unsent.append(Outbound(ErrorResponse(id, error), id, hint))
+        self.unsent.append(Outbound(ErrorResponse(id, error), id, insufficient_scope=scope))
 
 
 def _not_served(id: RequestId) -> LocalProtocolError:

@@ -272,7 +272,7 @@ class Context(_View):
 
         Tell whether it does: only 2025-11-25 over HTTP has that; elsewhere nothing happens.
         """
-        return self._exchange.connection.let_go()
+        return self._exchange.connection.release_stream()
 
     async def log(
         self,

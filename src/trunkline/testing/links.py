@@ -1,7 +1,8 @@
-"""The contract test of a transport: what every Link must do, checked on any pair of them.
+"""The check of a transport: what every Link must do.
 
-Pass ``check_link`` a function that creates two fresh, connected links; it fails with an ``AssertionError`` that names
-the broken promise. Run it as the first test of a new transport.
+Give ``check_link`` a function that makes two fresh, joined links; it fails with an ``AssertionError`` that names the
+promise that was broken. It is the first test of a new transport. ``check_link_members`` takes a function that makes one
+link, and checks only what needs no far end: for transports whose ends cannot be joined as equals, such as HTTP.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from msgspec import Raw
 
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Batch, Incoming, Message, Notification, Outbound, Request, Response
+from trunkline.protocol.revisions import REVISIONS
 from trunkline.transports.link import Link
 from trunkline.types import RequestId
 
-__all__ = ["LinkRecorder", "check_link"]
+__all__ = ["LinkRecorder", "check_link", "check_link_members"]
 
 MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
+MakeLink = Callable[[], Awaitable[Link]]
 
 _LARGE = 2 * 1024 * 1024
 
@@ -77,18 +80,42 @@ async def check_link(make_pair: MakePair, *, seconds: float = 10.0) -> None:
         _closes_any_number_of_times,
         _takes_messages_after_the_end,
         _drains,
+        _declares_what_it_can_do,
+        _streams_before_a_response,
+        _accepts_every_revision,
+        _releases_only_a_stream_it_has,
+        _waits_for_no_more_than_it_has,
     ):
         left, right = await make_pair()
-        name = check.__name__.strip("_").replace("_", " ")
         try:
-            async with asyncio.timeout(seconds):
-                await check(left, right)
-        except TimeoutError as error:
-            raise AssertionError(f"a link {name}: not within {seconds} seconds") from error
-        except AssertionError as error:
-            raise AssertionError(f"a link {name}: {error}") from error
+            await _run(check.__name__, check(left, right), seconds)
         finally:
             await asyncio.gather(left.aclose(), right.aclose())
+
+
+async def check_link_members(make_link: MakeLink, *, seconds: float = 10.0) -> None:
+    """Check the promises of a Link that need no far end; each check must finish in the time given.
+
+    Raises:
+        AssertionError: a promise is broken; the message says which.
+    """
+    for check in (_declares_members, _keeps_its_members_after_the_end):
+        link = await make_link()
+        try:
+            await _run(check.__name__, check(link), seconds)
+        finally:
+            await link.aclose()
+
+
+async def _run(name: str, check: Awaitable[None], seconds: float) -> None:
+    name = name.strip("_").replace("_", " ")
+    try:
+        async with asyncio.timeout(seconds):
+            await check
+    except TimeoutError as error:
+        raise AssertionError(f"a link {name}: not within {seconds} seconds") from error
+    except AssertionError as error:
+        raise AssertionError(f"a link {name}: {error}") from error
 
 
 async def _keeps_order_both_ways(left: Link, right: Link) -> None:
@@ -175,6 +202,87 @@ async def _drains(left: Link, right: Link) -> None:
         left.send(_outbound(Request(number, "filler", payload)))
         await left.drain()
     _expect(len(await at_right.messages(500)) == 500, "messages were lost while draining")
+
+
+async def _declares_what_it_can_do(left: Link, right: Link) -> None:
+    _attach(left, right)
+    await _declares_members(left)
+    await _declares_members(right)
+
+
+async def _streams_before_a_response(left: Link, right: Link) -> None:
+    at_left, at_right = _attach(left, right)
+    left.send(_outbound(Request(1, "work")))
+    await at_right.messages(1)
+    right.send([Outbound(_note(1), about=1), Outbound(Response(1, Raw(b"{}")), about=1)])
+    # A link that cannot stream drops what comes before the response.
+    received = await at_left.messages(2 if right.can_stream else 1)
+    _expect(isinstance(received[-1], Response), "a response did not come, or not last")
+    _expect(len(received) == 1 + right.can_stream, "can_stream does not say what the link does")
+
+
+async def _accepts_every_revision(left: Link, right: Link) -> None:
+    _, at_right = _attach(left, right)
+    for number, revision in enumerate(REVISIONS):
+        left.set_revision(revision)
+        right.set_revision(revision)
+        left.send(_outbound(_note(number)))
+    _expect(
+        _numbers(await at_right.messages(len(REVISIONS))) == list(range(len(REVISIONS))),
+        "a message was lost when the revision was set",
+    )
+
+
+async def _releases_only_a_stream_it_has(left: Link, right: Link) -> None:
+    at_left, at_right = _attach(left, right)
+    left.send(_outbound(Request(1, "work")))
+    await at_right.messages(1)
+    released = right.release_stream()
+    right.send([Outbound(Response(1, Raw(b"{}")), about=1)])
+    if not released:
+        _expect(isinstance((await at_left.messages(1))[0], Response), "release_stream was False and yet ended a stream")
+    await right.aclose()
+    _expect(not right.release_stream(), "release_stream was True after the end")
+
+
+async def _waits_for_no_more_than_it_has(left: Link, right: Link) -> None:
+    at_left, at_right = _attach(left, right)
+    await asyncio.gather(left.wait_ready(), right.wait_ready(), left.wait_idle(), right.wait_idle())
+    left.send(_outbound(Request(1, "work")))
+    await at_right.messages(1)
+    right.send([Outbound(Response(1, Raw(b"{}")), about=1)])
+    await at_left.messages(1)
+    await asyncio.gather(left.wait_idle(), right.wait_idle())
+    await asyncio.gather(left.aclose(), right.aclose())
+    await asyncio.gather(left.wait_ready(), right.wait_ready(), left.wait_idle(), right.wait_idle())
+
+
+async def _declares_members(link: Link) -> None:
+    _expect(isinstance(link, Link), "it does not inherit from Link")
+    flags = (link.can_stream, link.can_receive_requests, link.independent_requests)
+    _expect(all(isinstance(flag, bool) for flag in flags), "what it can do is not said with True or False")
+    _expect(link.pid is None or isinstance(link.pid, int), "pid is neither None nor a number")
+
+
+async def _keeps_its_members_after_the_end(link: Link) -> None:
+    recorder = LinkRecorder()
+    link.attach(recorder)
+    for revision in REVISIONS:
+        link.set_revision(revision)
+    _expect(isinstance(link.release_stream(), bool), "release_stream does not return a bool")
+    await link.wait_ready()
+    await link.wait_idle()
+    await link.aclose()
+    await link.aclose()
+    link.send(_outbound(_note(1), Response(1, Raw(b"{}"))))
+    await link.drain()
+    link.set_revision(REVISIONS[-1])
+    await link.wait_ready()
+    await link.wait_idle()
+    _expect(not link.release_stream(), "release_stream was True after the end")
+    await _declares_members(link)
+    _expect(not recorder.incoming, "a link that got nothing delivered something")
+    _expect(len(recorder.ends) <= 1, "closing several times reported several ends")
 
 
 def _attach(left: Link, right: Link) -> tuple[LinkRecorder, LinkRecorder]:

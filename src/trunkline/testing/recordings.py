@@ -16,18 +16,18 @@ from msgspec import Raw
 from trunkline.host.record.recording import Entry, Head, Recording, Sender, Side
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Outbound, encode
-from trunkline.transports.link import Link, Receiver
+from trunkline.transports.link import Link, LinkWrapper, Receiver
 from trunkline.types import RequestId
 
 __all__ = ["Entry", "Head", "Recorder", "Recording", "Sender", "Side"]
 
 
-class Recorder:
+class Recorder(LinkWrapper):
     """A Link around a Link that records what crosses it, both ways; pass it to the owner in place of the inner link."""
 
     def __init__(self, link: Link, *, side: Side, title: str = "") -> None:
         """Record a link whose owner plays ``side``."""
-        self._link = link
+        super().__init__(link)
         self._side = side
         self._other: Side = "server" if side == "client" else "client"
         self._title = title
@@ -51,15 +51,7 @@ class Recorder:
         self._entries.extend(Entry(self._side, Raw(encode(outbound.message))) for outbound in batch)
         self._link.send(batch)
 
-    async def drain(self) -> None:
-        """Wait until the inner link has room."""
-        await self._link.drain()
-
-    async def aclose(self) -> None:
-        """Close the inner link."""
-        await self._link.aclose()
-
-    # The Receiver, for the inner link.
+    # As a Receiver, for the inner link.
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
         """Record a message and deliver it."""

@@ -124,8 +124,8 @@ async def replay(
     return player.outcome()
 
 
-class _Player:
-    """A Link whose other end is the client of a recording."""
+class _Player(Link):
+    """A Link whose far end is the client of a recording."""
 
     def __init__(self, recording: Recording, patience: float | None, speed: float) -> None:
         self._script = tuple((entry.sender, entry.decoded, entry.at) for entry in recording.entries)

@@ -1,46 +1,168 @@
-"""The one interface of every transport: whole messages in, whole messages out, and an end.
+"""The interface of every transport: whole messages in, whole messages out, and an end.
 
-A Link knows bytes, sockets and processes; it knows no method, revision or role. It is attached to one receiver,
-hands it each message as it arrives, and takes messages to send without ever blocking: what cannot be written yet is
-kept, and ``drain`` lets a sender wait until less than the limit is kept.
+A Link knows bytes, sockets and processes; it knows no method and no role. It is attached to one receiver, delivers each
+message to it on arrival, and accepts messages to send without ever blocking: what cannot be written yet is kept, and
+``drain`` lets a sender wait until less than the limit is kept.
+
+A transport implements four methods: ``attach``, ``send``, ``drain`` and ``aclose``. The other members describe what
+differs between transports (over HTTP a request is an exchange of its own, a response may end before its request does);
+their defaults hold for any transport that is one duplex stream of messages.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Incoming, Outbound
+from trunkline.protocol.revisions import Revision
 from trunkline.types import RequestId
 
-__all__ = ["Link", "Receiver"]
+__all__ = ["Link", "LinkWrapper", "Receiver"]
 
 
 class Receiver(Protocol):
-    """What a Link tells its owner; all calls come from the event loop's thread, in order of arrival."""
+    """The owner of a Link; all calls come from the event loop's thread, in order of arrival."""
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Take one decoded message, batch, or note that something undecodable came."""
+        """Called with one decoded message, a batch, or a note that something undecodable came."""
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Learn that nothing sent can arrive any more: for one request of ours, or for all.
+        """Called when nothing sent can arrive any more: for one request of ours, or for all.
 
-        ``error`` is why, when it was not a clean end (a broken pipe, a process that died).
+        ``error`` is the reason, unless it was a clean end (a broken pipe, a process that died).
         """
 
 
-class Link(Protocol):
+class Link(ABC):
     """Carries whole messages between two peers."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def attach(self, receiver: Receiver) -> None:
         """Start to deliver to this receiver; called once, inside a running event loop."""
 
+    @abstractmethod
     def send(self, batch: Sequence[Outbound]) -> None:
         """Send these messages in order, together if that is cheaper; never blocks and never raises."""
 
+    @abstractmethod
     async def drain(self) -> None:
         """Wait until the unsent bytes are below the limit, or the link is broken."""
 
+    @abstractmethod
     async def aclose(self) -> None:
-        """End the link and free what it holds; any task may call it, any number of times."""
+        """Close the link and free what it holds; any task may call it, any number of times."""
+
+    # --- what differs between transports; the defaults hold for one duplex stream of messages ------------------------
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether messages about a request may be sent before its response.
+
+        False where the response is all that the other side accepts; other messages about the request are dropped.
+        """
+        return True
+
+    @property
+    def independent_requests(self) -> bool:
+        """Whether each request of ours is an exchange of its own.
+
+        Then the failure of one says nothing about the others, and no response can arrive late.
+        """
+        return False
+
+    @property
+    def can_receive_requests(self) -> bool:
+        """Whether the other side can send requests of its own and get our answers, in a revision that has them.
+
+        False over HTTP without a session: there is nothing that an answer could be matched to.
+        """
+        return True
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process at the other end, if the link started one."""
+        return None
+
+    def set_revision(self, revision: Revision) -> None:
+        """Use a protocol revision from now on; called with the first assumption, and again once one is agreed."""
+        return
+
+    def release_stream(self) -> bool:
+        """End the open response early; the other side can request the rest of the stream later.
+
+        Return False, and change nothing, where there is no such response or its rest could not be requested.
+        """
+        return False
+
+    async def wait_ready(self) -> None:
+        """Wait until the other side can send requests of its own, once the handshake is done."""
+        return
+
+    async def wait_idle(self) -> None:
+        """Wait until no request of ours is in flight, as far as the link itself tracks them."""
+        return
+
+
+class LinkWrapper(Link):
+    """A Link around another: forwards every member; a subclass overrides what it adds."""
+
+    def __init__(self, link: Link) -> None:
+        """Wrap a link."""
+        self._link = link
+
+    def attach(self, receiver: Receiver) -> None:
+        """Attach the receiver to the inner link."""
+        self._link.attach(receiver)
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Send through the inner link."""
+        self._link.send(batch)
+
+    async def drain(self) -> None:
+        """Wait until the inner link has room."""
+        await self._link.drain()
+
+    async def aclose(self) -> None:
+        """Close the inner link."""
+        await self._link.aclose()
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether the inner link can stream."""
+        return self._link.can_stream
+
+    @property
+    def independent_requests(self) -> bool:
+        """Whether each request on the inner link is an exchange of its own."""
+        return self._link.independent_requests
+
+    @property
+    def can_receive_requests(self) -> bool:
+        """Whether the other side of the inner link can send requests of its own."""
+        return self._link.can_receive_requests
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process at the other end of the inner link."""
+        return self._link.pid
+
+    def set_revision(self, revision: Revision) -> None:
+        """Set the revision of the inner link."""
+        self._link.set_revision(revision)
+
+    def release_stream(self) -> bool:
+        """Release the stream of the inner link."""
+        return self._link.release_stream()
+
+    async def wait_ready(self) -> None:
+        """Wait until the inner link is ready."""
+        await self._link.wait_ready()
+
+    async def wait_idle(self) -> None:
+        """Wait until the inner link is idle."""
+        await self._link.wait_idle()

@@ -15,7 +15,7 @@ from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.lines import TooLong
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 from trunkline.transports.wire import encode_each, refuse
 
 __all__ = ["MemoryLink", "memory_pair"]
@@ -25,7 +25,7 @@ _LIMITS = Limits()
 _BURST = 64
 
 
-class MemoryLink:
+class MemoryLink(Link):
     """One end of a pair; ``memory_pair`` makes both."""
 
     __slots__ = (

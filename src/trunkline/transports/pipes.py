@@ -22,7 +22,7 @@ from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.lines import LineReader
 from trunkline.transports.large import LargeMessages
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 from trunkline.transports.wire import encode_each, refuse, says_enough
 
 __all__ = ["PipeLink", "PipeOutput"]
@@ -42,7 +42,7 @@ _WRITE_PARTS = 64
 _SOCKET_READS = 64
 
 
-class PipeLink:
+class PipeLink(Link):
     """Carries messages over a descriptor to read and one to write, both owned by the link from now on."""
 
     #: Whether the process is there for this link, so that its memory may be set up for large messages.

@@ -43,6 +43,9 @@ log = logging.getLogger("trunkline.transports")
 class ProcessLink(PipeLink):
     """Carries messages to and from a server process; ``spawn`` starts one."""
 
+    #: The server's process id, once it has started.
+    pid: int | None = None
+
     def __init__(
         self, name: str, launched: Launched, *, limits: Limits, on_stderr: Callable[[bytes], None] | None
     ) -> None:
@@ -62,8 +65,6 @@ class ProcessLink(PipeLink):
         self._failure: int | None = None
         self._output_over = False
         self._sieve: _Sieve | None = None
-        #: The server's process id, once it has started.
-        self.pid: int | None = None
         #: The server's exit status once it has ended; the negative number of the signal if one ended it.
         self.status: int | None = None
 

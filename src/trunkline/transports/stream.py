@@ -13,7 +13,7 @@ from trunkline.protocol.caller import STREAM, Origin
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.lines import LineReader
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 from trunkline.transports.wire import encode_each, refuse, says_enough
 
 __all__ = ["StreamLink"]
@@ -22,7 +22,7 @@ _LIMITS = Limits()
 _READ_BYTES = 256 * 1024
 
 
-class StreamLink:
+class StreamLink(Link):
     """Carries messages, one a line, over a reader and a writer, both owned by the link from now on."""
 
     def __init__(

@@ -20,7 +20,7 @@ log = logging.getLogger("trunkline.transports")
 
 
 def refuse(line: TooLong) -> Malformed:
-    """Say what to answer to a line that was too long to be read, or what the request that it answers fails with."""
+    """Return the error for a message too long to be read: what to answer, or what the request it answers fails with."""
     from trunkline.protocol.glimpses import glimpse
 
     seen = glimpse(line.head, line.tail)

@@ -37,7 +37,7 @@ class Taken:
 
 def heads() -> Heads:
     made = Heads({}, user_agent="x")
-    made.speak(NEWEST)
+    made.set_revision(NEWEST)
     return made
 
 
@@ -81,11 +81,11 @@ def exchanged(table: dict[str, Any], *batch: Outbound, receiver: Taken | None = 
         async with script:
             link = HttpLink(WebOptions(url=script.url), Limits())
             link.attach(taken)
-            link.speak(NEWEST_HANDSHAKE)
+            link.set_revision(NEWEST_HANDSHAKE)
             link.send(batch)
-            await link.ready()
+            await link.wait_ready()
             await link.drain()
-            await link.settle()
+            await link.wait_idle()
             await link.aclose()
             link.send(batch)
             await link.aclose()

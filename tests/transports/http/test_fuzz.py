@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import tests
 from tests.support import run_async
 from tests.transports.http.serving_support import (
     BATCHING,
@@ -33,7 +34,7 @@ from trunkline.protocol.headers import HeaderParameter, compare, compare_paramet
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.sse import EventReader, encode_event
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(tests.__file__).parent / "transports" / "http" / "corpus"
 LIMITS = Limits(body_bytes=20_000, body_seconds=1, comment_seconds=1, streams=50, sessions=50)
 
 #: Stands for the id of a session that is open.

@@ -89,7 +89,7 @@ async def test_a_server_that_says_so_when_its_client_is_gone_is_understood() -> 
         each.hang_up()
         await each.ended()
     await workshop.cancelled.wait()
-    assert (len(app.upkeep.streams), len(app.upkeep.in_flight)) == (0, 0)
+    assert (len(app.open_responses.streams), len(app.open_responses.in_flight)) == (0, 0)
 
 
 @pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])
@@ -103,7 +103,7 @@ async def test_a_task_that_its_server_cancels_takes_the_request_with_it(say: str
     await asyncio.wait([call.task])
     await workshop.cancelled.wait()
     await asyncio.sleep(0.01)
-    assert (call.task.cancelled(), len(app.upkeep.in_flight), len(app.upkeep.streams)) == (True, 0, 0)
+    assert (call.task.cancelled(), len(app.open_responses.in_flight), len(app.open_responses.streams)) == (True, 0, 0)
 
 
 @in_loop
@@ -153,7 +153,7 @@ async def test_a_session_that_was_hung_up_on_holds_no_exchange_once_it_is_answer
 
 def waiting_bytes(call: Call, app: Any) -> int:
     """Give what waits to be written, in all open streams."""
-    return sum(reply.stream.pending_bytes for reply in app.upkeep.streams)
+    return sum(reply.stream.pending_bytes for reply in app.open_responses.streams)
 
 
 @pytest.mark.parametrize("handshake", [True, False], ids=["session", "stateless"])
@@ -185,7 +185,7 @@ async def test_hanging_up_during_a_stalled_write_frees_the_request() -> None:
     call.hang_up()
     await call.ended()
     await workshop.cancelled.wait()
-    assert (len(app.upkeep.streams), len(app.upkeep.in_flight)) == (0, 0)
+    assert (len(app.open_responses.streams), len(app.open_responses.in_flight)) == (0, 0)
 
 
 @in_loop
@@ -259,7 +259,7 @@ async def test_a_socket_that_is_not_read_bounds_memory_and_is_answered_once_it_i
         reader, writer = await served.post(*raw(tool("flood", n=3000, size=5000), LOUD), limit=1000)
         await workshop.started.wait()
         await asyncio.sleep(0.3)
-        held, sent = sum(reply.stream.pending_bytes for reply in app.upkeep.streams), workshop.sent
+        held, sent = sum(reply.stream.pending_bytes for reply in app.open_responses.streams), workshop.sent
         text = await reader.readuntil(b"\r\n\r\n")
         writer.close()
         await workshop.cancelled.wait()

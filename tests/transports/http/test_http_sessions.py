@@ -120,7 +120,7 @@ async def test_deleting_a_session_ends_its_streams_and_cancels_its_requests() ->
     await call.whole()
     await workshop.cancelled.wait()
     await asyncio.sleep(0.01)
-    assert (len(app.sessions.by_id), len(app.upkeep.streams), workshop.server.hub.sinks()) == (0, 0, ())
+    assert (len(app.sessions.by_id), len(app.open_responses.streams), workshop.server.hub.sinks()) == (0, 0, ())
 
 
 @in_loop

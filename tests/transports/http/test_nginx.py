@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+import tests
 from tests.support import run_async
 from trunkline import Client, Context, Server
 
 NGINX = shutil.which("nginx", path="/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin:/opt/homebrew/bin")
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "serve-over-http.md"
+PAGE = Path(tests.__file__).parents[1] / "docs" / "how-to" / "serve-over-http.md"
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (on Debian: apt install nginx-light)")

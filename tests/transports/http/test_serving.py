@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+import tests
 from tests.support import run_async
 from tests.transports.http.small_app import GET, Receive, Send, SmallApp, ask, served
 from tests.transports.loops import LOOPS, run_on
@@ -37,7 +38,7 @@ from trunkline.transports.http.serving import serve
 each_loop = pytest.mark.parametrize("loop", LOOPS)
 each_signal = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 
-PROGRAM = Path(__file__).parent / "programs" / "small_server.py"
+PROGRAM = Path(tests.__file__).parent / "transports" / "http" / "programs" / "small_server.py"
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 

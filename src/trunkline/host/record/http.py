@@ -26,7 +26,7 @@ from trunkline.transports.http.client_failures import NETWORK_ERRORS
 from trunkline.transports.http.client_stream import media_type
 from trunkline.transports.http.client_web import Web
 from trunkline.transports.http.guard import Guard
-from trunkline.transports.http.replies import JSON, Headers, Receive, Send, send_plain
+from trunkline.transports.http.refusals import JSON, Headers, Receive, Send, send_plain
 from trunkline.types import ErrorObject
 
 __all__ = ["RecordingProxy"]

@@ -7,7 +7,7 @@ headers, since HTTP needs both beside the message, and answers with an error of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -120,21 +120,22 @@ class LinkWire:
 
     def _send(self, message: Message) -> None:
         assert self._link is not None
-        hint: Any = None
+        headers: Mapping[str, str] | None = None
+        cancels: RequestId | None = None
         if isinstance(message, Request):
             self._waiting[message.id] = message.method
             try:
-                hint = self._hint(message)
+                headers = self._headers(message)
             except LocalProtocolError as error:
                 self._refuse(message.id, INTERNAL_ERROR, str(error))
                 return
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
-            hint = member(_plain(message), "params").get("requestId")
-            self._done(hint)
-        self._link.send([Outbound(message, hint=hint)])
+            cancels = member(_plain(message), "params").get("requestId")
+            self._done(cancels)
+        self._link.send([Outbound(message, headers=headers, cancels=cancels)])
 
-    def _hint(self, request: Request) -> Any:
-        """Observe the revision of a request; return the arguments that its headers must mirror."""
+    def _headers(self, request: Request) -> Mapping[str, str] | None:
+        """Read along: which revision the request speaks, and what its headers must repeat."""
         params = member(_plain(request), "params")
         said = member(params, "_meta").get(META_PROTOCOL_VERSION)
         if request.method == "initialize":
@@ -150,9 +151,8 @@ class LinkWire:
 
     def _speak(self, name: Any, *, otherwise: str = "") -> None:
         revision = find(name if isinstance(name, str) else otherwise) or find(otherwise)
-        speak = getattr(self._link, "speak", None)
-        if revision is not None and speak is not None:
-            speak(revision)
+        if revision is not None and self._link is not None:
+            self._link.set_revision(revision)
 
     # --- from the server ---------------------------------------------------------------------------------------------
 

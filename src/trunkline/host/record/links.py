@@ -14,7 +14,7 @@ from trunkline.host.record.recording import Side
 from trunkline.host.record.writing import RecordingFile
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Outbound, decode, encode
-from trunkline.transports.link import Link, Receiver
+from trunkline.transports.link import Link, LinkWrapper, Receiver
 from trunkline.types import RequestId
 
 if TYPE_CHECKING:
@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["RecordedLink", "WireServer"]
 
 
-class RecordedLink:
-    """A Link around a Link; the messages that cross it are recorded."""
+class RecordedLink(LinkWrapper):
+    """A Link around a Link; what crosses it is written to a file."""
 
     def __init__(self, link: Link, file: RecordingFile, *, side: Side = "client") -> None:
         """Record a link whose owner plays ``side``."""
-        self._link = link
+        super().__init__(link)
         self._file = file
         self._side = side
-
-    def __getattr__(self, name: str) -> Any:
-        """Return members that only some links have."""
-        return getattr(self._link, name)
 
     def attach(self, receiver: Receiver) -> None:
         """Start delivering to this receiver."""
@@ -49,14 +45,6 @@ class RecordedLink:
             except Exception as error:  # noqa: BLE001 - sending never raises; an encoder runs code of the user's types
                 self._file.note(self._side, f"a message that cannot be encoded: {error}")
         self._link.send(batch)
-
-    async def drain(self) -> None:
-        """Wait until the inner link has room."""
-        await self._link.drain()
-
-    async def aclose(self) -> None:
-        """Close the inner link."""
-        await self._link.aclose()
 
 
 class _RecordedReceiver:

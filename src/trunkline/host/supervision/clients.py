@@ -124,7 +124,7 @@ def _limits(entry: ServerEntry) -> Limits:
 def process_id(client: Client | None) -> int | None:
     """Give the id of the process that a client talks to, if it is one."""
     contact = None if client is None else client._core.contact
-    return None if contact is None else getattr(contact.connection._link, "pid", None)
+    return None if contact is None else contact.link.pid
 
 
 def may_ask(client: Client) -> bool:
@@ -135,8 +135,7 @@ def may_ask(client: Client) -> bool:
     contact = client._core.contact
     if contact is None or not contact.revision.handshake:
         return False
-    heads = getattr(contact.connection._link, "heads", None)
-    return heads is None or heads.session is not None
+    return contact.link.can_receive_requests
 
 
 def in_flight(client: Client) -> int:

@@ -25,7 +25,7 @@ from trunkline.transports.http.client_failures import NETWORK_ERRORS
 from trunkline.transports.http.client_heads import Heads, checked_session
 from trunkline.transports.http.client_listening import Listening
 from trunkline.transports.http.client_web import Web, WebOptions, post_unanswered
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 from trunkline.types import RequestId
 
 __all__ = ["HttpLink"]
@@ -36,11 +36,10 @@ log = logging.getLogger("trunkline.transports")
 _FAREWELL = 1.0
 
 
-class HttpLink:
+class HttpLink(Link):
     """A link of POSTs to one URL."""
 
-    #: Each request is an exchange of its own: what fails is that request, and there is nothing that could be late.
-    separate = True
+    independent_requests = True
 
     def __init__(self, options: WebOptions, limits: Limits) -> None:
         """Connect to nothing yet; called inside a running event loop.
@@ -78,9 +77,9 @@ class HttpLink:
         self._receiver = receiver
         self.web.clocks = clocks_of(receiver)
 
-    def speak(self, revision: Revision) -> None:
-        """Speak a revision from now on: it decides what the heads say and what a cancellation is."""
-        self.heads.speak(revision)
+    def set_revision(self, revision: Revision) -> None:
+        """Use a revision from now on: it decides what the headers say and what a cancellation is."""
+        self.heads.set_revision(revision)
         self.resumes = revision.handshake
         self.batches = Feature.BATCHES in revision.features
 
@@ -91,23 +90,28 @@ class HttpLink:
         for outbound in batch:
             message = outbound.message
             if type(message) is Request:
-                self._ask(message, outbound.hint)
+                self._ask(message, outbound.headers)
             elif type(message) is Notification and message.method == "notifications/cancelled":
-                self._cancel(message, outbound.hint)
+                self._cancel(message, outbound.cancels)
             else:
                 self._tell(message)
+
+    @property
+    def can_receive_requests(self) -> bool:
+        """Whether there is a session: without one a server could not match an answer of ours to its request."""
+        return self.heads.session is not None
 
     async def drain(self) -> None:
         """Give the loop a turn: each message is on its way already, and whoever asks waits for the answer."""
         await asyncio.sleep(0)
 
-    async def ready(self) -> None:
-        """Wait until the server knows that we are ready and its stream is open, if it has one."""
+    async def wait_ready(self) -> None:
+        """Wait until the server has taken ``notifications/initialized`` and its stream is open, if it has one."""
         if self._listening is not None:
             await self._listening.settled.wait()
 
-    async def settle(self) -> None:
-        """Wait until no request waits for its answer."""
+    async def wait_idle(self) -> None:
+        """Wait until no request waits for its response."""
         await self._idle.wait()
 
     async def aclose(self) -> None:
@@ -137,9 +141,9 @@ class HttpLink:
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, request: Request, hint: Any) -> None:
+    def _ask(self, request: Request, headers: Mapping[str, str] | None) -> None:
         try:
-            head = self.heads.of(request, hint)
+            head = self.heads.of(request, headers)
             body = encode(request)
         except Exception as error:  # noqa: BLE001 - sending never raises; an encoder runs code of the user's types
             self.receiver.eof_received(
@@ -151,9 +155,9 @@ class HttpLink:
         self._idle.clear()
         exchange.task = self._create_task(exchange.run(head, body))
 
-    def _cancel(self, message: Notification, id: Any) -> None:
+    def _cancel(self, message: Notification, id: RequestId | None) -> None:
         """Withdraw a request: its exchange is closed, and where that alone says nothing the server is told."""
-        exchange = self._exchanges.pop(id, None)
+        exchange = None if id is None else self._exchanges.pop(id, None)
         if exchange is not None and exchange.task is not None:
             exchange.task.cancel()
             self.done(exchange)

@@ -65,8 +65,8 @@ class Heads:
         self._session = id
         self._make()
 
-    def speak(self, revision: Revision) -> None:
-        """Say from now on what a revision wants to be said."""
+    def set_revision(self, revision: Revision) -> None:
+        """Build the headers of a revision from now on."""
         self._version = revision.name if Feature.VERSION_HEADER in revision.features else None
         self._mirrors = Feature.ROUTING_HEADERS in revision.features
         self._rows = requests_to_server(revision)
@@ -79,8 +79,12 @@ class Heads:
         self._post = {**self._bare, **_POST, **spoken}
         self._get = {**self._bare, "Accept": "text/event-stream", "Cache-Control": "no-store", **spoken}
 
-    def of(self, message: Message | tuple[Message, ...], hint: Any = None) -> Mapping[str, str]:
-        """Give the head of the POST that carries a message; ``hint`` holds headers that only its sender knows.
+    def of(
+        self, message: Message | tuple[Message, ...], repeated: Mapping[str, str] | None = None
+    ) -> Mapping[str, str]:
+        """Return the headers of the POST that carries a message.
+
+        ``repeated`` are the headers that repeat a request's content, where only its sender can build them.
 
         Raises:
             ValueError: the method or the name cannot travel in a header.
@@ -92,8 +96,8 @@ class Heads:
             return self._post
         if type(message) is not Request:
             return {**self._post, "Mcp-Method": message.method} if type(message) is Notification else self._post
-        if type(hint) is dict:
-            return {**self._post, **hint}
+        if repeated is not None:
+            return {**self._post, **repeated}
         row = self._rows.get(message.method)
         member = None if row is None else row.name_member
         name = None if member is None else _name(message.params, member)

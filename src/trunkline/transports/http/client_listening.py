@@ -34,7 +34,7 @@ class _Carrier(Protocol):
     @property
     def receiver(self) -> Receiver: ...
 
-    async def settle(self) -> None: ...
+    async def wait_idle(self) -> None: ...
 
 
 class Listening:
@@ -55,7 +55,7 @@ class Listening:
             log.debug("no stream to listen to: %s", error)
         except LinkError as error:
             # Nobody can be told of it alone, and listeners would wait for ever; but calls may still get their answers.
-            await self._link.settle()
+            await self._link.wait_idle()
             self._link.receiver.eof_received(error)
         except Exception:
             log.exception("listening failed")

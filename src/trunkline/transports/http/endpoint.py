@@ -26,11 +26,21 @@ from trunkline.protocol.revisions import HANDSHAKE_NAMES, STATELESS_NAMES
 from trunkline.transports.http.gate import Gate
 from trunkline.transports.http.guard import Guard, accepts
 from trunkline.transports.http.handshake import Handshake
-from trunkline.transports.http.once import OnceLink
-from trunkline.transports.http.refusals import Refused, no_request, not_used, stopping
-from trunkline.transports.http.replies import JSON, Headers, Receive, Send, send_plain
+from trunkline.transports.http.once import SingleRequestTransport
+from trunkline.transports.http.refusals import (
+    JSON,
+    Headers,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    no_request,
+    not_used,
+    send_plain,
+    stopping,
+)
 from trunkline.transports.http.sessions import Acceptor, requests_of
-from trunkline.transports.http.visits import RequestHeaders, Scope, Visit
+from trunkline.transports.http.visits import HttpRequest, RequestHeaders
 
 __all__ = ["Endpoint", "EndpointOptions"]
 
@@ -86,12 +96,11 @@ class Endpoint:
         #: Heads that the guard has let in before.
         self._welcome: set[tuple[bytes | None, bytes | None, str | None]] = set()
         self._paths = frozenset({self.path, f"{self.path}/"})
-        self._handshake = Handshake(acceptor, limits=limits, retry_ms=options.retry_ms)
+        self._handshake = Handshake(acceptor, limits=limits, retry_ms=options.retry_ms, challenge=self._lacking)
         self.sessions = self._handshake.sessions
-        self.upkeep = self._handshake.upkeep
-        self.upkeep.challenge = self._lacking
+        self.open_responses = self._handshake.open_responses
         self.draining = False
-        self._verbs: Mapping[str, Callable[[Visit], Awaitable[None]]] = MappingProxyType(
+        self._verbs: Mapping[str, Callable[[HttpRequest], Awaitable[None]]] = MappingProxyType(
             {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         )
         self._pair = None
@@ -107,30 +116,30 @@ class Endpoint:
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
-        visit = Visit(scope, receive, send, self._limits)
+        request = HttpRequest(scope, receive, send, self._limits)
         cors: Headers = []
         try:
-            if self._check_head(visit) and scope["method"] != "OPTIONS":
+            if self._check_head(request) and scope["method"] != "OPTIONS":
                 # A preflight is answered with headers of its own.
-                cors = self._guard.cors_headers(visit.headers[b"origin"])
-                visit.send = _with(send, cors) if cors else send
+                cors = self._guard.cors_headers(request.headers[b"origin"])
+                request.send = _with(send, cors) if cors else send
             path: str = scope["path"]
             if root := scope.get("root_path"):
                 path = _below(root, path)
             if path in self._paths:
                 verb = self._verbs.get(scope["method"])
                 if self._gate is not None and verb is not None:
-                    visit.principal = await self._enter(self._gate, visit)
-                await (self.answer_options(visit) if verb is None else verb(visit))
+                    request.principal = await self._enter(self._gate, request)
+                await (self.answer_options(request) if verb is None else verb(request))
             elif self._pair is not None and self._pair.serves(path):
                 if self._gate is not None and scope["method"] != "OPTIONS":
-                    visit.principal = await self._enter(self._gate, visit)
-                await self._pair.respond(path, visit)
+                    request.principal = await self._enter(self._gate, request)
+                await self._pair.respond(path, request)
             elif self._gate is not None and (beside := self._gate.route(path)) is not None:
                 if scope["method"] == "OPTIONS":
-                    await self.answer_options(visit)
+                    await self.answer_options(request)
                 else:
-                    await beside(scope, receive, visit.send)
+                    await beside(scope, receive, request.send)
             else:
                 raise Refused(404, f"Nothing is at {path[:80]!r}; the endpoint is {self.path or '/'}")
         except Refused as refusal:
@@ -175,13 +184,13 @@ class Endpoint:
 
     # --- the head ----------------------------------------------------------------------------------------------------
 
-    def _check_head(self, visit: Visit) -> bool:
+    def _check_head(self, request: HttpRequest) -> bool:
         """See that a request may be looked at; tell whether a web page sends it.
 
         Raises:
             Refused: it may not.
         """
-        scope, headers = visit.scope, visit.headers
+        scope, headers = request.scope, request.headers
         given = scope["headers"]
         if len(headers) != len(given):
             names = [name for name, _ in given if name in self._single or name.startswith(b"mcp-")]
@@ -201,13 +210,13 @@ class Endpoint:
         self._welcome.add(head)
         return origin is not None
 
-    async def answer_options(self, visit: Visit) -> None:
+    async def answer_options(self, request: HttpRequest) -> None:
         """Answer a browser that asks whether a page may call.
 
         Raises:
             Refused: it may not, or the verb is another that is not used.
         """
-        method, headers = visit.scope["method"], visit.headers
+        method, headers = request.scope["method"], request.headers
         if method == "OPTIONS" and b"access-control-request-method" in headers:
             allowed = self._guard.preflight(
                 headers.get(b"origin"),
@@ -215,55 +224,55 @@ class Endpoint:
                 requested_headers=headers.get(b"access-control-request-headers"),
             )
             if allowed is not None:
-                await visit.answer(204, allowed)
+                await request.answer(204, allowed)
                 return
         raise Refused(405, f"{method[:20]} is not used here", headers=((b"allow", b"POST, GET, DELETE"),))
 
-    async def _enter(self, gate: Gate, visit: Visit) -> Principal:
+    async def _enter(self, gate: Gate, request: HttpRequest) -> Principal:
         """Find out who sends a request; whoever cannot be found out is refused, never taken for nobody."""
-        found = await gate.admit(RequestHeaders(visit.headers), method=visit.scope["method"], url=_url(visit))
+        found = await gate.admit(RequestHeaders(request.headers), method=request.scope["method"], url=_url(request))
         if not isinstance(found, Principal):
-            head = (_challenge(gate, found, visit), *gate.fields(found))
+            head = (_challenge(gate, found, request), *gate.fields(found))
             raise Refused(found.status, found.message, headers=head)
         return found
 
-    def _lacking(self, needed: InsufficientScope, visit: Visit) -> Headers:
+    def _lacking(self, needed: InsufficientScope, request: HttpRequest) -> Headers:
         """Say what a token must allow that was good, but not for this."""
         if self._gate is None:
             return []
         denied = Denied(status=403, message=needed.message, error="insufficient_scope", scopes=needed.scopes)
-        return [_challenge(self._gate, denied, visit)]
+        return [_challenge(self._gate, denied, request)]
 
     # --- POST --------------------------------------------------------------------------------------------------------
 
-    async def _post(self, visit: Visit) -> None:
-        visit.json_only = self._options.json_only
-        accept = visit.headers.get(b"accept")
+    async def _post(self, request: HttpRequest) -> None:
+        request.json_only = self._options.json_only
+        accept = request.headers.get(b"accept")
         if accept not in _BOTH and accept is not None:
             json, stream = accepts(accept)
             if not json and not stream:
                 raise Refused(406, "Accept must name application/json and text/event-stream")
-            visit.json_only = visit.json_only or not stream
-        incoming = decode(await visit.body(), self._limits)
+            request.json_only = request.json_only or not stream
+        incoming = decode(await request.body(), self._limits)
         if self.draining and requests_of(incoming):
             # What is in flight may still wait for an answer that its client posts.
             raise stopping()
-        version, id = visit.field(b"mcp-protocol-version"), visit.field(b"mcp-session-id")
+        version, id = request.field(b"mcp-protocol-version"), request.field(b"mcp-session-id")
         alone = version is not None and version not in _HANDSHAKE
         if not alone and not self._options.sessions:
-            await self._handshake.serve_alone(visit, incoming, version=version)
+            await self._handshake.serve_alone(request, incoming, version=version)
         elif not alone and id is not None:
-            await self._handshake.use(visit, incoming, id=id, version=version)
+            await self._handshake.use(request, incoming, id=id, version=version)
         elif not alone and type(incoming) is Request and incoming.method == "initialize":
-            await self._handshake.open(visit, incoming)
+            await self._handshake.open(request, incoming)
         elif type(incoming) is Request:
             # It stands alone and is served in this very task: its client's hang-up is the end of both.
-            link = OnceLink(self._limits.write_bytes, json_only=visit.json_only)
-            receiver = self._acceptor.accept_one(link, None, "", link.run_here)
-            receiver.message_received(incoming, visit.origin)
+            transport = SingleRequestTransport(request, self.open_responses)
+            receiver = self._acceptor.accept_one(transport, None, "", transport.run_inline)
+            receiver.message_received(incoming, request.origin)
             # What was read is not kept for as long as it is being answered.
             del incoming, receiver
-            await self.upkeep.reply(link, visit)
+            await transport.respond()
         elif not alone:
             raise no_request(incoming, "Mcp-Session-Id header is missing: send initialize first")
         elif type(incoming) is not Notification:
@@ -272,39 +281,39 @@ class Endpoint:
             raise _unsupported(version or b"")
         else:
             # 2026-07-28 has none over HTTP; what is sent all the same is taken and means nothing.
-            await visit.answer(202)
+            await request.answer(202)
 
     # --- GET and DELETE ----------------------------------------------------------------------------------------------
 
-    async def _get(self, visit: Visit) -> None:
-        version, id = visit.field(b"mcp-protocol-version"), visit.field(b"mcp-session-id")
+    async def _get(self, request: HttpRequest) -> None:
+        version, id = request.field(b"mcp-protocol-version"), request.field(b"mcp-session-id")
         if self.draining:
             raise stopping()
         if version is not None and version not in _HANDSHAKE:
             raise _without_sessions("GET", version)
-        if not accepts(visit.headers.get(b"accept"))[1]:
+        if not accepts(request.headers.get(b"accept"))[1]:
             raise Refused(406, "This is an MCP endpoint: a GET must accept text/event-stream")
         if id is not None and self._options.sessions:
-            await self._handshake.listen(visit, id=id, version=version)
+            await self._handshake.listen(request, id=id, version=version)
         elif version is None and id is None and self._pair is not None:
-            if b"text/event-stream" not in visit.headers.get(b"accept", b"").lower():
+            if b"text/event-stream" not in request.headers.get(b"accept", b"").lower():
                 # A browser or a person takes anything; a stream that says nothing would only puzzle them.
                 raise Refused(406, "This is an MCP endpoint: POST to it, or GET with Accept: text/event-stream")
-            await self._pair.open(visit)
+            await self._pair.open(request)
         elif (version is None and id is None) or not self._options.sessions:
             raise not_used("GET")
         else:
             raise Refused(400, "Mcp-Session-Id header is missing")
 
-    async def _delete(self, visit: Visit) -> None:
-        version, id = visit.field(b"mcp-protocol-version"), visit.field(b"mcp-session-id")
+    async def _delete(self, request: HttpRequest) -> None:
+        version, id = request.field(b"mcp-protocol-version"), request.field(b"mcp-session-id")
         if version is not None and version not in _HANDSHAKE:
             raise _without_sessions("DELETE", version)
         if not self._options.sessions:
             raise not_used("DELETE")
         if id is None:
             raise Refused(400, "Mcp-Session-Id header is missing")
-        await self._handshake.end(visit, id=id, version=version)
+        await self._handshake.end(request, id=id, version=version)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -316,11 +325,11 @@ class Endpoint:
             session.standing.end()
             for reply in session.standing_by:
                 reply.stream.end()
-        if not await self.upkeep.settled(seconds, self._busy):
-            left = list(self.upkeep.in_flight)
+        if not await self.open_responses.wait_idle(seconds, self._busy):
+            left = list(self.open_responses.in_flight)
             log.warning("%d requests did not finish in %g s and are cancelled", len(left), seconds)
-            for link in left:
-                link.lost(stopping())
+            for response in left:
+                response.abort(stopping())
         for session in list(self.sessions.by_id.values()):
             await self.sessions.remove(session)
         if self._pair is not None:
@@ -335,19 +344,19 @@ class Endpoint:
         """End everything now."""
         if not self.draining:
             await self.drain(0)
-        self.upkeep.stop()
+        self.open_responses.stop()
         await self._acceptor.release()
 
 
-def _challenge(gate: Gate, denied: Denied, visit: Visit) -> tuple[bytes, bytes]:
-    challenge = gate.challenge(denied, origin=visit.address, root=visit.scope.get("root_path", ""))
+def _challenge(gate: Gate, denied: Denied, request: HttpRequest) -> tuple[bytes, bytes]:
+    challenge = gate.challenge(denied, origin=request.address, root=request.scope.get("root_path", ""))
     return b"www-authenticate", challenge.encode("latin-1", "replace")
 
 
-def _url(visit: Visit) -> str:
+def _url(request: HttpRequest) -> str:
     """Give the address that was called, without the query, as the client wrote it."""
-    root, path = visit.scope.get("root_path", ""), visit.scope["path"]
-    return f"{visit.address}{path if path.startswith(root) else root + path}"
+    root, path = request.scope.get("root_path", ""), request.scope["path"]
+    return f"{request.address}{path if path.startswith(root) else root + path}"
 
 
 def _below(root: str, path: str) -> str:

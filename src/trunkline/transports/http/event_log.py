@@ -23,13 +23,13 @@ class Reader(Protocol):
     """An HTTP response that writes a stream's events."""
 
     def wake(self) -> None:
-        """Learn that there is something to write, or that nothing more will come."""
+        """Called when there is something to write, or nothing more will come."""
 
     def dismiss(self) -> None:
-        """Learn that another response reads the stream from now on."""
+        """Called when another response reads the stream from now on."""
 
     def leave(self) -> None:
-        """Learn that the response is to end after what waits; the stream goes on."""
+        """Called when the response is to end after what waits; the stream goes on."""
 
 
 class _Entry:
@@ -59,8 +59,11 @@ class EventStream:
         "reader",
     )
 
-    def __init__(self, name: str = "", log: EventLog | None = None) -> None:
-        """Start empty; events are numbered and kept if there is a log to keep them in."""
+    def __init__(self, name: str = "", log: EventLog | None = None, *, awaited: bool = False) -> None:
+        """Start empty; events are numbered and kept if there is a log to keep them in.
+
+        With ``awaited`` a response that will read it is under way.
+        """
         self.name = name
         self._log = log
         self._next = 1
@@ -69,8 +72,8 @@ class EventStream:
         self._written: list[_Entry] = []
         self._waiting: list[asyncio.Future[None]] | None = None
         self.reader: Reader | None = None
-        #: A response that reads it is under way.
-        self.awaited = False
+        #: A response that will read it is under way.
+        self.awaited = awaited
         #: Nothing more will be pushed.
         self.ended = False
         #: Bytes that wait to be written.
@@ -131,6 +134,13 @@ class EventStream:
     def waits(self) -> bool:
         """Whether there is something to write."""
         return bool(self._pending)
+
+    def release_reader(self) -> bool:
+        """End the response that reads, after what waits; the stream goes on. Return False if none reads."""
+        if self.reader is None:
+            return False
+        self.reader.leave()
+        return True
 
     def detach(self, reader: Reader) -> None:
         """Let a response go; what it took counts as written."""
@@ -214,10 +224,10 @@ class EventLog:
         self._ended: dict[str, float] = {}
         self.streams: dict[str, EventStream] = {}
 
-    def open(self) -> EventStream:
-        """Begin a stream."""
+    def open(self, *, awaited: bool = False) -> EventStream:
+        """Begin a stream; with ``awaited`` a response that will read it is under way."""
         self._last += 1
-        stream = EventStream(str(self._last), self)
+        stream = EventStream(str(self._last), self, awaited=awaited)
         self.streams[stream.name] = stream
         return stream
 

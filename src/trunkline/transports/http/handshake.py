@@ -14,12 +14,12 @@ from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Message, Requ
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import UNNAMED, Feature, find
 from trunkline.transports.http.event_log import EventStream
-from trunkline.transports.http.once import HandshakeLink, OnceLink
-from trunkline.transports.http.refusals import Refused, no_request, too_many
-from trunkline.transports.http.replies import Headers, StreamReply
-from trunkline.transports.http.sessions import Acceptor, ExchangeLink, HttpSession, Sessions, requests_of
-from trunkline.transports.http.upkeep import Upkeep
-from trunkline.transports.http.visits import Visit
+from trunkline.transports.http.once import HandshakeRequestTransport, SingleRequestTransport
+from trunkline.transports.http.refusals import Headers, Refused, no_request, too_many
+from trunkline.transports.http.replies import SSEResponse
+from trunkline.transports.http.sessions import Acceptor, HttpSession, SessionRequestTransport, Sessions, requests_of
+from trunkline.transports.http.upkeep import Challenge, OpenResponses
+from trunkline.transports.http.visits import HttpRequest
 
 __all__ = ["Handshake"]
 
@@ -27,25 +27,25 @@ __all__ = ["Handshake"]
 class Handshake:
     """The sessions of one endpoint, as its visitors see them."""
 
-    def __init__(self, acceptor: Acceptor, *, limits: Limits, retry_ms: int) -> None:
+    def __init__(self, acceptor: Acceptor, *, limits: Limits, retry_ms: int, challenge: Challenge) -> None:
         """Start without sessions."""
         self._acceptor = acceptor
         self._limits = limits
         self._retry_ms = retry_ms
         self.sessions = Sessions(limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
-        self.upkeep = Upkeep(limits, self.sessions)
+        self.open_responses = OpenResponses(limits, self.sessions, challenge=challenge)
 
     # --- POST --------------------------------------------------------------------------------------------------------
 
-    async def open(self, visit: Visit, incoming: Request) -> None:
+    async def open(self, request: HttpRequest, incoming: Request) -> None:
         """Open a session; an answer that is an error leaves none."""
-        origin = visit.origin
+        origin = request.origin
         session = self.sessions.make(origin)
         if session is None:
             raise too_many("sessions")
-        self.upkeep.begin()
-        opening = OnceLink(self._limits.write_bytes, json_only=visit.json_only)
-        session.link.opening = (incoming.id, opening)
+        self.open_responses.start_clock()
+        opening = SingleRequestTransport(request, self.open_responses)
+        session.link.begin_opening(incoming.id, opening)
         conversation = session.conversation = self._acceptor.accept(session.link)
         conversation.message_received(incoming, origin)
         headers: Headers = []
@@ -53,33 +53,35 @@ class Handshake:
             session.opened(conversation.session)
             headers = [(b"mcp-session-id", session.id.encode())]
         try:
-            await self.upkeep.reply(opening, visit, headers, unless_error=True)
+            await opening.respond(headers, unless_error=True)
         finally:
-            session.link.opening = None
-            if session.session is None or opening.failed or opening.left or not opening.closed:
+            session.link.end_opening()
+            if session.session is None or not opening.succeeded:
                 await self.sessions.remove(session)
 
-    async def use(self, visit: Visit, incoming: Incoming, *, id: bytes, version: bytes | None) -> None:
+    async def use(self, request: HttpRequest, incoming: Incoming, *, id: bytes, version: bytes | None) -> None:
         """Serve what a session's client posts."""
-        session = self.find(visit, id, version)
+        session = self.find(request, id, version)
         if type(incoming) is not Request:
             asked, others = self._sort(session, incoming)
             for item in others:
                 session.deliver(item)
             if asked is None:
-                await visit.answer(202)
+                await request.answer(202)
                 return
             incoming = asked
         if session.in_flight >= self._limits.in_flight:
             raise too_many("requests in flight")
-        link = ExchangeLink(session, requests_of(incoming), json_only=visit.json_only, retry_ms=self._retry_ms)
-        receiver = self._acceptor.accept_one(link, session.session, f"{link.name}.", None)
+        transport = SessionRequestTransport(
+            request, self.open_responses, session=session, ids=requests_of(incoming), retry_ms=self._retry_ms
+        )
+        receiver = self._acceptor.accept_one(transport, session.session, f"{transport.name}.", None)
         # The same principal may come with another token: what it allows counts for this request.
         origin = session.origin
-        if visit.principal is not None:
-            origin = Origin("http", visit.principal, origin.headers)
+        if request.principal is not None:
+            origin = Origin("http", request.principal, origin.headers)
         receiver.message_received(incoming, origin)
-        await self.upkeep.reply(link, visit, [])
+        await transport.respond([])
 
     def _sort(self, session: HttpSession, incoming: Incoming) -> tuple[Batch | None, list[Message | Malformed]]:
         """Part what must be answered from what is only brought to somebody.
@@ -98,7 +100,7 @@ class Handshake:
         asked = [each for each in incoming.items if _must_be_answered(each)]
         return Batch(tuple(asked)) if asked else None, [each for each in incoming.items if each not in asked]
 
-    async def serve_alone(self, visit: Visit, incoming: Incoming, *, version: bytes | None) -> None:
+    async def serve_alone(self, request: HttpRequest, incoming: Incoming, *, version: bytes | None) -> None:
         """Serve a handshake client without a session: what it said before is not known."""
         revision = (None if version is None else find(version.decode())) or UNNAMED
         batch = type(incoming) is Batch and Feature.BATCHES in revision.features
@@ -107,22 +109,22 @@ class Handshake:
         if type(incoming) is Batch and (wrong := fault(incoming)) is not None:
             raise Refused(400, wrong)
         if not requests_of(incoming):
-            await visit.answer(202)
+            await request.answer(202)
             return
-        link, origin, session = HandshakeLink(self._limits.write_bytes, json_only=visit.json_only), visit.origin, None
+        transport, origin, session = HandshakeRequestTransport(request, self.open_responses), request.origin, None
         if batch or incoming.method != "initialize":  # type: ignore[union-attr]
             session = Session(revision, None, {}, origin=origin)
             session.ready()
-        self._acceptor.accept_one(link, session, "", None).message_received(incoming, origin)
-        await self.upkeep.reply(link, visit, [])
+        self._acceptor.accept_one(transport, session, "", None).message_received(incoming, origin)
+        await transport.respond([])
 
-    def find(self, visit: Visit, id: bytes, version: bytes | None) -> HttpSession:
-        """Give the visitor's session.
+    def find(self, request: HttpRequest, id: bytes, version: bytes | None) -> HttpSession:
+        """Return the session that a request names.
 
         Raises:
             Refused: there is none of this id and principal, or it speaks another revision.
         """
-        session = self.sessions.find(id.decode("latin-1"), visit.principal)
+        session = self.sessions.find(id.decode("latin-1"), request.principal)
         if session is None or session.session is None:
             raise Refused(404, "No such session; send initialize again")
         spoken = session.session.revision.name
@@ -132,39 +134,39 @@ class Handshake:
 
     # --- GET and DELETE ----------------------------------------------------------------------------------------------
 
-    async def listen(self, visit: Visit, *, id: bytes, version: bytes | None) -> None:
+    async def listen(self, request: HttpRequest, *, id: bytes, version: bytes | None) -> None:
         """Bring what the server says unasked, or go on with a stream that was lost."""
-        session = self.find(visit, id, version)
+        session = self.find(request, id, version)
         if session.open_streams >= self._limits.session_streams:
             raise too_many("open streams")
-        self.upkeep.check_streams()
-        last = visit.field(b"last-event-id")
+        self.open_responses.check_streams()
+        last = request.field(b"last-event-id")
         if last is not None:
-            reply = self._resumed(session, last.decode("latin-1"), visit)
+            reply = self._resumed(session, last.decode("latin-1"), request)
         else:
-            reply = StreamReply(EventStream(), visit.send)
+            reply = SSEResponse(EventStream(), request.send)
             if Feature.STREAM_POLLING in session.features and session.standing.reader is None:
                 session.standing.push(b"", retry=self._retry_ms, merge=True)
             session.join(reply)
-        visit.forget()
+        request.forget()
         try:
-            await reply.run(visit.receive, [], owner=self.upkeep, carrier=visit.carrier)
+            await reply.run(request.receive, [], owner=self.open_responses, carrier=request.carrier)
         finally:
             session.leave(reply)
 
-    def _resumed(self, session: HttpSession, last: str, visit: Visit) -> StreamReply:
+    def _resumed(self, session: HttpSession, last: str, request: HttpRequest) -> SSEResponse:
         """Go on with the stream that an event belongs to, behind it, and with no other."""
         found = session.log.find(last)
         if found is None or not found[0].rewind(found[1]):
             raise Refused(400, f"Last-Event-ID {last[:40]!r} is of no stream that is kept here")
-        reply = StreamReply(found[0], visit.send)
+        reply = SSEResponse(found[0], request.send)
         found[0].attach(reply)
         return reply
 
-    async def end(self, visit: Visit, *, id: bytes, version: bytes | None) -> None:
+    async def end(self, request: HttpRequest, *, id: bytes, version: bytes | None) -> None:
         """End a session."""
-        await self.sessions.remove(self.find(visit, id, version))
-        await visit.answer(204)
+        await self.sessions.remove(self.find(request, id, version))
+        await request.answer(204)
 
 
 def _must_be_answered(item: Message | Malformed) -> bool:

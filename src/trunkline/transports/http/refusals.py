@@ -1,11 +1,35 @@
-"""Requests that are answered with an error right away: the status, and a JSON-RPC error that says why."""
+"""ASGI types, whole responses, and the exception that becomes one: an HTTP status with a JSON-RPC error."""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
 
 from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, Malformed, encode
 from trunkline.types import ErrorObject, RequestId
 
-__all__ = ["Refused", "ended", "no_request", "not_used", "stopping", "too_many"]
+__all__ = [
+    "JSON",
+    "Headers",
+    "Receive",
+    "Refused",
+    "Scope",
+    "Send",
+    "ended",
+    "no_request",
+    "not_used",
+    "send_plain",
+    "stopping",
+    "too_many",
+]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+#: The type of every body that is not a stream of events.
+JSON = (b"content-type", b"application/json")
 
 
 class Refused(Exception):
@@ -58,3 +82,11 @@ def stopping() -> Refused:
 def too_many(what: str) -> Refused:
     """Refuse for now: a limit is reached."""
     return Refused(503, f"Too many {what}; try again later", headers=((b"retry-after", b"5"),))
+
+
+async def send_plain(send: Send, status: int, headers: Headers, body: bytes = b"") -> None:
+    """Send a whole response: its head and its body."""
+    # RFC 9110, 8.6: a response without content has no length either.
+    sized = headers if status == 204 else [*headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": sized})
+    await send({"type": "http.response.body", "body": body})

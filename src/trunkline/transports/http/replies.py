@@ -1,66 +1,61 @@
-"""The HTTP response to one request: a JSON body if the answer is the first thing out, else a stream of events.
+"""An HTTP response that is a stream of server-sent events.
 
-An ASGI task runs each reply. While a stream is quiet that task only waits for the client to hang up, so that it is seen
-at once; what comes to be written is written by a short task of its own. A request that is answered quickly is never
-watched: the watch begins when it is still unanswered after a moment.
+An ASGI task runs each response. While its stream is quiet that task only waits for the client to disconnect, so that a
+disconnect is seen at once; events are written by a short task of their own. The response owns its own state: the stream
+that feeds it, and whatever opened it, only call its methods.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from trunkline.protocol.sse import encode_comment
 from trunkline.transports.http.event_log import EventStream
+from trunkline.transports.http.refusals import Headers, Receive, Send
 
-__all__ = ["COMMENT", "EVENT_STREAM", "JSON", "Carrier", "Headers", "Receive", "Send", "StreamReply", "send_plain"]
+__all__ = ["COMMENT", "EVENT_STREAM", "ClientConnection", "DisconnectListener", "SSEResponse", "StreamOwner"]
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
-
-#: The type of every other body.
-JSON = (b"content-type", b"application/json")
-#: The head of a stream: no proxy may keep, change or gather what comes.
+#: The headers of a stream: no proxy may keep, change or gather what comes.
 EVENT_STREAM: tuple[tuple[bytes, bytes], ...] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
-#: Says nothing, and so that the connection lives.
+#: SSE comment sent as a keep-alive.
 COMMENT = encode_comment()
 
 
-class Owner(Protocol):
-    """Who wants to know of the open streams: it counts them and keeps them alive."""
+class StreamOwner(Protocol):
+    """The registry of the open streams: counts them and keeps them alive."""
 
-    def stream_opened(self, reply: StreamReply) -> None:
-        """Take a stream in."""
+    def stream_opened(self, response: SSEResponse) -> None:
+        """Called when a response begins."""
 
-    def stream_closed(self, reply: StreamReply) -> None:
-        """Let it go."""
+    def stream_closed(self, response: SSEResponse) -> None:
+        """Called when it is over."""
 
 
-class Carrier(Protocol):
-    """The connection below a response, where the server that runs us gives it: it can say that the client left."""
+class ClientConnection(Protocol):
+    """The connection below a response, where the HTTP server provides it: it reports that the client disconnected."""
 
     def when_lost(self, callback: Callable[[], None]) -> None:
-        """Have something called when the connection ends."""
+        """Register a callback for the end of the connection."""
 
     def forget(self, callback: Callable[[], None]) -> None:
-        """Have it not called."""
+        """Remove a callback."""
 
 
-class Leavable(Protocol):
-    """Who wants to know that a client left."""
+class DisconnectListener(Protocol):
+    """The object to notify when a client disconnects before the end of its response."""
 
-    def gone(self) -> None:
-        """Learn that it did."""
+    def client_disconnected(self) -> None:
+        """Called when the client disconnects."""
 
 
-class StreamReply:
-    """A response that writes the events of a stream, until the stream ends or the client hangs up."""
+class SSEResponse:
+    """A response that writes the events of a stream, until the stream ends or the client disconnects."""
 
     __slots__ = (
         "_beside",
@@ -69,7 +64,7 @@ class StreamReply:
         "_finished",
         "_gone",
         "_leaving",
-        "_link",
+        "_listener",
         "_over",
         "_quiet",
         "_send",
@@ -77,24 +72,26 @@ class StreamReply:
         "stream",
     )
 
-    def __init__(self, stream: EventStream, send: Send, *, leaving: bool = False, link: Leavable | None = None) -> None:
-        """Prepare to write a stream; one that is leaving writes what waits and ends.
+    def __init__(
+        self, stream: EventStream, send: Send, *, leaving: bool = False, listener: DisconnectListener | None = None
+    ) -> None:
+        """Prepare to write a stream; with ``leaving`` only what waits already.
 
-        ``link`` is told if the client leaves before the end.
+        ``listener`` is notified if the client disconnects before the end.
         """
-        self._link = link
+        self._listener = listener
         self.stream = stream
         self._send = send
         # Nothing is written before the head.
         self._busy = True
         self._task: asyncio.Task[None] | None = None
         self._over: asyncio.Future[None] | None = None
-        self._beside: tuple[Owner, Carrier] | None = None
+        self._beside: tuple[StreamOwner, ClientConnection] | None = None
         self._finished = False
         self._gone = False
         self._dismissed = False
         self._leaving = leaving
-        #: Rounds of the owner's clock without a word.
+        #: Rounds of the owner's clock without anything written.
         self._quiet = 0
 
     async def run(
@@ -102,14 +99,14 @@ class StreamReply:
         receive: Receive,
         headers: Headers,
         *,
-        owner: Owner,
+        owner: StreamOwner,
         watched: bool = False,
-        carrier: Carrier | None = None,
+        carrier: ClientConnection | None = None,
     ) -> bool:
-        """Write until the end; tell whether the client stayed until then.
+        """Write until the end; return whether the client stayed until then.
 
-        With ``watched`` somebody else waits for the client's hang-up and says so by ``hang_up``; with a carrier that
-        does.
+        With ``watched`` the caller waits for the client's disconnect and reports it by ``hang_up``; with ``carrier``
+        the connection does.
         """
         if watched or carrier is not None:
             self._over = asyncio.get_running_loop().create_future()
@@ -140,14 +137,14 @@ class StreamReply:
             owner.stream_closed(self)
             if self._task is not None:
                 self._task.cancel()
-        if self._gone and self._link is not None:
-            self._link.gone()
+        if self._gone and self._listener is not None:
+            self._listener.client_disconnected()
         return not self._gone
 
-    def start(self, headers: Headers, *, owner: Owner, carrier: Carrier) -> asyncio.Future[None]:
-        """Begin to write beside the work that fills the stream; what is given is done at the end.
+    def start(self, headers: Headers, *, owner: StreamOwner, carrier: ClientConnection) -> asyncio.Future[None]:
+        """Start to write while the work that fills the stream goes on; return a future of the end.
 
-        No task waits meanwhile: the carrier says when the client leaves.
+        No task waits meanwhile: the connection reports a disconnect.
         """
         over = self._over = asyncio.get_running_loop().create_future()
         self._beside = (owner, carrier)
@@ -188,12 +185,12 @@ class StreamReply:
         self.wake()
 
     def hang_up(self) -> None:
-        """Learn that the client is gone."""
+        """Called when the client disconnects."""
         self._gone = True
         self._stop()
 
     def tick(self, rounds: int) -> None:
-        """Count a round of the owner's clock; after so many quiet ones a comment keeps the stream alive."""
+        """Count a round of the owner's clock; write a keep-alive comment after so many quiet ones."""
         self._quiet += 1
         if self._quiet >= rounds and not (self._busy or self._finished or self._gone):
             self._busy = True
@@ -232,13 +229,5 @@ class StreamReply:
         carrier.forget(self.hang_up)
         self.stream.detach(self)
         owner.stream_closed(self)
-        if self._gone and self._link is not None:
-            self._link.gone()
-
-
-async def send_plain(send: Send, status: int, headers: Headers, body: bytes = b"") -> None:
-    """Send a whole response."""
-    # RFC 9110, 8.6: a response without content has no length either.
-    sized = headers if status == 204 else [*headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": sized})
-    await send({"type": "http.response.body", "body": body})
+        if self._gone and self._listener is not None:
+            self._listener.client_disconnected()

@@ -33,18 +33,20 @@ from trunkline.protocol.jsonrpc import (
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature, Revision
 from trunkline.transports.http.event_log import EventLog, EventStream
-from trunkline.transports.http.once import HandshakeLink, OnceLink, encoded
+from trunkline.transports.http.once import HandshakeRequestTransport, SingleRequestTransport, encoded
 from trunkline.transports.http.refusals import ended
-from trunkline.transports.http.replies import StreamReply
+from trunkline.transports.http.replies import SSEResponse
+from trunkline.transports.http.upkeep import OpenResponses
+from trunkline.transports.http.visits import HttpRequest
 from trunkline.transports.link import Link, Receiver
 from trunkline.types import CancelledNotificationParams, ProgressNotificationParams, RequestId
 
 __all__ = [
     "Acceptor",
     "Conversation",
-    "ExchangeLink",
     "HttpSession",
     "SessionLink",
+    "SessionRequestTransport",
     "Sessions",
     "requests_of",
     "same_principal",
@@ -89,10 +91,10 @@ class Acceptor(Protocol):
         """Learn that nothing more will be brought."""
 
 
-class SessionLink:
+class SessionLink(Link):
     """The standing link of a session: what the server says unasked goes to the session's GET stream."""
 
-    __slots__ = ("_limit", "_session", "opening", "receiver")
+    __slots__ = ("_limit", "_opening", "_session", "receiver")
 
     def __init__(self, session: HttpSession, limit: int) -> None:
         """Carry what belongs to no request."""
@@ -100,7 +102,7 @@ class SessionLink:
         self._limit = limit
         self.receiver: Receiver | None = None
         #: The request that opens the session, until it is answered.
-        self.opening: tuple[RequestId, OnceLink] | None = None
+        self._opening: tuple[RequestId, SingleRequestTransport] | None = None
 
     def attach(self, receiver: Receiver) -> None:
         """Know who takes messages."""
@@ -113,8 +115,8 @@ class SessionLink:
         """
         standing = self._session.standing
         for outbound in batch:
-            if self.opening is not None and outbound.about == self.opening[0]:
-                self.opening[1].send([outbound])
+            if self._opening is not None and outbound.about == self._opening[0]:
+                self._opening[1].send([outbound])
             elif type(outbound.message) is Request:
                 standing.push(encoded(outbound))
             elif (
@@ -124,6 +126,14 @@ class SessionLink:
             ):
                 standing.push(data, droppable=True, merge=True)
 
+    def begin_opening(self, id: RequestId, transport: SingleRequestTransport) -> None:
+        """Send the answer to this request, which opens the session, through its own response."""
+        self._opening = (id, transport)
+
+    def end_opening(self) -> None:
+        """Called when that response was sent, or never will be."""
+        self._opening = None
+
     async def drain(self) -> None:
         """Wait until the client has read enough."""
         await self._session.standing.drain(self._limit)
@@ -131,59 +141,64 @@ class SessionLink:
     async def aclose(self) -> None:
         """End the GET stream, and the response to the opening request if there is none yet."""
         self._session.standing.end()
-        if self.opening is not None:
-            self.opening[1].lost(ended())
+        if self._opening is not None:
+            self._opening[1].abort(ended())
 
 
-class ExchangeLink(HandshakeLink):
+class SessionRequestTransport(HandshakeRequestTransport):
     """One POST of a session with a request, or with a batch of them, in it."""
 
     __slots__ = ("_retry_ms", "_session", "ids", "name")
 
-    def __init__(self, session: HttpSession, ids: frozenset[RequestId], *, json_only: bool, retry_ms: int) -> None:
+    def __init__(
+        self,
+        request: HttpRequest,
+        open_responses: OpenResponses,
+        *,
+        session: HttpSession,
+        ids: frozenset[RequestId],
+        retry_ms: int,
+    ) -> None:
         """Carry the requests with these ids."""
-        super().__init__(session.limits.write_bytes, json_only=json_only)
+        super().__init__(request, open_responses)
         self._session = session
         self._retry_ms = retry_ms
         self.ids = ids
         #: What the ids of questions asked here begin with.
         self.name = session.register(self)
 
-    def gone(self) -> None:
-        """Learn that the client hung up: that cancels nothing, and what is sent is kept if it can be asked for."""
-        self.left = True
-        if self.reply is not None:
-            self.reply.hang_up()
-        if self.stream is not None:
-            self.stream.release()
+    def client_disconnected(self) -> None:
+        """Called when the client disconnects: that cancels nothing, and what is sent is kept if it can be requested."""
+        self._disconnected = True
+        if self._sse is not None:
+            self._sse.hang_up()
+        if self._stream is not None:
+            self._stream.release()
 
     def withdraw(self, id: RequestId) -> None:
-        """Learn that a request was cancelled: once all are, no answer comes and the response ends without one."""
+        """Called when a request is cancelled: once all are, no answer comes and the response ends without one."""
         self.ids -= {id}
-        if not (self.ids or self.closed):
+        if not (self.ids or self._closed):
             self._close()
 
-    def let_go(self) -> bool:
-        """End the response, and go on with the stream when the client asks for it; False if it cannot be asked for."""
-        if self.closed or self.json_only or Feature.STREAM_POLLING not in self._session.features:
+    def release_stream(self) -> bool:
+        """End the response, and go on with the stream when the client requests it; False where it cannot."""
+        if self._closed or not self.can_stream or Feature.STREAM_POLLING not in self._session.features:
             return False
-        self.begin_stream()
-        if self.stream is not None and self.stream.reader is not None:
-            self.stream.reader.leave()
-        else:
-            self.leaving = True
+        self._begin_stream()
+        if self._stream is None or not self._stream.release_reader():
+            self._release_early = True
         return True
 
-    def _tell(self, outbound: Outbound) -> None:
-        if self.json_only and type(outbound.message) is Request:
+    def _send_event(self, outbound: Outbound) -> None:
+        if not self.can_stream and type(outbound.message) is Request:
             # There is no stream on which to ask here; the GET stream is the other way to the client.
             self._session.standing.push(encoded(outbound))
             return
-        super()._tell(outbound)
+        super()._send_event(outbound)
 
     def _new_stream(self) -> EventStream:
-        stream = self._session.log.open()
-        stream.awaited = not self.left
+        stream = self._session.log.open(awaited=not self._disconnected)
         if Feature.STREAM_POLLING in self._session.features:
             # Now the client has an id to come back with, whatever happens next.
             stream.push(b"", retry=self._retry_ms)
@@ -227,14 +242,14 @@ class HttpSession:
         #: What the server says unasked.
         self.standing = self.log.open()
         #: Responses that wait until the one that writes it ends.
-        self.standing_by: list[StreamReply] = []
+        self.standing_by: list[SSEResponse] = []
         self.link = SessionLink(self, limits.write_bytes)
         self.conversation: Conversation | None = None
         self.session: Session | None = None
         self.features: frozenset[Feature] = frozenset()
         #: The last time the client said something.
         self.seen = now
-        self._exchanges: dict[str, ExchangeLink] = {}
+        self._exchanges: dict[str, SessionRequestTransport] = {}
         self._last = 0
 
     def opened(self, session: Session) -> None:
@@ -248,14 +263,14 @@ class HttpSession:
 
     # --- exchanges ---------------------------------------------------------------------------------------------------
 
-    def register(self, exchange: ExchangeLink) -> str:
+    def register(self, exchange: SessionRequestTransport) -> str:
         """Take an exchange in and name it."""
         self._last += 1
         name = str(self._last)
         self._exchanges[name] = exchange
         return name
 
-    def forget(self, exchange: ExchangeLink) -> None:
+    def forget(self, exchange: SessionRequestTransport) -> None:
         """Let an exchange that is over go."""
         self._exchanges.pop(exchange.name, None)
 
@@ -276,14 +291,14 @@ class HttpSession:
 
     # --- the GET stream ----------------------------------------------------------------------------------------------
 
-    def join(self, reply: StreamReply) -> None:
+    def join(self, reply: SSEResponse) -> None:
         """Let a response write what the server says unasked, once no other does: no message goes to two."""
         if self.standing.reader is None:
             reply.move(self.standing)
         else:
             self.standing_by.append(reply)
 
-    def leave(self, reply: StreamReply) -> None:
+    def leave(self, reply: SSEResponse) -> None:
         """Let a response go; the next that stands by takes its place."""
         if reply in self.standing_by:
             self.standing_by.remove(reply)
@@ -341,7 +356,7 @@ class HttpSession:
     async def aclose(self) -> None:
         """End everything: what is served is cancelled, streams end, kept events are forgotten."""
         for exchange in list(self._exchanges.values()):
-            exchange.lost(ended())
+            exchange.abort(ended())
         self.log.close()
         for reply in self.standing_by:
             reply.stream.end()
@@ -383,8 +398,15 @@ class Sessions:
         self.by_id.pop(session.id, None)
         return session.aclose()
 
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def end_expired(self) -> list[Coroutine[Any, Any, None]]:
+        """Remove the sessions that rested too long; awaiting what is returned ends them."""
+        return [self.remove(session) for session in self.expired()]
+
     def expired(self) -> Iterator[HttpSession]:
-        """Give the sessions that rested too long, and let each forget streams that ended long ago."""
+        """Yield the sessions that rested too long, and let each forget streams that ended long ago."""
         now, limits = self._now(), self._limits
         for session in list(self.by_id.values()):
             session.log.sweep(now)

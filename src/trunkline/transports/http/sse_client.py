@@ -25,7 +25,7 @@ from trunkline.transports.http.client_failures import NETWORK_ERRORS, shown, sta
 from trunkline.transports.http.client_heads import Heads
 from trunkline.transports.http.client_stream import media_type, read_events
 from trunkline.transports.http.client_web import SMALL, Web, WebOptions, post_unanswered, read_body
-from trunkline.transports.link import Receiver
+from trunkline.transports.link import Link, Receiver
 from trunkline.types import RequestId
 
 __all__ = ["SseLink"]
@@ -33,7 +33,7 @@ __all__ = ["SseLink"]
 log = logging.getLogger("trunkline.transports")
 
 
-class SseLink:
+class SseLink(Link):
     """A link of one stream and POSTs; ``open`` makes one."""
 
     def __init__(self, web: Web, heads: Heads, limits: Limits) -> None:
@@ -85,9 +85,9 @@ class SseLink:
         if self._ended is not None:
             receiver.eof_received(self._ended)
 
-    def speak(self, revision: Revision) -> None:
-        """Say in the heads what a revision wants to be said."""
-        self._heads.speak(revision)
+    def set_revision(self, revision: Revision) -> None:
+        """Send the headers of this revision from now on."""
+        self._heads.set_revision(revision)
 
     def send(self, batch: Sequence[Outbound]) -> None:
         """Start a POST for each message."""
@@ -97,7 +97,7 @@ class SseLink:
             message = outbound.message
             id = message.id if isinstance(message, Request) else None
             try:
-                head, body = self._heads.of(message, outbound.hint), encode(message)
+                head, body = self._heads.of(message, outbound.headers), encode(message)
             except Exception as error:  # noqa: BLE001 - sending never raises; an encoder runs code of the user's types
                 self._failed(LocalProtocolError(f"a message cannot be sent: {error}"), id)
                 continue

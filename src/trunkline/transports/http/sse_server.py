@@ -19,10 +19,10 @@ from trunkline.transports.http.event_log import EventStream
 from trunkline.transports.http.guard import accepts
 from trunkline.transports.http.once import encoded
 from trunkline.transports.http.refusals import Refused, no_request, stopping, too_many
-from trunkline.transports.http.replies import StreamReply
+from trunkline.transports.http.replies import SSEResponse
 from trunkline.transports.http.sessions import Acceptor, Conversation, same_principal
-from trunkline.transports.http.visits import Visit
-from trunkline.transports.link import Receiver
+from trunkline.transports.http.visits import HttpRequest
+from trunkline.transports.link import Link, Receiver
 
 if TYPE_CHECKING:
     from trunkline.transports.http.endpoint import Endpoint, EndpointOptions
@@ -34,7 +34,7 @@ __all__ = ["PairLink", "SsePair"]
 _QUERY_BYTES = 1024
 
 
-class PairLink:
+class PairLink(Link):
     """One GET stream and what is posted to it."""
 
     __slots__ = ("_limit", "conversation", "origin", "receiver", "stream")
@@ -86,52 +86,52 @@ class SsePair:
         """Tell whether a path is one of the two."""
         return path in (self.sse_path, self.message_path, f"{self.message_path}/")
 
-    async def respond(self, path: str, visit: Visit) -> None:
+    async def respond(self, path: str, request: HttpRequest) -> None:
         """Answer a request to one of the two."""
         wanted = "GET" if path == self.sse_path else "POST"
-        if visit.scope["method"] == "OPTIONS":
-            await self._endpoint.answer_options(visit)
+        if request.scope["method"] == "OPTIONS":
+            await self._endpoint.answer_options(request)
             return
-        if visit.scope["method"] != wanted:
+        if request.scope["method"] != wanted:
             raise Refused(405, f"{path} takes {wanted}", headers=((b"allow", wanted.encode()),))
-        await (self.open(visit) if wanted == "GET" else self._take(visit))
+        await (self.open(request) if wanted == "GET" else self._take(request))
 
-    async def open(self, visit: Visit) -> None:
+    async def open(self, request: HttpRequest) -> None:
         """Open a stream, name the address to post to, and serve until the client hangs up."""
         endpoint = self._endpoint
         if endpoint.draining:
             raise stopping()
-        if not accepts(visit.headers.get(b"accept"))[1]:
+        if not accepts(request.headers.get(b"accept"))[1]:
             raise Refused(406, "This is an MCP endpoint: a GET must accept text/event-stream")
-        endpoint.upkeep.check_streams()
+        endpoint.open_responses.check_streams()
         if len(self._links) >= self._limits.sessions:
             raise too_many("sessions")
-        link = PairLink(Origin("sse", visit.principal), self._limits.write_bytes)
+        link = PairLink(Origin("sse", request.principal), self._limits.write_bytes)
         name = secrets.token_urlsafe(32)
         self._links[name] = link
-        root = visit.scope.get("root_path", "")
+        root = request.scope.get("root_path", "")
         address = f"{quote(root)}{self.message_path}?session_id={name}"
         link.stream.push(address.encode(), event="endpoint")
         link.conversation = self._acceptor.accept(link)
-        reply = StreamReply(link.stream, visit.send)
+        reply = SSEResponse(link.stream, request.send)
         try:
-            await reply.run(visit.receive, [], owner=endpoint.upkeep, carrier=visit.carrier)
+            await reply.run(request.receive, [], owner=endpoint.open_responses, carrier=request.carrier)
         finally:
             self._links.pop(name, None)
             if link.receiver is not None:
                 link.receiver.eof_received(ConnectionLost("the client closed its stream"))
 
-    async def _take(self, visit: Visit) -> None:
-        principal = visit.principal
-        query = parse_qs(visit.scope.get("query_string", b"")[:_QUERY_BYTES].decode("latin-1"))
+    async def _take(self, request: HttpRequest) -> None:
+        principal = request.principal
+        query = parse_qs(request.scope.get("query_string", b"")[:_QUERY_BYTES].decode("latin-1"))
         names = query.get("session_id", []) + query.get("sessionId", [])
         link = self._links.get(names[0]) if len(names) == 1 else None
         if link is None or link.receiver is None or not same_principal(link.origin.principal, principal):
             raise Refused(404, "No such session; open the event stream first")
-        incoming = decode(await visit.body(), self._limits)
+        incoming = decode(await request.body(), self._limits)
         if type(incoming) is Malformed and not incoming.response:
             raise no_request(incoming, incoming.message)
-        await visit.answer(202)
+        await request.answer(202)
         # The same principal may come with another token: what it allows counts for this request.
         link.receiver.message_received(incoming, Origin("sse", principal))
 

@@ -10,12 +10,11 @@ from typing import Any
 from trunkline.protocol.caller import Origin, Principal
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.guard import is_json
-from trunkline.transports.http.refusals import Refused
-from trunkline.transports.http.replies import Carrier, Headers, Receive, Send, send_plain
+from trunkline.transports.http.refusals import Headers, Receive, Refused, Scope, Send, send_plain
+from trunkline.transports.http.replies import ClientConnection
 
-__all__ = ["McpHeaders", "RequestHeaders", "Scope", "Visit"]
+__all__ = ["HttpRequest", "McpHeaders", "RequestHeaders"]
 
-Scope = MutableMapping[str, Any]
 _WHITE = b" \t"
 _NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
 # The headers that each request is asked for.
@@ -74,8 +73,8 @@ class RequestHeaders(Mapping[str, str]):
         return len(self._given)
 
 
-class Visit:
-    """A request and the way to answer it."""
+class HttpRequest:
+    """A request and the way to send a whole response to it."""
 
     __slots__ = ("_mirrored", "headers", "json_only", "limits", "principal", "receive", "scope", "send")
 
@@ -93,9 +92,9 @@ class Visit:
         self.json_only = False
 
     @property
-    def carrier(self) -> Carrier | None:
+    def carrier(self) -> ClientConnection | None:
         """The connection below, if the server gives it."""
-        carrier: Carrier | None = self.scope.get("trunkline.carrier")
+        carrier: ClientConnection | None = self.scope.get("trunkline.carrier")
         return carrier
 
     def field(self, name: bytes) -> bytes | None:
