@@ -432,7 +432,7 @@ def test_the_commands_answer(place: Place) -> None:
         ("/demo:greet who=me", "[failed] greet has no argument 'who'; it has: name, style"),
         ("/attach nothing", "[failed] expected a resource as @server:uri; servers: demo"),
         ("/save", "[failed] missing the file: /save FILE"),
-        ("/model nobody:x", "[failed] 'nobody:x' names no model"),
+        ("/model nobody:x", "[failed] 'nobody:x' names no known model"),
         ("@demo:note://none x", "[failed]"),
     ],
 )

@@ -312,7 +312,7 @@ def test_a_server_that_never_answers_is_code_7(taken: int, capsys: pytest.Captur
         pytest.param(("http://x/mcp", "--header", "secret"), 1, "expected 'NAME: VALUE'", id="no name"),
         pytest.param(("http://x/mcp", "--header", ": b"), 1, "expected 'NAME: VALUE'", id="an empty name"),
         pytest.param(("http://x/mcp", "--header", "A: b", "--header", "a: c"), 1, "is given twice", id="twice"),
-        pytest.param(("http://x/mcp", "--header", "Host: b"), 2, "the transport's own", id="a header of ours"),
+        pytest.param(("http://x/mcp", "--header", "Host: b"), 2, "set by the transport", id="a header of ours"),
         pytest.param(("http://x/mcp", "--token", "@/no/file"), 2, "/no/file", id="no token file"),
     ],
 )

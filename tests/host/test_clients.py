@@ -56,7 +56,7 @@ def test_a_server_that_shakes_hands_in_an_older_revision_fits_the_era() -> None:
 
 
 def test_an_era_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="none that exists"):
+    with pytest.raises(ConfigError, match="does not exist"):
         make_client(program("a", "plain", era="modern-ish"), {})
 
 

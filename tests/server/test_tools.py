@@ -197,7 +197,7 @@ def test_an_argument_in_a_header_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [(Price, "needs a property"), (Spaced, "no header name")], ids=["type", "name"]
+    ("kind", "reason"), [(Price, "needs a property"), (Spaced, "not a header name")], ids=["type", "name"]
 )
 def test_an_argument_that_no_header_can_hold_is_refused_at_registration(kind: Any, reason: str) -> None:
     def f(value: str) -> str:
