@@ -57,7 +57,7 @@ def test_a_trail_that_was_changed_ends_with_5(trail: Path, capsys: pytest.Captur
 def test_a_missing_end_stands_in_no_line(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trail.write_bytes(b"")
     outcome = run(capsys, "verify")
-    reason = "the end is missing: the trail had reached entry 3, and is over at 0"
+    reason = "the end is missing: the trail had reached entry 3, but ends at 0"
     assert outcome.out == f"{trail}: NOT whole after 0 good entries: {reason}\n"
 
 
