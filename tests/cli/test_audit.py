@@ -50,7 +50,7 @@ def test_a_trail_that_was_changed_ends_with_5(trail: Path, capsys: pytest.Captur
     outcome = run(capsys, "verify", str(trail))
     assert outcome.code == Exit.FAILED
     assert outcome.out == (
-        f"{trail}: NOT whole after 0 good entries: {trail}:1: the line was changed: its hash does not fit\n"
+        f"{trail}: NOT whole after 0 good entries: {trail}:1: the line was changed: its hash does not match\n"
     )
 
 

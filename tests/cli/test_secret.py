@@ -116,7 +116,7 @@ def test_a_place_can_be_chosen_and_may_not_be_there(
     assert piped(monkeypatch, SECRET.encode(), "secret", "set", "a", "--store", "keyring", "--json") == 2
     out, err = capsys.readouterr()
     assert "secrets cannot be stored in the keyring here" in err
-    assert "there is no keyring" in json.loads(out)["error"]["message"]
+    assert "cannot be stored in the keyring" in json.loads(out)["error"]["message"]
 
 
 def test_setting_a_secret_can_be_told_as_json(
