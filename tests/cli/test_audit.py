@@ -50,14 +50,14 @@ def test_a_trail_that_was_changed_ends_with_5(trail: Path, capsys: pytest.Captur
     outcome = run(capsys, "verify", str(trail))
     assert outcome.code == Exit.FAILED
     assert outcome.out == (
-        f"{trail}: NOT intact after 0 good entries: {trail}:1: the line was changed: its hash does not fit\n"
+        f"{trail}: NOT intact after 0 good entries: {trail}:1: the line was changed: its hash does not match\n"
     )
 
 
 def test_a_missing_end_stands_in_no_line(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trail.write_bytes(b"")
     outcome = run(capsys, "verify")
-    reason = "the end is missing: the trail had reached entry 3, and is over at 0"
+    reason = "the end is missing: the trail had reached entry 3, but ends at 0"
     assert outcome.out == f"{trail}: NOT intact after 0 good entries: {reason}\n"
 
 

@@ -146,8 +146,8 @@ def test_a_file_that_is_full_ends_the_recording_and_not_the_traffic(tmp_path: Pa
     lines = "".join(f"{PING}\n" for _ in range(50))
     code, out, err = command("record", DEMO, "-o", str(path), "--max-bytes", "1000", stdin=lines)
     assert (code, len(out.splitlines())) == (0, 50)
-    assert "has reached 1000 bytes" in err
-    assert "has reached 1000 bytes" in (Recording.load(path).entries[-1].note or "")
+    assert "has reached the limit of 1000 bytes" in err
+    assert "has reached the limit of 1000 bytes" in (Recording.load(path).entries[-1].note or "")
 
 
 def test_a_file_that_is_no_recording_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

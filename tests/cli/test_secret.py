@@ -70,7 +70,7 @@ def test_a_secret_is_typed_unseen(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_typing_nothing_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     code, screen = at_a_terminal(monkeypatch, "secret", "set", "github", script=(("type): ", "\x04"),))
     assert code == 2
-    assert "the secret github is empty, so it is not kept" in screen
+    assert "the secret github is empty, so it was not stored" in screen
 
 
 def test_a_secret_given_as_an_argument_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,8 +114,8 @@ def test_a_place_can_be_chosen_and_may_not_be_there(
 ) -> None:
     assert piped(monkeypatch, SECRET.encode(), "secret", "set", "a", "--store", "keyring", "--json") == 2
     out, err = capsys.readouterr()
-    assert "there is no keyring to keep secrets in" in err
-    assert "there is no keyring" in json.loads(out)["error"]["message"]
+    assert "secrets cannot be stored in the keyring here" in err
+    assert "cannot be stored in the keyring" in json.loads(out)["error"]["message"]
 
 
 def test_setting_a_secret_can_be_told_as_json(

@@ -173,7 +173,7 @@ def test_a_full_disk_is_a_failure_and_leaves_no_half_entry(path: Path, monkeypat
     trail.record(entry())
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full_disk(20))
-        with pytest.raises(AuditFailed, match=r"audit\.jsonl cannot be written: No space left"):
+        with pytest.raises(AuditFailed, match=r"audit\.jsonl: No space left"):
             trail.record(entry())
     trail.record(entry())
     trail.close()
@@ -274,7 +274,9 @@ def test_a_torn_end_is_put_aside_when_the_trail_is_opened(rest: bytes, path: Pat
     assert verify(path).ok
     assert Path(f"{path}.torn-1").read_bytes() == rest
     assert found[3]["stage"] == "note"
-    assert found[3]["note"] == f"the file ended with {len(rest)} bytes of no whole entry, moved to audit.jsonl.torn-1"
+    assert (
+        found[3]["note"] == f"the file ended with {len(rest)} bytes of an incomplete entry, moved to audit.jsonl.torn-1"
+    )
 
 
 def test_a_second_torn_end_has_a_file_of_its_own(path: Path) -> None:
@@ -380,10 +382,10 @@ def test_every_other_change_is_found(data: st.DataObject, small: bytes, tmp_path
 @pytest.mark.parametrize(
     ("order", "line", "reason"),
     [
-        ((0, 2, 3), 2, "entry 3 comes after entry 1: entries were taken out, put in or moved"),
-        ((1, 2, 3), 1, "the trail begins with entry 2: those before it are missing"),
-        ((0, 1, 1, 2, 3), 3, "entry 2 comes after entry 2"),
-        ((0, 2, 1, 3), 2, "entry 3 comes after entry 1"),
+        ((0, 2, 3), 2, "entry 3 follows entry 1: entries were removed, inserted or moved"),
+        ((1, 2, 3), 1, "the trail begins with entry 2: the entries before it are missing"),
+        ((0, 1, 1, 2, 3), 3, "entry 2 follows entry 2"),
+        ((0, 2, 1, 3), 2, "entry 3 follows entry 1"),
         ((3, 2, 1, 0), 1, "the trail begins with entry 4"),
     ],
     ids=["were removed", "beginning cut", "twice", "exchanged", "backwards"],
@@ -403,7 +405,7 @@ def test_an_entry_of_another_trail_is_found(path: Path, tmp_path: Path) -> None:
     fill(tmp_path / "other.jsonl", 3)
     path.write_bytes(b"".join([*lines(path)[:2], lines(tmp_path / "other.jsonl")[2]]))
     found = verify(path)
-    assert (found.first_bad_line, found.reason) == (3, "entry 3 does not continue entry 2: one of them was exchanged")
+    assert (found.first_bad_line, found.reason) == (3, "entry 3 does not continue entry 2: one of them was replaced")
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
@@ -412,20 +414,20 @@ def test_an_end_that_was_cut_off_is_found(left: int, path: Path) -> None:
     path.write_bytes(b"".join(lines(path)[:left]))
     found = verify(path)
     assert (found.ok, found.entries) == (False, left)
-    assert found.reason == f"the end is missing: the trail had reached entry 3, and is over at {left}"
+    assert found.reason == f"the end is missing: the trail had reached entry 3, but ends at {left}"
 
 
 def test_a_trail_that_was_deleted_is_found(path: Path) -> None:
     fill(path, 3)
     path.unlink()
-    assert verify(path).reason == "the end is missing: the trail had reached entry 3, and is over at 0"
+    assert verify(path).reason == "the end is missing: the trail had reached entry 3, but ends at 0"
 
 
 def test_a_deleted_trail_does_not_begin_anew_as_if_nothing_had_been(path: Path) -> None:
     fill(path, 3)
     path.unlink()
     fill(path, 1)
-    assert verify(path).reason == "the trail begins with entry 4: those before it are missing"
+    assert verify(path).reason == "the trail begins with entry 4: the entries before it are missing"
 
 
 def test_a_trail_that_was_cut_while_it_was_written_shows_the_gap(path: Path) -> None:
@@ -436,7 +438,7 @@ def test_a_trail_that_was_cut_while_it_was_written_shows_the_gap(path: Path) -> 
     path.write_bytes(lines(path)[0])
     trail.record(entry(9))
     trail.close()
-    assert verify(path).reason == "entry 4 comes after entry 1: entries were taken out, put in or moved"
+    assert verify(path).reason == "entry 4 follows entry 1: entries were removed, inserted or moved"
 
 
 def test_a_file_that_was_put_by_and_is_missing_is_found(path: Path) -> None:
@@ -478,7 +480,7 @@ def test_a_trail_written_anew_without_its_note_is_found(path: Path) -> None:
     note = Path(f"{path}.head").read_bytes()
     forge(path)
     Path(f"{path}.head").write_bytes(note)
-    assert verify(path).reason == "entry 3 is not the one that was noted: the trail was written anew"
+    assert verify(path).reason == "entry 3 differs from the recorded head: the trail was rewritten"
 
 
 def test_a_note_that_cannot_be_read_is_found(path: Path) -> None:
@@ -497,7 +499,7 @@ def test_no_trail_is_no_whole_trail(path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_named(path: Path) -> None:
     path.mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"audit\.jsonl: the audit trail cannot be read"):
+    with pytest.raises(ConfigError, match=r"audit\.jsonl: cannot read the audit trail"):
         verify(path)
 
 

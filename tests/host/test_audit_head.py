@@ -85,12 +85,12 @@ def test_a_cut_and_torn_end_stays_a_gap(path: Path) -> None:
     fill(path, 3)
     path.write_bytes(lines(path)[0] + lines(path)[1][:-20])
     fill(path, 3)
-    assert verify(path).reason == "entry 4 comes after entry 1: entries were taken out, put in or moved"
+    assert verify(path).reason == "entry 4 follows entry 1: entries were removed, inserted or moved"
 
 
 def test_a_missing_beginning_is_told_when_the_trail_is_opened(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(path, 3)
     path.write_bytes(b"".join(lines(path)[1:]))
     fill(path, 1)
-    assert "begins with entry 2: those before it are missing" in caplog.text
-    assert verify(path).reason == "the trail begins with entry 2: those before it are missing"
+    assert "begins with entry 2: the entries before it are missing" in caplog.text
+    assert verify(path).reason == "the trail begins with entry 2: the entries before it are missing"

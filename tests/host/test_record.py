@@ -62,7 +62,7 @@ def test_what_has_a_head_is_written_as_it_was_read() -> None:
 
 
 def test_a_later_version_of_the_format_is_refused() -> None:
-    with pytest.raises(ConfigError, match="version 2 of the format"):
+    with pytest.raises(ConfigError, match="format version 2"):
         Recording.parse(HEAD.replace('"version":1', '"version":2'))
 
 
@@ -141,7 +141,7 @@ def test_a_file_that_is_full_says_so_once_and_takes_nothing_more(tmp_path: Path)
     file.note("client", "x" * 200)
     file.note("client", "y")
     assert (len(told), file.writing) == (1, False)
-    assert "has reached 300 bytes" in lines_of(tmp_path / "a.jsonl")[-1]["note"]
+    assert "has reached the limit of 300 bytes" in lines_of(tmp_path / "a.jsonl")[-1]["note"]
 
 
 def test_another_recording_is_written_over(tmp_path: Path) -> None:

@@ -241,4 +241,4 @@ def test_an_engine_that_is_gone_is_said(stage: Stage, able: Capabilities) -> Non
     launch = prepare(stage.entry({"container": "a"}), folder=stage.state, able=able)
     (stage.folder / "docker").unlink()
     ended = subprocess.run(launch.command, env=dict(launch.env), capture_output=True, timeout=20, check=False)
-    assert (ended.returncode, b"the container cannot be started" in ended.stderr) == (126, True)
+    assert (ended.returncode, b"cannot start the container" in ended.stderr) == (126, True)

@@ -99,4 +99,4 @@ def test_a_server_is_not_started_when_a_part_of_its_sandbox_fails(tmp_path: Path
 def test_without_a_record_nothing_is_started(tmp_path: Path) -> None:
     command = Stage(tmp_path, "landlock").launch({}).command
     ended = subprocess.run(command, env={}, capture_output=True, timeout=20, check=False)
-    assert (ended.returncode, b"there is no record of it" in ended.stderr) == (126, True)
+    assert (ended.returncode, b"its instructions are missing" in ended.stderr) == (126, True)

@@ -63,7 +63,7 @@ async def test_a_server_whose_sandbox_cannot_be_made_is_not_started_and_says_why
     async with hosting(stage, True, policy=allow("a")) as host:
         (status,) = host.status()
     assert (status.state, status.pid) == ("misconfigured", None)
-    assert "its sandbox cannot be made: the kernel has no Landlock" in (status.reason or "")
+    assert "its sandbox cannot be set up: the kernel has no Landlock" in (status.reason or "")
 
 
 @in_loop
@@ -74,7 +74,7 @@ async def test_a_server_that_runs_without_the_sandbox_it_asked_for_says_so(
     async with hosting(stage, {"required": False}, policy=allow("a")) as host:
         (status,) = host.status()
     assert status.state == "ready"
-    assert (status.reason or "").startswith("not sandboxed as asked: the kernel has no Landlock")
+    assert (status.reason or "").startswith("not sandboxed as configured: the kernel has no Landlock")
 
 
 @pytest.mark.parametrize("sandbox", [False, True, {"network": False}], ids=["without", "with", "without-network"])

@@ -29,10 +29,10 @@ def test_a_machine_that_can_do_everything_has_nothing_to_say() -> None:
 @pytest.mark.parametrize(
     ("able", "said"),
     [
-        (replace(FULL, landlock=0), "no sandbox of the kind landlock: the kernel has no Landlock"),
+        (replace(FULL, landlock=0), "landlock sandboxes are not available: the kernel has no Landlock"),
         (replace(FULL, landlock=4), "does not stop a server from sending signals"),
-        (replace(FULL, bwrap=None), "no sandbox of the kind bwrap: bubblewrap is not installed"),
-        (replace(FULL, engines=()), "no sandbox of the kind container: neither docker nor podman"),
+        (replace(FULL, bwrap=None), "bwrap sandboxes are not available: bubblewrap is not installed"),
+        (replace(FULL, engines=()), "container sandboxes are not available: neither docker nor podman"),
         (replace(FULL, user=0), "the number of processes cannot be limited for root"),
     ],
 )

@@ -93,13 +93,13 @@ def test_a_sandbox_that_cannot_be_made_keeps_its_server_from_starting(
     with pytest.raises(ConfigError) as caught:
         planned(stage, sandbox, able)
     assert said in str(caught.value)
-    assert "trying: it is not started, because its sandbox cannot be made" in str(caught.value)
+    assert "trying: not started, because its sandbox cannot be set up" in str(caught.value)
 
 
 def test_a_sandbox_that_is_not_required_is_left_out_and_that_is_said(stage: Stage) -> None:
     launch = planned(stage, {"required": False, "network": False}, replace(FULL, landlock=0, bwrap=None))
     assert launch.made == "limits"
-    assert (launch.remark or "").startswith("not sandboxed as asked: the kernel has no Landlock")
+    assert (launch.remark or "").startswith("not sandboxed as configured: the kernel has no Landlock")
 
 
 def test_what_can_be_had_of_a_sandbox_is_made_even_if_not_all_can(stage: Stage) -> None:
@@ -119,7 +119,7 @@ def test_a_kernel_that_does_not_keep_signals_in_is_told(stage: Stage) -> None:
 
 
 def test_a_sandbox_that_is_not_understood_names_where_it_is_written(stage: Stage) -> None:
-    with pytest.raises(ConfigError, match=r"^/etc/mcp\.json:7: trying: sandbox\.'x': this member is not known"):
+    with pytest.raises(ConfigError, match=r"^/etc/mcp\.json:7: trying: sandbox\.'x': unknown member"):
         planned(stage, {"x": 1}, source=Source("user", "/etc/mcp.json", 7))
 
 

@@ -210,7 +210,7 @@ def test_a_script_in_a_home_does_not_open_the_home(home: Path) -> None:
     (home / "package.json").write_text("{}")
     reach = reached(home, "python3", str(script))
     assert (reach.mounts(str(script)), reach.mounts(str(home / "package.json"))) == (True, False)
-    assert reach.notes == (f"only server.py itself can be read in {home}: add what else it needs to read",)
+    assert reach.notes == (f'only server.py itself is readable in {home}: list what else it needs under "read"',)
 
 
 def test_where_variables_of_the_entry_say_that_code_is_can_be_read(home: Path) -> None:

@@ -48,7 +48,7 @@ def test_what_is_written_is_read(raw: Any, sandbox: Sandbox) -> None:
     ("raw", "said"),
     [
         pytest.param(1, "sandbox: expected true, a kind of sandbox or an object, found a number", id="a-number"),
-        pytest.param("landlok", 'is not one of auto, landlock, bwrap, container; did you mean "landlock"?', id="a-typo"),
+        pytest.param("landlok", 'is not one of auto, landlock, bwrap, container; did you mean "landlock"?', id="typo"),
         pytest.param({"netwrok": False}, "sandbox.'netwrok': unknown member; did you mean \"network\"?",
                      id="a-member-with-a-typo"),
         pytest.param({"x": 1}, "known members: kind, required, read, write, readOnly", id="an-unknown-member"),
@@ -58,17 +58,21 @@ def test_what_is_written_is_read(raw: Any, sandbox: Sandbox) -> None:
         pytest.param({"write": ["a"]}, "sandbox.write[0]: expected an absolute path", id="a-relative-path"),
         pytest.param({"read": ["/a\0b"]}, "sandbox.read[0]: expected a string", id="a-zero-in-a-path"),
         pytest.param({"env": ["A=b"]}, "sandbox.env[0]: expected the name of a variable", id="no-name"),
-        pytest.param({"limits": {"memory": "lots"}}, 'expected a number of bytes, or an amount such as "512 MB"', id="no-amount"),
+        pytest.param(
+            {"limits": {"memory": "lots"}}, 'expected a number of bytes, or an amount such as "512 MB"', id="no-amount"
+        ),
         pytest.param({"limits": {"memory": 1000}}, "expected at least 16 MB, found 1000 bytes", id="too-little"),
         pytest.param({"limits": {"processes": True}}, "limits.processes: expected an integer", id="no-count"),
         pytest.param({"limits": {"files": 2}}, "expected an integer of at least 16, found 2", id="too-few"),
         pytest.param({"limits": []}, "sandbox.limits: expected an object, found a list", id="no-object"),
         pytest.param({"container": "--privileged"}, "is not a valid image name", id="an-image-like-an-option"),
         pytest.param({"container": "a b"}, "is not a valid image name", id="an-image-with-a-space"),
-        pytest.param({"container": {}}, "sandbox.container.image: which image?", id="no-image"),
+        pytest.param({"container": {}}, "sandbox.container.image: the image is missing", id="no-image"),
         pytest.param({"kind": "container"}, "sandbox.container: the image is missing", id="no-container"),
-        pytest.param({"kind": "bwrap", "container": "a"}, '"bwrap" has no container', id="two-kinds"),
-        pytest.param({"container": "a", "required": False}, "cannot be started without its container", id="perhaps-a-container"),
+        pytest.param({"kind": "bwrap", "container": "a"}, '"bwrap" cannot be combined with container', id="two-kinds"),
+        pytest.param(
+            {"container": "a", "required": False}, "cannot be started without its container", id="perhaps-a-container"
+        ),
         pytest.param({"container": {"image": "a", "engine": "dokcer"}}, 'did you mean "docker"?', id="no-engine"),
         pytest.param({"container": {"image": "a", "user": "me"}}, "expected a user id", id="no-user"),
     ],

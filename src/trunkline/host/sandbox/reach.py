@@ -259,7 +259,9 @@ def _of_script(file: str, places: Places, notes: list[str]) -> Iterator[str]:
     yield file
     above = os.path.dirname(file)
     if beneath(places.home, above):
-        notes.append(f"only {os.path.basename(file)} itself is readable in {above}: add what else it needs to read")
+        notes.append(
+            f'only {os.path.basename(file)} itself is readable in {above}: list what else it needs under "read"'
+        )
         return
     yield above
     for _ in range(_MOST_LEVELS):

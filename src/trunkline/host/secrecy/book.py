@@ -36,7 +36,7 @@ _DEEPEST = 32
 
 
 class SecretBook:
-    """Knows secrets, and redacts them from output."""
+    """The known secrets, which it redacts from output."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         """Start with these values."""
