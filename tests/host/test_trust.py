@@ -459,7 +459,7 @@ def test_a_book_that_cannot_be_relied_on_is_not_written_over(
 def test_a_book_that_cannot_be_understood_says_so_when_it_is_listed(book: TrustBook, tmp_path: Path) -> None:
     _path(tmp_path).parent.mkdir()
     _path(tmp_path).write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match="delete it and approve anew"):
+    with pytest.raises(ConfigError, match="delete it and approve again"):
         book.approvals()
 
 
@@ -535,9 +535,9 @@ def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: Tr
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(("bash", "-c", "x"), "runs code that stands on its command line (bash -c)", id="a shell"),
-        pytest.param(("sh", "-lc", "x"), "runs code that stands on its command line (sh -lc)", id="flags together"),
-        pytest.param(("cmd.exe", "/C", "x"), "runs code that stands on its command line (cmd /C)", id="cmd"),
+        pytest.param(("bash", "-c", "x"), "runs code given on its command line (bash -c)", id="a shell"),
+        pytest.param(("sh", "-lc", "x"), "runs code given on its command line (sh -lc)", id="flags together"),
+        pytest.param(("cmd.exe", "/C", "x"), "runs code given on its command line (cmd /C)", id="cmd"),
         pytest.param(("python3.12", "-c", "x"), "(python3.12 -c)", id="python"),
         pytest.param(("python", "-W", "ignore", "-c", "x"), "(python -c)", id="behind another option"),
         pytest.param(("node", "-e", "x"), "(node -e)", id="node"),
@@ -552,7 +552,7 @@ def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: Tr
         pytest.param(("dd", "if=x", "of=/dev/sda"), "writes to a disk directly", id="dd"),
         pytest.param(("docker", "run", "-v", "/:/host", "a/b:1.2"), "the whole machine", id="the root as a volume"),
         pytest.param(("docker", "run", "--privileged", "a/b:1.2"), "the whole machine", id="privileged"),
-        pytest.param(("npx", "-y", "pkg"), "fetches pkg in no fixed version", id="npx"),
+        pytest.param(("npx", "-y", "pkg"), "fetches pkg without a fixed version", id="npx"),
         pytest.param(("npx", "-y", "@team/pkg@latest"), "fetches @team/pkg@latest in", id="npx latest"),
         pytest.param(("npx", "pkg@^1.2.3"), "fetches pkg@^1.2.3 in", id="npx range"),
         pytest.param(("npx", "-p", "pkg", "tool"), "fetches pkg in", id="npx -p"),
@@ -629,7 +629,7 @@ def test_a_secret_is_never_in_a_warning(project: Path) -> None:
         pytest.param("https://good.example@evil.example/mcp", "the host is evil.example", id="a user's name"),
         pytest.param("https://ex\u0430mple.com/mcp", "not plain ASCII", id="a letter of another script"),
         pytest.param("https://xn--exmple-4nf.com/mcp", "not plain ASCII", id="the same, encoded"),
-        pytest.param("http://[", "a URL that is none", id="no URL"),
+        pytest.param("http://[", "a URL invalid URL", id="no URL"),
     ],
 )
 def test_a_dangerous_url_is_warned_of(url: str, said: str, project: Path) -> None:

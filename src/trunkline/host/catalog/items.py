@@ -200,7 +200,7 @@ class _Making:
             problem = _name_problem(kind, name)
             pin = _pin(definition) if problem is None else None
             if pin is None:
-                self._drop(kind, name, problem or "it is too large or too deep, or holds what JSON cannot")
+                self._drop(kind, name, problem or "it is too large, too deeply nested, or not valid JSON")
             else:
                 found.setdefault(name, {})[pin] = definition
         for name, by_pin in found.items():

@@ -212,9 +212,9 @@ def meta_tools(
     """
     way = f"{CALL_TOOL}, which works only for tools that are allowed beforehand"
     after = (
-        f"What was found is listed from then on: call it by its name, or with {way}."
+        f"Tools that were found are listed from then on: call them by name, or with {way}."
         if by_name
-        else (f"Call what was found with {CALL_TOOL}.")
+        else (f"Call the tools that were found with {CALL_TOOL}.")
     )
     overview = _overview(list(items), instructions, notes)
     search = t.Tool(

@@ -278,7 +278,9 @@ class Forwarder:
             async with asyncio.timeout(seconds):
                 return await places.take()
         except TimeoutError as error:
-            what = f"{upstream.entry.name} has {settings.concurrency} calls under way, and none ended in {seconds:g} s"
+            what = (
+                f"{upstream.entry.name} has {settings.concurrency} calls in progress, and none ended in {seconds:g} s"
+            )
             raise RequestTimeout(what, clock="total", seconds=seconds) from error
 
     # --- stateless servers -------------------------------------------------------------------------------------------
@@ -346,13 +348,17 @@ class Forwarder:
         for key, question in questions.items():
             row = rows.get(question["method"])
             if row is None or row.capability is None or not supports(declared, row.capability):
-                raise RemoteProtocolError(f"The server asks what cannot be asked here: {question['method'][:80]!r}.")
+                raise RemoteProtocolError(
+                    f"The server sent a request that the caller does not support: {question['method'][:80]!r}."
+                )
             try:
                 params = decode_params(row, Raw(msgspec.json.encode(question["params"])))
             except _UNREADABLE as error:
-                raise RemoteProtocolError(f"The server asks what cannot be read: {error}") from error
+                raise RemoteProtocolError(f"The server sent an invalid request: {error}") from error
             if not all(supports(declared, needed) for needed in further_needs(row.name, params)):
-                raise RemoteProtocolError(f"The server asks what cannot be asked here, by {row.name}.")
+                raise RemoteProtocolError(
+                    f"The server sent a request with options that the caller does not support: {row.name}."
+                )
             asked[key] = (row.name, params)
         # All are reviewed before one is asked: no one should answer in vain.
         for key, (method, params) in asked.items():
@@ -464,5 +470,5 @@ def _plain(result: t.InputRequiredResult) -> dict[str, Any]:
         for key, each in (result.input_requests or {}).items()
     }
     if not questions and result.request_state is None:
-        raise RemoteProtocolError("The server asks for input but says neither what it asks nor what to send back.")
+        raise RemoteProtocolError("The server requires input, but sent neither input requests nor a request state.")
     return {"state": result.request_state, "questions": questions}

@@ -237,7 +237,7 @@ class LocalFront:
     async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
         """Call the request handler."""
         if entry is None:
-            raise LocalProtocolError(f"nobody asks {method}")
+            raise LocalProtocolError(f"no server asks for {method}")
         return await self._desk.answer(entry, method, params, self._session)
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:

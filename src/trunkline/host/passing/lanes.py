@@ -302,7 +302,7 @@ class Lane:
         calls = [running for running in self.calls if running.place is not None] or list(self.calls)
         waiting = [running for running in calls if not running.pending] or calls
         if not waiting:
-            raise RequestFailed("No call is under way that this question could belong to")
+            raise RequestFailed("There is no call in progress that this request could belong to")
         return waiting[-1]
 
     async def _sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:

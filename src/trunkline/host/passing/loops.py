@@ -63,5 +63,7 @@ def came_through(params: Raw | None, own: str) -> tuple[str, ...]:
     hops = read_meta(params).get(VIA)
     via = tuple(str(hop)[:_LONGEST] for hop in hops) if isinstance(hops, list) else ()
     if own in via or len(via) >= _MOST_HOPS:
-        raise InvalidRequest("Invalid request: it came through this gateway already; a server here leads back to it")
+        raise InvalidRequest(
+            "Invalid request: it already came through this gateway; one of its servers leads back to it"
+        )
     return via

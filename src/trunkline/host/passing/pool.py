@@ -143,7 +143,7 @@ class Lanes:
         try:
             hangs = await lane.hangs()
             if hangs:
-                log.info("a connection to %s answers nothing and is closed", lane.upstream.entry.name)
+                log.info("a connection to %s is unresponsive and is closed", lane.upstream.entry.name)
                 await self.drop(lane)
         finally:
             if not hangs:

@@ -170,7 +170,7 @@ class Parking:
         """
         running, timer = self._parked.get(name, (None, None))
         if running is None or running.front is not None:
-            raise InvalidParams("Invalid params: the call that was asked does not wait any more; start it again")
+            raise InvalidParams("Invalid params: the call is no longer waiting for an answer; start it again")
         if timer is not None:
             timer.cancel()
         self._parked[name] = (running, None)

@@ -146,7 +146,7 @@ class Condition:
                 self.settle(state)
                 return
         elif state not in MOVES[self.state]:
-            raise LocalProtocolError(f"{self.entry.name}: no server goes from {self.state!r} to {state!r}.")
+            raise LocalProtocolError(f"{self.entry.name}: no transition from {self.state!r} to {state!r}.")
         if state != self.state:
             self.since = time.time()
         self.state, self.reason = state, reason
@@ -180,7 +180,7 @@ class Condition:
         try:
             self._on_offering()
         except Exception:
-            log.exception("a callback failed (what %s offers)", self.entry.name)
+            log.exception("the callback for a changed offering of %s failed", self.entry.name)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 

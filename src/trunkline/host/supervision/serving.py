@@ -103,7 +103,7 @@ class Serving:
         try:
             await loop()
         except Exception:
-            log.exception("looking after %s failed", self._condition.entry.name)
+            log.exception("monitoring %s failed", self._condition.entry.name)
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -324,5 +324,5 @@ async def keep(cache: KeptCatalogs | None, condition: Condition, offering: Offer
         try:
             await asyncio.to_thread(put, condition.entry, offering)
         except OSError as error:
-            log.warning("what %s offers is not kept: %s", condition.entry.name, error)
+            log.warning("the catalog of %s is not cached: %s", condition.entry.name, error)
         condition.discovers_kept = discovers

@@ -189,7 +189,7 @@ class Tender:
         if order == Order.STOP:
             return partial(self._rest, "stopped", "stopped; restart it to use it again")
         if order == Order.END:
-            self._condition.move("stopped", "not in the configuration any more, or the host was closed")
+            self._condition.move("stopped", "removed from the configuration, or the host was closed")
             return None
         if order == Order.RESTART:
             self._forgive()
@@ -219,7 +219,7 @@ class Tender:
             while phase is not None:
                 phase = await phase()
         except Exception as error:
-            log.exception("tending %s failed", self._condition.entry.name)
+            log.exception("the task of %s failed", self._condition.entry.name)
             self._condition.state = "starting"
             self._condition.move("broken", self._said(f"internal error: {error!r}"))
         finally:
@@ -239,7 +239,7 @@ class Tender:
             return partial(self._rest, "unapproved", str(refusal))
         except Exception:
             # The cause will show again in the start, which can report it.
-            log.exception("what %s offers cannot be looked up", entry.name)
+            log.exception("the cached catalog of %s cannot be read", entry.name)
             return self._start
         if isinstance(kept, Order):
             return await self._obey(kept)
@@ -510,7 +510,9 @@ class Tender:
                 await client.aclose()
                 if not _may_be_another(error, condition.entry):
                     raise await eras.doubted(client, error) from error
-                log.info("%s does not shake hands as it did before: %s", condition.entry.name, self._said(str(error)))
+                log.info(
+                    "%s refused the handshake that it used before: %s", condition.entry.name, self._said(str(error))
+                )
                 self._loss = None
             else:
                 condition.probed_at = asked_at if shakes_hands(client) else time.time()

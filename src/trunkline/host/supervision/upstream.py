@@ -40,7 +40,7 @@ _WHAT_TO_DO = MappingProxyType(
         "misconfigured": "cannot be started as it is configured in {source}",
         "unapproved": "is not approved",
         "needs login": "needs a login",
-        "broken": "ended too often and is not started again for now; restart it once that is mended",
+        "broken": "exited too often and is not restarted for now; restart it once the cause is fixed",
         "stopped": "is stopped",
     }
 )
@@ -269,7 +269,7 @@ class Upstream:
         """
         self._check_hope()
         if not self._condition.approved:
-            raise ServerUnavailable(f"The server {self.entry.name} was not yet found to be approved.")
+            raise ServerUnavailable(f"The server {self.entry.name} was not checked for approval yet.")
         around = self._around
         given = {} if around.client_options is None else around.client_options(self.launch)
         client = make_client(
