@@ -553,25 +553,25 @@ def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: Tr
         pytest.param(("docker", "run", "-v", "/:/host", "a/b:1.2"), "the whole machine", id="the root as a volume"),
         pytest.param(("docker", "run", "--privileged", "a/b:1.2"), "the whole machine", id="privileged"),
         pytest.param(("npx", "-y", "pkg"), "fetches pkg without a fixed version", id="npx"),
-        pytest.param(("npx", "-y", "@team/pkg@latest"), "fetches @team/pkg@latest in", id="npx latest"),
-        pytest.param(("npx", "pkg@^1.2.3"), "fetches pkg@^1.2.3 in", id="npx range"),
-        pytest.param(("npx", "-p", "pkg", "tool"), "fetches pkg in", id="npx -p"),
-        pytest.param(("npx", "--package=pkg", "tool"), "fetches pkg in", id="npx --package="),
-        pytest.param(("cmd", "/c", "npx", "-y", "pkg"), "fetches pkg in", id="npx behind cmd"),
-        pytest.param(("C:\\node\\npx.cmd", "pkg"), "fetches pkg in", id="npx of windows"),
-        pytest.param(("uvx", "pkg"), "fetches pkg in", id="uvx"),
-        pytest.param(("uvx", "--python", "3.12", "pkg"), "fetches pkg in", id="uvx behind an option"),
+        pytest.param(("npx", "-y", "@team/pkg@latest"), "fetches @team/pkg@latest without", id="npx latest"),
+        pytest.param(("npx", "pkg@^1.2.3"), "fetches pkg@^1.2.3 without", id="npx range"),
+        pytest.param(("npx", "-p", "pkg", "tool"), "fetches pkg without", id="npx -p"),
+        pytest.param(("npx", "--package=pkg", "tool"), "fetches pkg without", id="npx --package="),
+        pytest.param(("cmd", "/c", "npx", "-y", "pkg"), "fetches pkg without", id="npx behind cmd"),
+        pytest.param(("C:\\node\\npx.cmd", "pkg"), "fetches pkg without", id="npx of windows"),
+        pytest.param(("uvx", "pkg"), "fetches pkg without", id="uvx"),
+        pytest.param(("uvx", "--python", "3.12", "pkg"), "fetches pkg without", id="uvx behind an option"),
         pytest.param(("uvx", "--from", "git+https://x.example/p", "tool"), "fetches git+https", id="uvx --from"),
-        pytest.param(("uv", "tool", "run", "pkg"), "fetches pkg in", id="uv tool run"),
+        pytest.param(("uv", "tool", "run", "pkg"), "fetches pkg without", id="uv tool run"),
         pytest.param(
-            ("docker", "run", "-i", "--rm", "-e", "TOKEN", "ghcr.io/a/b"), "fetches ghcr.io/a/b in", id="docker"
+            ("docker", "run", "-i", "--rm", "-e", "TOKEN", "ghcr.io/a/b"), "fetches ghcr.io/a/b without", id="docker"
         ),
         pytest.param(("tool", "/etc/passwd"), "outside the project: /etc/passwd", id="an absolute path"),
         pytest.param(("tool", "--root=~/.ssh"), "outside the project: ~/.ssh", id="a path of the home folder"),
         pytest.param(("tool", "../other"), "outside the project: ../other", id="a folder up"),
         pytest.param(("tool", "in/../../other"), "outside the project: in/../../other", id="up on the way"),
-        pytest.param(("tool", "a\u202eb"), "cannot be seen: U+202E", id="a change of direction"),
-        pytest.param(("tool", "a\x1b[2K\u200b"), "cannot be seen: U+001B, U+200B", id="an escape"),
+        pytest.param(("tool", "a\u202eb"), "invisible characters: U+202E", id="a change of direction"),
+        pytest.param(("tool", "a\x1b[2K\u200b"), "invisible characters: U+001B, U+200B", id="an escape"),
     ],
 )
 def test_a_dangerous_command_is_warned_of(words: tuple[str, ...], said: str, project: Path) -> None:
@@ -629,7 +629,7 @@ def test_a_secret_is_never_in_a_warning(project: Path) -> None:
         pytest.param("https://good.example@evil.example/mcp", "the host is evil.example", id="a user's name"),
         pytest.param("https://ex\u0430mple.com/mcp", "not plain ASCII", id="a letter of another script"),
         pytest.param("https://xn--exmple-4nf.com/mcp", "not plain ASCII", id="the same, encoded"),
-        pytest.param("http://[", "a URL invalid URL", id="no URL"),
+        pytest.param("http://[", "an invalid URL", id="no URL"),
     ],
 )
 def test_a_dangerous_url_is_warned_of(url: str, said: str, project: Path) -> None:

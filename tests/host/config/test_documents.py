@@ -221,7 +221,7 @@ def test_a_pipe_that_was_only_found_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_rule_of_the_managed_file_in_another_is_told_and_ignored(tmp_path: Path) -> None:
     configuration = given(tmp_path, {"mcpServers": {"a": {"command": "x"}}, "exclusive": True})
-    assert ["only the managed file can say it" in str(each) for each in configuration.problems] == [True]
+    assert ["only the managed file can set it" in str(each) for each in configuration.problems] == [True]
 
 
 def test_a_member_at_the_top_that_is_nearly_known_is_told(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ def test_an_entry_can_be_switched_off(tmp_path: Path, members: dict[str, Any], d
         pytest.param(
             {"url": URL, "headers": {"A b": "x"}}, "headers.'A b': it is not a valid header name", id="header name"
         ),
-        pytest.param({"url": URL, "headers": {"A": "x\ny"}}, "has characters that a header cannot carry", id="header value"),
+        pytest.param(
+            {"url": URL, "headers": {"A": "x\ny"}}, "has characters that a header cannot carry", id="header value"
+        ),
         pytest.param({"url": URL, "headers": {"A": "x", "a": "y"}}, "the header is given twice", id="header twice"),
         pytest.param({"url": URL, "auth": "sk-1"}, 'expected "oauth" or an object', id="token as auth"),
         pytest.param({"url": URL, "auth": "oauth", "oauth": {}}, "auth says the same thing", id="auth twice"),
@@ -164,8 +166,8 @@ def test_hidden_space_is_named(tmp_path: Path, members: dict[str, Any], said: st
         pytest.param(
             {"command": "x", "trunkline": {"idlestop": 3}}, 'did you mean "idleStop"?', id="own, nearly known"
         ),
-        pytest.param({"command": "x", "alwaysAllow": ["a"]}, "is said in the policy", id="alwaysAllow"),
-        pytest.param({"command": "x", "autoApprove": ["a"]}, "is said in the policy", id="autoApprove"),
+        pytest.param({"command": "x", "alwaysAllow": ["a"]}, "is set in the policy", id="alwaysAllow"),
+        pytest.param({"command": "x", "autoApprove": ["a"]}, "is set in the policy", id="autoApprove"),
         pytest.param({"url": URL, "headersHelper": "x"}, "no command is run to make headers", id="headersHelper"),
         pytest.param(
             {"command": "x", "headers": {"A": "b"}}, "it is for servers with a url", id="headers of a process"

@@ -83,7 +83,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"command": "x", "env": {"A": "secret://a b"}},
         "one.env.A: secret: is not followed by the name of a secret",
     ),
-    "bad-keeper": ({"command": "x", "env": {"A": "${secret:vault/a}"}}, "one.env.A: secret: is not followed by the name"),
+    "bad-keeper": (
+        {"command": "x", "env": {"A": "${secret:vault/a}"}},
+        "one.env.A: secret: is not followed by the name",
+    ),
     "closing": (
         {"command": "x", "env": {"A": "secret://a}"}},
         "one.env.A: secret: is not followed by the name of a secret",
