@@ -52,7 +52,7 @@ def _reasons(host: Host) -> list[str]:
     ("how", "seconds", "reason"),
     [
         ("many", 15.0, "connected, but tools/list failed: The list has more than 20000 items or 67108864 bytes."),
-        ("wide", 15.0, "it is too large or too deep, or holds what JSON cannot"),
+        ("wide", 15.0, "it is too large, too deeply nested, or not valid JSON"),
         ("deep list", 15.0, "Parse error: nested too deeply"),
     ],
     ids=["too many", "too wide", "too deep"],

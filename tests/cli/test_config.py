@@ -89,7 +89,7 @@ def test_what_is_hidden_and_what_is_odd_is_told(explained: _Explained) -> None:
     out = " ".join(explained().out.split())
     assert f"a [{explained.folder / 'mcp.json'}:3, project, disabled]" in out
     assert "a: not used: hidden by" in out
-    assert "a.'timout': this member is not known, and ignored; did you mean \"timeout\"?" in out
+    assert "a.'timout': unknown member, ignored; did you mean \"timeout\"?" in out
 
 
 def test_the_managed_file_holds_for_a_file_that_was_named_too(explained: _Explained) -> None:

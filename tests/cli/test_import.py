@@ -150,7 +150,7 @@ def test_a_file_can_be_named_and_written_elsewhere(desk: Desk) -> None:
 def test_what_deserves_a_look_is_said(desk: Desk) -> None:
     desk.have("cursor", {"a": {"command": "npx", "args": ["-y", "thing"], "alwaysAllow": ["x"]}})
     _, out, _ = desk.run("cursor", "--dry-run")
-    assert "in no fixed version" in out
+    assert "without a fixed version" in out
     assert "not imported: alwaysAllow" in out
 
 

@@ -134,7 +134,7 @@ def test_the_value_of_a_variable_is_not_shown(
 def test_dangers_are_pointed_at(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _write(project, tool={"command": "npx", "args": ["-y", "pkg"], "env": {"NODE_OPTIONS": "--require ./x.js"}})
     shown = _approve(capsys, "tool").err
-    assert "WARNING   it fetches pkg in no fixed version" in shown
+    assert "WARNING   it fetches pkg without a fixed version" in shown
     assert "WARNING   it sets NODE_OPTIONS=--require ./x.js" in shown
 
 
@@ -326,7 +326,7 @@ def test_approvals_that_cannot_be_read_are_not_asked_for(
     (tmp_path / "home" / "trust.json").write_text("{", encoding="utf-8")
     ended = _approve(capsys, "tool")
     assert ended.code == 2
-    assert "delete it and approve anew" in ended.err
+    assert "delete it and approve again" in ended.err
     assert "WARNING" not in ended.err
 
 

@@ -81,7 +81,7 @@ async def test_the_rest_answers_what_no_part_does() -> None:
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list"])
 @in_loop
 async def test_what_nobody_answers_is_refused(method: str) -> None:
-    with pytest.raises(MethodNotFound, match="Nobody is here"):
+    with pytest.raises(MethodNotFound, match="cannot be answered here"):
         await HostDesk(rest=callbacks()).answer(entry(), method, FORM, new_session())
 
 

@@ -116,7 +116,7 @@ async def test_a_table_may_be_a_whole_document(tmp_path: Path) -> None:
     ("source", "words"),
     [
         pytest.param("missing.json", "missing.json", id="no file"),
-        pytest.param(7, "int is no configuration", id="number"),
+        pytest.param(7, "int is not a configuration", id="number"),
         pytest.param({"a": 7}, "give an mcpServers entry or a Server", id="no entry"),
     ],
 )

@@ -459,7 +459,7 @@ def test_a_book_that_cannot_be_relied_on_is_not_written_over(
 def test_a_book_that_cannot_be_understood_says_so_when_it_is_listed(book: TrustBook, tmp_path: Path) -> None:
     _path(tmp_path).parent.mkdir()
     _path(tmp_path).write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match="delete it and approve anew"):
+    with pytest.raises(ConfigError, match="delete it and approve again"):
         book.approvals()
 
 
@@ -535,9 +535,9 @@ def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: Tr
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(("bash", "-c", "x"), "runs code that stands on its command line (bash -c)", id="a shell"),
-        pytest.param(("sh", "-lc", "x"), "runs code that stands on its command line (sh -lc)", id="flags together"),
-        pytest.param(("cmd.exe", "/C", "x"), "runs code that stands on its command line (cmd /C)", id="cmd"),
+        pytest.param(("bash", "-c", "x"), "runs code given on its command line (bash -c)", id="a shell"),
+        pytest.param(("sh", "-lc", "x"), "runs code given on its command line (sh -lc)", id="flags together"),
+        pytest.param(("cmd.exe", "/C", "x"), "runs code given on its command line (cmd /C)", id="cmd"),
         pytest.param(("python3.12", "-c", "x"), "(python3.12 -c)", id="python"),
         pytest.param(("python", "-W", "ignore", "-c", "x"), "(python -c)", id="behind another option"),
         pytest.param(("node", "-e", "x"), "(node -e)", id="node"),
@@ -552,26 +552,26 @@ def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: Tr
         pytest.param(("dd", "if=x", "of=/dev/sda"), "writes to a disk directly", id="dd"),
         pytest.param(("docker", "run", "-v", "/:/host", "a/b:1.2"), "the whole machine", id="the root as a volume"),
         pytest.param(("docker", "run", "--privileged", "a/b:1.2"), "the whole machine", id="privileged"),
-        pytest.param(("npx", "-y", "pkg"), "fetches pkg in no fixed version", id="npx"),
-        pytest.param(("npx", "-y", "@team/pkg@latest"), "fetches @team/pkg@latest in", id="npx latest"),
-        pytest.param(("npx", "pkg@^1.2.3"), "fetches pkg@^1.2.3 in", id="npx range"),
-        pytest.param(("npx", "-p", "pkg", "tool"), "fetches pkg in", id="npx -p"),
-        pytest.param(("npx", "--package=pkg", "tool"), "fetches pkg in", id="npx --package="),
-        pytest.param(("cmd", "/c", "npx", "-y", "pkg"), "fetches pkg in", id="npx behind cmd"),
-        pytest.param(("C:\\node\\npx.cmd", "pkg"), "fetches pkg in", id="npx of windows"),
-        pytest.param(("uvx", "pkg"), "fetches pkg in", id="uvx"),
-        pytest.param(("uvx", "--python", "3.12", "pkg"), "fetches pkg in", id="uvx behind an option"),
+        pytest.param(("npx", "-y", "pkg"), "fetches pkg without a fixed version", id="npx"),
+        pytest.param(("npx", "-y", "@team/pkg@latest"), "fetches @team/pkg@latest without", id="npx latest"),
+        pytest.param(("npx", "pkg@^1.2.3"), "fetches pkg@^1.2.3 without", id="npx range"),
+        pytest.param(("npx", "-p", "pkg", "tool"), "fetches pkg without", id="npx -p"),
+        pytest.param(("npx", "--package=pkg", "tool"), "fetches pkg without", id="npx --package="),
+        pytest.param(("cmd", "/c", "npx", "-y", "pkg"), "fetches pkg without", id="npx behind cmd"),
+        pytest.param(("C:\\node\\npx.cmd", "pkg"), "fetches pkg without", id="npx of windows"),
+        pytest.param(("uvx", "pkg"), "fetches pkg without", id="uvx"),
+        pytest.param(("uvx", "--python", "3.12", "pkg"), "fetches pkg without", id="uvx behind an option"),
         pytest.param(("uvx", "--from", "git+https://x.example/p", "tool"), "fetches git+https", id="uvx --from"),
-        pytest.param(("uv", "tool", "run", "pkg"), "fetches pkg in", id="uv tool run"),
+        pytest.param(("uv", "tool", "run", "pkg"), "fetches pkg without", id="uv tool run"),
         pytest.param(
-            ("docker", "run", "-i", "--rm", "-e", "TOKEN", "ghcr.io/a/b"), "fetches ghcr.io/a/b in", id="docker"
+            ("docker", "run", "-i", "--rm", "-e", "TOKEN", "ghcr.io/a/b"), "fetches ghcr.io/a/b without", id="docker"
         ),
         pytest.param(("tool", "/etc/passwd"), "outside the project: /etc/passwd", id="an absolute path"),
         pytest.param(("tool", "--root=~/.ssh"), "outside the project: ~/.ssh", id="a path of the home folder"),
         pytest.param(("tool", "../other"), "outside the project: ../other", id="a folder up"),
         pytest.param(("tool", "in/../../other"), "outside the project: in/../../other", id="up on the way"),
-        pytest.param(("tool", "a\u202eb"), "cannot be seen: U+202E", id="a change of direction"),
-        pytest.param(("tool", "a\x1b[2K\u200b"), "cannot be seen: U+001B, U+200B", id="an escape"),
+        pytest.param(("tool", "a\u202eb"), "invisible characters: U+202E", id="a change of direction"),
+        pytest.param(("tool", "a\x1b[2K\u200b"), "invisible characters: U+001B, U+200B", id="an escape"),
     ],
 )
 def test_a_dangerous_command_is_warned_of(words: tuple[str, ...], said: str, project: Path) -> None:
@@ -629,7 +629,7 @@ def test_a_secret_is_never_in_a_warning(project: Path) -> None:
         pytest.param("https://good.example@evil.example/mcp", "the host is evil.example", id="a user's name"),
         pytest.param("https://ex\u0430mple.com/mcp", "not plain ASCII", id="a letter of another script"),
         pytest.param("https://xn--exmple-4nf.com/mcp", "not plain ASCII", id="the same, encoded"),
-        pytest.param("http://[", "a URL that is none", id="no URL"),
+        pytest.param("http://[", "an invalid URL", id="no URL"),
     ],
 )
 def test_a_dangerous_url_is_warned_of(url: str, said: str, project: Path) -> None:

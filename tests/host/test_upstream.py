@@ -428,7 +428,7 @@ def test_a_server_that_crashes_again_and_again_is_left_alone() -> None:
             await s.until_state("broken")
             assert s.states().count("starting") == 3
             assert "cannot open the database: ***" in (s.upstream().status.reason or "")
-            with pytest.raises(ServerUnavailable, match="ended too often"):
+            with pytest.raises(ServerUnavailable, match="exited too often"):
                 await s.upstream().reach()
 
     run_async(main())

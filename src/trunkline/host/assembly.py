@@ -343,13 +343,13 @@ class Assembly:
         """Return the current roots of a server, for the shared connection."""
         roots = self.core.roots.of(entry)
         if roots is None:
-            raise MethodNotFound("Nobody is here to be asked: the one who calls did not declare roots")
+            raise MethodNotFound("The caller cannot be asked: it did not declare roots")
         return roots
 
 
 def _refusal(capability: str) -> Callable[..., Any]:
     def refuse(*question: Any) -> Any:
-        raise MethodNotFound(f"Nobody is here to be asked: the one who calls did not declare {capability}")
+        raise MethodNotFound(f"The caller cannot be asked: it did not declare {capability}")
 
     return refuse
 
@@ -439,7 +439,7 @@ def _in_code(sources: Sequence[object], options: HostOptions) -> dict[str, Serve
             servers = source.get("mcpServers", source)
             found |= {str(name): _given(str(name), entry, options) for name, entry in servers.items()}
         elif not isinstance(source, str | os.PathLike):
-            raise ConfigError(f"A {type(source).__name__} is no configuration: give a path or a table of servers.")
+            raise ConfigError(f"A {type(source).__name__} is not a configuration: pass a path or a mapping of servers.")
     return found
 
 

@@ -214,7 +214,7 @@ class HostCore:
                 if self.audit is not None:
                     await asyncio.to_thread(self.audit.sync)
             except Exception:
-                log.exception("keeping house failed")
+                log.exception("housekeeping failed")
 
     async def _sweep(self) -> None:
         upstreams = self.supervisor.upstreams
@@ -483,9 +483,7 @@ class HostCore:
         if found is None:
             gone = (drop for drop in (*catalog.dropped, *catalog.hidden) if drop.server == item.server)
             why = next((drop.reason for drop in gone if (drop.kind, drop.name) == (item.kind, item.name)), None)
-            raise InvalidParams(
-                f"The {item.kind} {item.id} cannot be used: {why or 'the server does not offer it any more'}"
-            )
+            raise InvalidParams(f"The {item.kind} {item.id} cannot be used: {why or 'the server no longer offers it'}")
         return found
 
     def _errand(self, upstream: Upstream, method: str, params: Any, asker: Asker) -> Errand:

@@ -95,7 +95,7 @@ class HostDesk:
         if kind == "elicitation" and self._elicitation is not None and self._elicitation.capabilities:
             return Raw(msgspec.json.encode(await self._elicitation.answer(entry, params, session)))
         if self._rest is None or kind not in self._rest.capabilities:
-            raise MethodNotFound(f"Nobody is here to be asked: {method} was not declared")
+            raise MethodNotFound(f"{method} cannot be answered here: it was not declared")
         return await self._rest.answer(entry, method, params, session)
 
     async def aclose(self) -> None:

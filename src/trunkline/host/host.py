@@ -214,7 +214,7 @@ class Host:
             await self._open.core.first_lists(fresh=True)
         found = self.catalog.find_resource(uri)
         if found is None:
-            raise InvalidParams(f"No server has a resource {uri!r}; host.catalog.resources lists what there is")
+            raise InvalidParams(f"No server has a resource {uri!r}; host.catalog.resources has the list")
         server, own, item = found
         result = await self._open.core.read_resource(server, own, item, self._asker(session))
         return result.contents
@@ -377,7 +377,7 @@ class Host:
 
         ids = [*self.catalog.tools, *self.catalog.prompts, *self.catalog.templates]
         near = difflib.get_close_matches(name, ids, n=1)
-        return f"; did you mean {near[0]!r}?" if near else "; host.catalog lists what there is"
+        return f"; did you mean {near[0]!r}?" if near else "; host.catalog has the list"
 
     def _read(self, item: Item, result: t.CallToolResult) -> CallResult:
         """Parse a result with its structured value, as a client does."""

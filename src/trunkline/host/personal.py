@@ -38,7 +38,7 @@ def personal(folder: Path, principal: Principal | None) -> Credentials:
             return {}
         if principal is None:
             raise ServerUnavailable(
-                f"{entry.name} is reached with each user's own login, and nobody knows who asks: serve with auth"
+                f"{entry.name} needs each user's own login, and the caller is not authenticated: serve with auth"
             )
         from trunkline.auth.store import FileStore
 
@@ -46,7 +46,7 @@ def personal(folder: Path, principal: Principal | None) -> Credentials:
         login = await Logins(FileStore(path)).find(entry)
         if login is None:
             raise ServerUnavailable(
-                f"{entry.name} wants a login of {principal.subject}; run: "
+                f"{entry.name} needs a login of {principal.subject}; run: "
                 f"trunkline auth login {entry.name} --user {principal.subject}"
             )
         return {"auth": login}

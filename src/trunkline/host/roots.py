@@ -27,14 +27,14 @@ def root_text(root: object) -> str:
     """
     text = root.uri if isinstance(root, t.Root) else os.fspath(root) if isinstance(root, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise ConfigError(f"{root!r} is no root: give a path or a file: URI.")
+        raise ConfigError(f"{root!r} is not a root: give a path or a file: URI.")
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
-            raise ConfigError(f"{text!r} is no root: it names no folder of this machine.")
+            raise ConfigError(f"{text!r} is not a root: it names no local folder.")
         text = unquote(parts.path)
     elif "://" in text:
-        raise ConfigError(f"{text!r} is no root: only file: URIs and paths are.")
+        raise ConfigError(f"{text!r} is not a root: give a path or a file: URI.")
     # Percent-decoding may have produced one.
     if "\0" in text:
         raise ConfigError("A root has a zero byte in it.")

@@ -118,7 +118,7 @@ def read_private(path: str, *, what: str) -> bytes | None:
     try:
         with open(path, "rb") as file:
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o022:
-                raise ConfigError(f"{path}: others can change {what} in it: run chmod 600 on it once you read it.")
+                raise ConfigError(f"{path}: others can change {what} in it: check the file, then run chmod 600 on it.")
             return file.read()
     except FileNotFoundError:
         return None

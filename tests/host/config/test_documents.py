@@ -136,11 +136,11 @@ def _loaded_or_refused(path: Path, managed: Path) -> list[ServerEntry]:
         pytest.param("// nothing", ":1:11: the file is not JSON: nothing is written here", id="only a comment"),
         pytest.param("{\n  mcpServers: {}}", ":2:3: the file is not JSON: expected a name", id="not JSON"),
         pytest.param("[]", ":1: expected an object at the top, found a list", id="a list"),
-        pytest.param('"x"', "expected an object at the top, found a text", id="a text"),
+        pytest.param('"x"', "expected an object at the top, found a string", id="a text"),
         pytest.param("{}", 'it has no "mcpServers" and no "servers"; is it the right file?', id="no key"),
         pytest.param('{"mcp_servers": {}}', "write \"mcpServers\" instead of 'mcp_servers'", id="near key"),
         pytest.param('{"server": {}}', "write \"servers\" instead of 'server'", id="near servers"),
-        pytest.param('{"mcp": {"servers": {}}}', 'take the inside of "mcp" to the top', id="settings.json"),
+        pytest.param('{"mcp": {"servers": {}}}', 'move the content of "mcp" to the top level', id="settings.json"),
         pytest.param('{"a": {"command": "x"}}', 'put the entries under "mcpServers"', id="entries at the top"),
         pytest.param(
             '{"mcpServers": []}', "mcpServers: expected an object with an entry for each", id="list of servers"
@@ -209,19 +209,19 @@ def test_the_refusal_of_the_system_is_told(tmp_path: Path, monkeypatch: pytest.M
 
     path = write(tmp_path / "x.json", STDIO)
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ConfigError, match="may not be read by this user; give yourself the right"):
+    with pytest.raises(ConfigError, match="is not readable by this user; grant yourself read access"):
         load(given=[path], environ={})
 
 
 def test_a_pipe_that_was_only_found_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mcp.json")
     configuration = load(project=tmp_path / "mcp.json", environ={})
-    assert [each.message for each in configuration.problems] == ["it is no plain file"]
+    assert [each.message for each in configuration.problems] == ["it is not a regular file"]
 
 
 def test_a_rule_of_the_managed_file_in_another_is_told_and_ignored(tmp_path: Path) -> None:
     configuration = given(tmp_path, {"mcpServers": {"a": {"command": "x"}}, "exclusive": True})
-    assert ["only the managed file can say it" in str(each) for each in configuration.problems] == [True]
+    assert ["only the managed file can set it" in str(each) for each in configuration.problems] == [True]
 
 
 def test_a_member_at_the_top_that_is_nearly_known_is_told(tmp_path: Path) -> None:

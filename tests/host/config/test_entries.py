@@ -69,19 +69,21 @@ def test_an_entry_can_be_switched_off(tmp_path: Path, members: dict[str, Any], d
             id="command list",
         ),
         pytest.param({"command": ""}, "command: it is empty", id="empty command"),
-        pytest.param({"command": "x", "args": "-y"}, "args: expected a list of texts, found a text", id="args text"),
+        pytest.param(
+            {"command": "x", "args": "-y"}, "args: expected a list of strings, found a string", id="args text"
+        ),
         pytest.param(
             {"command": "x", "args": [8080]},
-            "args[0]: expected a text, found a number; write it in double quotes",
+            "args[0]: expected a string, found a number; write it in double quotes",
             id="args number",
         ),
         pytest.param({"command": "x", "env": []}, "env: expected an object, found a list", id="env list"),
         pytest.param(
-            {"command": "x", "env": {"P": 1}}, "env.P: expected a text, found a number; write it in", id="env number"
+            {"command": "x", "env": {"P": 1}}, "env.P: expected a string, found a number; write it in", id="env number"
         ),
-        pytest.param({"command": "x", "env": {"P": None}}, "env.P: expected a text, found null", id="env null"),
-        pytest.param({"command": "x", "env": {"P ": "1"}}, "it is no name of a variable; write 'P'", id="env name"),
-        pytest.param({"command": "x", "env": {"": "1"}}, "it is no name of a variable", id="env without a name"),
+        pytest.param({"command": "x", "env": {"P": None}}, "env.P: expected a string, found null", id="env null"),
+        pytest.param({"command": "x", "env": {"P ": "1"}}, "it is not a valid variable name; write 'P'", id="env name"),
+        pytest.param({"command": "x", "env": {"": "1"}}, "it is not a valid variable name", id="env without a name"),
         pytest.param({"command": "x\u0000y"}, "the character U+0000", id="NUL"),
         pytest.param(
             {"command": "x", "type": "http"},
@@ -89,17 +91,19 @@ def test_an_entry_can_be_switched_off(tmp_path: Path, members: dict[str, Any], d
             id="command and http",
         ),
         pytest.param({"url": URL, "type": "stdio"}, "an entry with a url is of type http or sse", id="url and stdio"),
-        pytest.param({"url": URL, "type": "ws"}, "type: 'ws' is no transport that is known; write stdio", id="ws"),
+        pytest.param({"url": URL, "type": "ws"}, "type: 'ws' is not a known transport; write stdio", id="ws"),
         pytest.param({"url": URL, "type": 1}, "type: expected stdio, http or sse, found a number", id="type number"),
-        pytest.param({"url": "x.example"}, "it is no URL of a server; it begins with http://", id="no scheme"),
-        pytest.param({"url": "file:///etc"}, "it is no URL of a server", id="another scheme"),
-        pytest.param({"url": "https://[x"}, "it is no URL of a server", id="broken URL"),
+        pytest.param({"url": "x.example"}, "it is not the URL of a server; it begins with http://", id="no scheme"),
+        pytest.param({"url": "file:///etc"}, "it is not the URL of a server", id="another scheme"),
+        pytest.param({"url": "https://[x"}, "it is not the URL of a server", id="broken URL"),
         pytest.param({"url": "https://me:pw@x.example"}, "it has a user or a password in it", id="password in a URL"),
         pytest.param({"url": URL, "headers": []}, "headers: expected an object", id="headers list"),
         pytest.param(
-            {"url": URL, "headers": {"A b": "x"}}, "headers.'A b': it is no name of a header", id="header name"
+            {"url": URL, "headers": {"A b": "x"}}, "headers.'A b': it is not a valid header name", id="header name"
         ),
-        pytest.param({"url": URL, "headers": {"A": "x\ny"}}, "has what a header cannot carry", id="header value"),
+        pytest.param(
+            {"url": URL, "headers": {"A": "x\ny"}}, "has characters that a header cannot carry", id="header value"
+        ),
         pytest.param({"url": URL, "headers": {"A": "x", "a": "y"}}, "the header is given twice", id="header twice"),
         pytest.param({"url": URL, "auth": "sk-1"}, 'expected "oauth" or an object', id="token as auth"),
         pytest.param({"url": URL, "auth": "oauth", "oauth": {}}, "auth says the same thing", id="auth twice"),
@@ -140,7 +144,9 @@ def test_a_member_that_stands_twice_is_a_problem_with_both_lines(tmp_path: Path)
         pytest.param({"command": "npx\u00a0"}, "the invisible character U+00A0", id="command, no-break space"),
         pytest.param({"url": f"{URL} "}, "url: the value has hidden space after it", id="url"),
         pytest.param({"command": "x", "cwd": "/a\n"}, "cwd: the value has hidden space after it", id="cwd"),
-        pytest.param({"url": URL, "headers": {"A ": "x"}}, "it is no name of a header; write 'A'", id="header name"),
+        pytest.param(
+            {"url": URL, "headers": {"A ": "x"}}, "it is not a valid header name; write 'A'", id="header name"
+        ),
         pytest.param({"url": URL, "headers": {"A": "x "}}, "look for a line end or a space", id="header value"),
     ],
 )
@@ -153,15 +159,15 @@ def test_hidden_space_is_named(tmp_path: Path, members: dict[str, Any], said: st
     [
         pytest.param(
             {"command": "x", "timout": 3},
-            "one.'timout': this member is not known, and ignored; did you mean \"timeout\"?",
+            "one.'timout': unknown member, ignored; did you mean \"timeout\"?",
             id="nearly known",
         ),
-        pytest.param({"command": "x", "zzzzz": 3}, "one.'zzzzz': this member is not known, and ignored", id="unknown"),
+        pytest.param({"command": "x", "zzzzz": 3}, "one.'zzzzz': unknown member, ignored", id="unknown"),
         pytest.param(
             {"command": "x", "trunkline": {"idlestop": 3}}, 'did you mean "idleStop"?', id="own, nearly known"
         ),
-        pytest.param({"command": "x", "alwaysAllow": ["a"]}, "is said in the policy", id="alwaysAllow"),
-        pytest.param({"command": "x", "autoApprove": ["a"]}, "is said in the policy", id="autoApprove"),
+        pytest.param({"command": "x", "alwaysAllow": ["a"]}, "is set in the policy", id="alwaysAllow"),
+        pytest.param({"command": "x", "autoApprove": ["a"]}, "is set in the policy", id="autoApprove"),
         pytest.param({"url": URL, "headersHelper": "x"}, "no command is run to make headers", id="headersHelper"),
         pytest.param(
             {"command": "x", "headers": {"A": "b"}}, "it is for servers with a url", id="headers of a process"

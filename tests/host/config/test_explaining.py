@@ -144,7 +144,7 @@ def test_an_entry_that_does_not_hold_is_explained_by_who_hides_it(tmp_path: Path
         given=[write(tmp_path / "mcp.json", REMOTE)], managed=managed, environ={"GITHUB_TOKEN": SECRET}
     )
     assert explain(configuration)["hidden"][0]["by"] == {"scope": "managed", "file": str(managed), "line": 3}
-    with pytest.raises(ConfigError, match="does not hold: deniedServers of the managed file denies it"):
+    with pytest.raises(ConfigError, match="is not active: deniedServers of the managed file denies it"):
         explain(configuration, "github")
 
 

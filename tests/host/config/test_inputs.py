@@ -96,7 +96,7 @@ def test_nobody_is_asked_for_an_entry_that_is_hidden(tmp_path: Path) -> None:
         pytest.param(7, 'expected an object with an "id"', id="no object"),
         pytest.param({"type": "promptString"}, 'expected an object with an "id"', id="no id"),
         pytest.param({"id": "api-key", "type": "pickString", "options": 5}, 'a list of "options"', id="no options"),
-        pytest.param({"id": "api-key", "type": "command"}, "inputs of type 'command' are not asked", id="command"),
+        pytest.param({"id": "api-key", "type": "command"}, "inputs of type 'command' are not supported", id="command"),
     ],
 )
 def test_an_input_that_cannot_be_asked_is_told(tmp_path: Path, declared: object, said: str) -> None:

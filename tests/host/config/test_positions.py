@@ -142,7 +142,7 @@ def test_nesting_up_to_the_limit_is_read() -> None:
         ("true", "true"),
         ("false", "false"),
         ("null", "null"),
-        ('"x"', "a text"),
+        ('"x"', "a string"),
         ("1.5", "a number"),
     ],
 )

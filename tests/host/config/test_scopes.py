@@ -221,7 +221,7 @@ def test_an_entry_with_a_problem_is_shown_with_it_whatever_the_rules_say(tmp_pat
             {"allowedServers": [{"command": [1]}, {"name": "a"}]}, {"a"}, "it is ignored", id="allowed, one bad"
         ),
         pytest.param({"allowedServers": [{"command": "npx"}]}, set(), "'command'); it is ignored", id="allowed, text"),
-        pytest.param({"exclusive": "yes"}, set(), "found a text; true is taken", id="exclusive"),
+        pytest.param({"exclusive": "yes"}, set(), "found a string; true is taken", id="exclusive"),
     ],
 )
 def test_a_rule_that_cannot_be_read_is_told_and_lets_nothing_more_through(

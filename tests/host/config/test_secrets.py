@@ -74,18 +74,30 @@ def test_what_came_out_of_a_variable_is_not_looked_at_again(tmp_path: Path) -> N
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "inside": ({"command": "x", "args": ["--key=secret://a"]}, "one.args[0]: secret:// stands inside a text"),
-    "no-name": ({"command": "x", "env": {"A": "secret://"}}, "one.env.A: after secret: stands no name of a secret"),
-    "bad-name": ({"command": "x", "env": {"A": "secret://a b"}}, "one.env.A: after secret: stands no name of a secret"),
-    "bad-keeper": ({"command": "x", "env": {"A": "${secret:vault/a}"}}, "one.env.A: after secret: stands no name"),
-    "closing": ({"command": "x", "env": {"A": "secret://a}"}}, "one.env.A: after secret: stands no name of a secret"),
+    "inside": ({"command": "x", "args": ["--key=secret://a"]}, "one.args[0]: secret:// is used inside a text"),
+    "no-name": (
+        {"command": "x", "env": {"A": "secret://"}},
+        "one.env.A: secret: is not followed by the name of a secret",
+    ),
+    "bad-name": (
+        {"command": "x", "env": {"A": "secret://a b"}},
+        "one.env.A: secret: is not followed by the name of a secret",
+    ),
+    "bad-keeper": (
+        {"command": "x", "env": {"A": "${secret:vault/a}"}},
+        "one.env.A: secret: is not followed by the name",
+    ),
+    "closing": (
+        {"command": "x", "env": {"A": "secret://a}"}},
+        "one.env.A: secret: is not followed by the name of a secret",
+    ),
     "default": (
         {"command": "x", "env": {"A": "${B:-secret://a}"}},
         "one.env.A: the default of ${B} holds a variable or",
     ),
-    "host": ({"url": "https://${secret:a}/mcp"}, "one.url: which host is meant may be no secret"),
-    "part-of-host": ({"url": "https://h${secret:a}"}, "one.url: which host is meant may be no secret"),
-    "whole-url": ({"url": "secret://a"}, "one.url: which host is meant may be no secret"),
+    "host": ({"url": "https://${secret:a}/mcp"}, "one.url: the host of a URL cannot be a secret"),
+    "part-of-host": ({"url": "https://h${secret:a}"}, "one.url: the host of a URL cannot be a secret"),
+    "whole-url": ({"url": "secret://a"}, "one.url: the host of a URL cannot be a secret"),
     "program": ({"command": "secret://a"}, "one.command: a secret cannot stand here"),
     "folder": ({"command": "x", "cwd": "/${secret:a}"}, "one.cwd: a secret cannot stand here"),
     "env-file": ({"command": "x", "envFile": "secret://a"}, "one.envFile: a secret cannot stand here"),

@@ -80,10 +80,10 @@ def test_an_unset_variable_is_a_problem_that_names_variable_file_line_key_and_fi
     ("written", "said"),
     [
         pytest.param("${A", "${ has no closing }", id="open"),
-        pytest.param("${}", "no name of a variable", id="no name"),
-        pytest.param("${A B}", "no name of a variable", id="space"),
+        pytest.param("${}", "no variable name between", id="no name"),
+        pytest.param("${A B}", "no variable name between", id="space"),
         pytest.param("${A:-${B}}", "the default of ${A} holds a variable", id="within a default"),
-        pytest.param("${config:x.y}", "${config:...} is a kind of variable that is not known", id="of another program"),
+        pytest.param("${config:x.y}", "${config:...} is an unknown kind of variable", id="of another program"),
         pytest.param("${input:key}", "no input 'key' is declared in this file (declared: none)", id="no such input"),
     ],
 )

@@ -136,7 +136,7 @@ async def test_a_tool_that_is_gone_by_now_is_not_called(start: str, tmp_path: Pa
     _tell(tmp_path, one="first")
     async with on_stage(_telling(tmp_path), tmp_path, wait="kept") as stage:
         assert list(stage.host.catalog.tools) == ["a/one", "a/two"]
-        with pytest.raises(InvalidParams, match="a/two cannot be used: the server does not offer it any more"):
+        with pytest.raises(InvalidParams, match="a/two cannot be used: the server no longer offers it"):
             await stage.host.call_tool("a/two")
         assert (await stage.host.call_tool("a/one")).text
 

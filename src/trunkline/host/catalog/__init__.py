@@ -1,4 +1,4 @@
-"""What all servers offer together: listed, named, filtered, kept between runs, searched."""
+"""What all servers offer together: named, filtered, cached between runs, searched."""
 
 from __future__ import annotations
 

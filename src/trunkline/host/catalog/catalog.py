@@ -1,13 +1,13 @@
-"""The catalog: what all servers offer together, immutable, replaced whole when anything changes.
+"""The catalog: what all servers offer together; immutable, replaced as a whole when anything changes.
 
-``build`` puts the servers' parts (``catalog_items.py``) into one, in the order in which the servers are given and by
-name within each. Parts of servers that did not change are taken from the catalog before, so a change of one server
-costs what that server has. Names are unique by construction; should two items have one wire name all the same, both
-are dropped. It knows neither connections nor policy, and does no I/O; it may be built in any thread.
+``build_catalog`` combines the catalogs of the servers (``items.py``), in the order of the servers and by name within
+each. Those of unchanged servers are reused, so a change of one server costs only its own items. Names are unique by
+construction; should two items have the same wire name nevertheless, both are dropped. Knows neither connections nor
+policy, and does no I/O; may be built in any thread.
 
-Where a URI is asked for, the words of the one who asks are read in a fixed order, so that no server can draw to itself
-what belongs to another: as an outer URI that is listed, as an id that is listed, as an outer URI or id of a server that
-is known, and only then as an own URI, which must be that of one server alone.
+A requested URI is resolved in a fixed order, so that no server can capture what belongs to another: as a listed outer
+URI, as a listed id, as an outer URI or id of a known server, and only then as a server's own URI, which must belong to
+one server alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trunkline.host.entries import ServerSettings
 
 __all__ = ["Catalog", "Dropped", "Found", "Item", "Kind", "build", "differences", "estimate_tokens"]
 
-#: A server, its own URI, and the item that lists it: a resource, or the template that it was made from.
+#: A server, its own URI, and the item that lists it: a resource, or the template that it matches.
 Found: TypeAlias = tuple[str, str, Item | None]
 _Items: TypeAlias = Mapping[str, Item]
 _NONE: _Items = MappingProxyType({})
@@ -46,23 +46,23 @@ _USUAL = ServerSettings()
 class Catalog(Struct, frozen=True, kw_only=True, eq=False):
     """What all servers offer together; each mapping is by id, ``server/name``."""
 
-    #: Counts the catalogs of a host, so that what was made of one can be told from what was made of the next.
+    #: Numbers the catalogs of a host, so that what was derived from one is not mistaken for the next.
     counter: int = 0
     tools: _Items = _NONE
     prompts: _Items = _NONE
     resources: _Items = _NONE
     templates: _Items = _NONE
-    #: The same by kind, and by wire name or outer URI.
+    #: The items of each kind by wire name or outer URI.
     by_wire: Mapping[Kind, _Items] = _NO_WIRES
-    #: What is wrong with what is not here.
+    #: Items that cannot be served, with reasons.
     dropped: tuple[Dropped, ...] = ()
-    #: What filters hide.
+    #: Items hidden by filters.
     hidden: tuple[Dropped, ...] = ()
-    #: What each server was made into, in the order of the servers.
+    #: The catalog of each server, in the order of the servers.
     parts: Mapping[str, Part] = _NO_PARTS
 
     def __repr__(self) -> str:
-        """Count what is in it."""
+        """Show the number of items of each kind."""
         counts = ", ".join(f"{len(self.of(kind))} {kind}s" for kind in KINDS)
         return f"Catalog({counts} of {len(self.parts)} servers)"
 
@@ -73,16 +73,16 @@ class Catalog(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def instructions(self) -> dict[str, str]:
-        """What each server that says anything says of how to use it."""
+        """The instructions of each server that has any."""
         return {server: part.offering.instructions for server, part in self.parts.items() if part.offering.instructions}
 
     def of(self, kind: Kind) -> _Items:
-        """Give the items of one kind, by id."""
+        """Return the items of one kind, by id."""
         table: _Items = getattr(self, f"{kind}s")
         return table
 
     def find_tool(self, name: str) -> Item | None:
-        """Find a tool by its id or wire name; a wire name has no ``/``, an id has."""
+        """Find a tool by its id or wire name; an id contains ``/``, a wire name does not."""
         return self.tools.get(name) or self.by_wire["tool"].get(name)
 
     def find_prompt(self, name: str) -> Item | None:
@@ -90,9 +90,9 @@ class Catalog(Struct, frozen=True, kw_only=True, eq=False):
         return self.prompts.get(name) or self.by_wire["prompt"].get(name)
 
     def find_resource(self, uri: str) -> Found | None:
-        """Find whose resource is meant by an outer URI, an id, or the own URI of one server.
+        """Find a resource by its outer URI, its id, or a URI that only one server has.
 
-        A server may have resources that it does not list: the item is None then. What a filter hides, or the catalog
+        A server may have resources that it does not list; the item is then None. What a filter hides, or the catalog
         dropped, is not found.
         """
         for table in (self.by_wire["resource"], self.resources):
@@ -105,24 +105,24 @@ class Catalog(Struct, frozen=True, kw_only=True, eq=False):
         return self._own(uri)
 
     def find_template(self, uri: str) -> Item | None:
-        """Find a resource template by its outer form or id."""
+        """Find a resource template by its outer URI template or id."""
         return self.templates.get(uri) or self.by_wire["template"].get(uri)
 
     def _within(self, server: str, uri: str) -> Found | None:
-        """Find a URI at the server that was named."""
+        """Find a URI of a given server."""
         part = self.parts[server]
         item = self.resources.get(id_of(server, uri))
         if item is not None:
             return server, uri, item
         filters = filters_of(part.settings, "resource")
         template = next(_made_from(part, uri), None)
-        # A template that is kept vouches for what is made of it; what a glob denies is denied however it is asked for.
+        # A visible template vouches for the URIs that match it; what a glob denies is denied however it is requested.
         refused = keeps_unlisted(filters, uri) if template is None else denies(filters, uri)
         gone = any(each.kind == "resource" and each.name == uri for each in (*part.dropped, *part.hidden))
         return None if refused or gone else (server, uri, template)
 
     def _own(self, uri: str) -> Found | None:
-        """Find the one server that lists this URI as its own, or else the one that has a template for it."""
+        """Find the only server that lists this URI, or else the only one with a matching template."""
         listing = [server for server in self.parts if id_of(server, uri) in self.resources]
         made = listing or [server for server, part in self.parts.items() if any(_made_from(part, uri))]
         return self._within(made[0], uri) if len(made) == 1 else None
@@ -136,7 +136,7 @@ def build(
     naming: Naming = DEFAULT_NAMING,
     before: Catalog | None = None,
 ) -> Catalog:
-    """Make the catalog of these servers; ``before`` is where parts that are still good are taken from."""
+    """Build the catalog of these servers; unchanged parts of ``before`` are reused."""
     old = _NO_PARTS if before is None else before.parts
     refused = [
         Dropped(server, "server", "", problem)
@@ -165,9 +165,9 @@ def build(
 
 
 def differences(before: Catalog | None, after: Catalog) -> tuple[str, ...]:
-    """Name the lists that differ: ``tools``, ``prompts``, ``resources``; the last stands for templates too.
+    """Return the lists that differ: ``tools``, ``prompts``, ``resources`` (which includes templates).
 
-    Order does not count, nor does anything a client cannot see; a definition that changed under its name does.
+    Order does not count, nor does anything a client cannot see; a changed definition under the same name does.
     """
     before = before or Catalog()
     differing = [kind for kind in KINDS if _pins(before.of(kind)) != _pins(after.of(kind))]
@@ -182,7 +182,7 @@ def _part(server: str, offering: Offering, *, settings: ServerSettings, naming: 
 
 
 def _by_wire(parts: Iterable[Part]) -> tuple[dict[Kind, _Items], list[Dropped]]:
-    """Make the table of each kind; what would have another's wire name is dropped, and so is that other."""
+    """Build the table of each kind; items that share a wire name are all dropped."""
     named: dict[Kind, list[tuple[str, Item]]] = {kind: [] for kind in KINDS}
     for part in parts:
         for item in part.items:
@@ -200,7 +200,7 @@ def _by_wire(parts: Iterable[Part]) -> tuple[dict[Kind, _Items], list[Dropped]]:
 
 
 def _made_from(part: Part, uri: str) -> Iterator[Item]:
-    """Give the templates that a URI can be made from; whether it is safe is for the server to judge."""
+    """Return the templates that a URI matches; whether it is safe is up to the server."""
     return (item for template, item in part.templates if template.match(uri, safe=False) is not None)
 
 

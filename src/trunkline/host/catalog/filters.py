@@ -1,9 +1,9 @@
-"""Which of a server's tools, prompts and resources are shown at all, by the user's word.
+"""The user's filters: which of a server's tools, prompts and resources are shown at all.
 
-A filter only ever takes away: what it hides is in no list and cannot be called. It judges names by globs, tools by what
-they say of their effects, and anything by its tags. What a server says of itself is believed here, since a lie can at
-most make something visible that policy then judges; a hint that is absent is read as the specification reads it, which
-is the careful way. It does no I/O.
+A filter only removes: what it hides is in no list and cannot be called. It matches names by globs, tools by their
+annotations, and anything by its tags. Annotations of a server are believed here, since a lie can at most make something
+visible that the policy then judges; an absent hint has the default of the specification, which is the careful one. No
+I/O.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = [
 
 Definition: TypeAlias = t.Tool | t.Prompt | t.Resource | t.ResourceTemplate
 
-#: The words that ``annotations`` of a filter may have, and when each is true of a tool (schema, ToolAnnotations:
-#: what is read-only destroys nothing, and the rest may destroy and reach out unless it says that it does not).
+#: The words that ``annotations`` of a filter may contain, and when each is true of a tool (schema, ToolAnnotations: a
+#: read-only tool destroys nothing; others may be destructive and open-world unless annotated otherwise).
 SELECTORS: Mapping[str, Callable[[Annotations], bool]] = MappingProxyType(
     {
         "readOnly": lambda said: said.read_only is True,
@@ -41,12 +41,12 @@ SELECTORS: Mapping[str, Callable[[Annotations], bool]] = MappingProxyType(
         "openWorld": lambda said: said.open_world is not False,
     }
 )
-# Where servers put tags in ``_meta``: beside the rest, or under the name of the framework that made them.
+# Where servers put tags in ``_meta``: at the top, or under the name of their framework.
 _TAG_HOMES = ("_fastmcp", "fastmcp")
 
 
 def keeps(filters: Filters, definition: Definition, kind: str) -> str | None:
-    """Say why a filter hides a definition; None if it is kept. ``kind`` is for the message."""
+    """Return why a filter hides a definition; None if it does not. ``kind`` is for the message."""
     name = name_of(definition)
     reason = keeps_name(filters, name)
     if reason is not None:
@@ -64,7 +64,7 @@ def keeps(filters: Filters, definition: Definition, kind: str) -> str | None:
 
 
 def keeps_name(filters: Filters, name: str) -> str | None:
-    """Say why the globs of a filter hide a name; None if they keep it."""
+    """Return why the globs of a filter hide a name; None if they do not."""
     reason = denies(filters, name)
     if reason is None and filters.allow and _first_match(filters.allow, name) is None:
         return f"no glob of allow matches it: {', '.join(filters.allow)}"
@@ -72,27 +72,27 @@ def keeps_name(filters: Filters, name: str) -> str | None:
 
 
 def keeps_unlisted(filters: Filters, name: str) -> str | None:
-    """Say why a filter hides what no list has, of which only the name is known; None if it is kept."""
+    """Return why a filter hides an unlisted item, of which only the name is known; None if it does not."""
     if filters.annotations or filters.tags:
         return "the filter asks for annotations or tags, and nothing says which it has"
     return keeps_name(filters, name)
 
 
 def denies(filters: Filters, name: str) -> str | None:
-    """Say which glob denies a name; None if none does."""
+    """Return which glob denies a name; None if none does."""
     glob = _first_match(filters.deny, name)
     return None if glob is None else f'the glob "{glob}" of deny matches it'
 
 
 def name_of(definition: Definition) -> str:
-    """Give what a server calls its own: the name, the URI or the URI template."""
+    """Return the name of a definition within its server: the name, URI or URI template."""
     if isinstance(definition, t.Resource):
         return definition.uri
     return definition.uri_template if isinstance(definition, t.ResourceTemplate) else definition.name
 
 
 def annotations_of(definition: Definition) -> Annotations:
-    """Give what a tool says of its effects; of all else nothing is said."""
+    """Return the annotations of a tool; empty for other definitions."""
     said = definition.annotations if isinstance(definition, t.Tool) else None
     if said is None:
         return Annotations()
@@ -105,7 +105,7 @@ def annotations_of(definition: Definition) -> Annotations:
 
 
 def tags_of(definition: Definition) -> set[str]:
-    """Give the tags in a definition's ``_meta``."""
+    """Return the tags in a definition's ``_meta``."""
     meta = definition.meta or {}
     homes = [meta, *(meta.get(home) for home in _TAG_HOMES)]
     lists: list[Any] = [home.get("tags") for home in homes if isinstance(home, dict)]

@@ -1,10 +1,10 @@
-"""From one server's lists to items of the catalog: what is kept, under which names, and why the rest is not.
+"""Turns one server's lists into catalog items: which definitions are kept, under which names, and why others are not.
 
-A definition comes from a stranger, so it is judged before anybody sees it: its name, its size, its schemas (bounded
-and self-contained, ``protocol/json_schema.py``), its URI template. What fails is dropped alone, with a reason. What two
-definitions of one server claim is served by nobody: the first of them might be the wrong one. Then the user's filters
-apply. The result for one server is a ``Part``; it is made anew only when the server's lists, settings or the naming
-changed, and even then what has the same pin as before is not judged again. Pure: no I/O, no clock.
+Definitions are untrusted, so each is checked before it is shown: its name, size, schemas (bounded and self-contained,
+``protocol/json_schema.py``) and URI template. One that fails is dropped alone, with a reason. Where a server lists two
+different definitions under one name, neither is served: the first might be the wrong one. Then the user's filters
+apply. The result for one server is a ``ServerCatalog``; it is rebuilt only when the server's lists, settings or the
+naming scheme change, and definitions with an unchanged pin are not checked again. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["KINDS", "Dropped", "Item", "Kind", "Part", "estimate_tokens", "filte
 Kind: TypeAlias = Literal["tool", "prompt", "resource", "template"]
 KINDS: tuple[Kind, ...] = ("tool", "prompt", "resource", "template")
 
-# A definition of this size is some 70,000 tokens, a third of what most models can read at all.
+# A definition of this size is about 70,000 tokens, a third of the context window of most models.
 _MOST_BYTES = 256 * 1024
 _LONGEST_NAME = 256
 _LONGEST_URI = 8192
-# Of one kind from one server: far more than anybody could make use of.
+# Of one kind from one server: far more than is usable.
 _MOST_ITEMS = 10_000
-# A rule of thumb for JSON with English in it. Vendors' tokenizers differ among themselves by more than it errs, and it
-# decides only whether a catalog is shown or searched.
+# A rule of thumb for JSON with English text. Vendors' tokenizers differ by more than its error, and it only decides
+# whether a catalog is listed or searched.
 _BYTES_A_TOKEN = 3.6
 
 
@@ -49,56 +49,56 @@ class Item(Struct, frozen=True, kw_only=True, eq=False):
 
     kind: Kind
     server: str
-    #: What the server itself calls it: a name, a URI or a URI template.
+    #: Its name within the server: a name, a URI or a URI template.
     name: str
     #: ``server/name``.
     id: str
-    #: What it is called outside: a wire name, or an outer URI.
+    #: Its name for clients: a wire name, or an outer URI.
     wire: str
-    #: As the server gave it, but for an output schema of anything but objects: that is one of ``{"result": …}``, as
+    #: As the server listed it, except that an output schema for a non-object is wrapped as ``{"result": …}``, as
     #: servers of the handshake era list it, so that a tool is the same tool in both eras.
     definition: Definition
     pin: str
-    #: What showing it to a model costs, estimated.
+    #: The estimated cost of showing it to a model.
     tokens: int
-    #: The user trusts what this server says of its tools.
+    #: Whether the user trusts the annotations of this server.
     trusted: bool
     annotations: Annotations
-    #: What the scan found in its definition that a person should see first (``inspecting.py``).
+    #: Findings of the scan in its definition that a person should see first.
     flagged: tuple[str, ...] = ()
-    #: How its definition differs from the one that was accepted, one line per change; empty if it is the accepted one.
+    #: How its definition differs from the accepted one, one line per change; empty if it is the accepted one.
     changed: tuple[str, ...] = ()
-    #: Its server answers with the bare value, where ``definition`` says ``{"result": …}``.
+    #: Whether its server answers with a bare value, where ``definition`` has ``{"result": …}``.
     wraps: bool = False
 
     def __repr__(self) -> str:
-        """Name it."""
+        """Show kind and id."""
         return f"Item({self.kind} {self.id!r})"
 
     @property
     def description(self) -> str:
-        """What its server says of it, or nothing."""
+        """Its description, or an empty string."""
         return self.definition.description or ""
 
     @property
     def outer(self) -> Definition:
-        """The definition as those outside get it: under its wire name or outer URI."""
+        """The definition as clients get it: under its wire name or outer URI."""
         member = {"resource": "uri", "template": "uri_template"}.get(self.kind, "name")
         return msgspec.structs.replace(self.definition, **{member: self.wire})
 
 
 class Dropped(Struct, frozen=True):
-    """Something that a server offers and the catalog does not, and why."""
+    """Something that a server offers and the catalog does not contain, and why."""
 
     server: str
-    #: A kind of item, or ``server`` if nothing of it can be served.
+    #: A kind of item, or ``server`` if nothing of the server can be served.
     kind: str
     name: str
     reason: str
 
 
 class Part(Struct, frozen=True, kw_only=True, eq=False):
-    """What the catalog has of one server, and what it was made from."""
+    """The part of the catalog from one server, and what it was built from."""
 
     server: str
     offering: Offering
@@ -106,32 +106,32 @@ class Part(Struct, frozen=True, kw_only=True, eq=False):
     naming: Naming
     items: tuple[Item, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    #: What filters hide; no fault of the server.
+    #: Items hidden by filters, which is no fault of the server.
     hidden: tuple[Dropped, ...] = ()
-    #: The templates, parsed, with their items.
+    #: The parsed templates with their items.
     templates: tuple[tuple[UriTemplate, Item], ...] = ()
 
     def is_current(self, offering: Offering, settings: ServerSettings, naming: Naming) -> bool:
-        """Tell whether it would be made the same of these; lists are compared by identity, as they are replaced."""
+        """Return True if it is up to date with these; lists are compared by identity, since they are replaced."""
         return self.offering is offering and self.settings == settings and self.naming == naming
 
 
 def filters_of(settings: ServerSettings, kind: Kind) -> Filters:
-    """Give the filters for one kind; those for resources hold for templates too."""
+    """Return the filters for one kind; those for resources also apply to templates."""
     if kind == "tool":
         return settings.tools
     return settings.prompts if kind == "prompt" else settings.resources
 
 
 def estimate_tokens(value: object) -> int:
-    """Estimate what a value costs a model, as compact JSON: a token for each 3.6 bytes, rounded up."""
+    """Estimate the tokens of a value as compact JSON: one per 3.6 bytes, rounded up."""
     return int(len(msgspec.json.encode(value)) / _BYTES_A_TOKEN) + 1
 
 
 def make_part(
     server: str, offering: Offering, *, settings: ServerSettings, naming: Naming, before: Part | None = None
 ) -> Part:
-    """Judge, filter and name all that a server offers."""
+    """Check, filter and name everything that a server offers."""
     if before is not None and (before.naming != naming or before.settings.trusted != settings.trusted):
         before = None
     making = _Making(server, settings, naming, before)
@@ -161,7 +161,7 @@ def _listed(offering: Offering, kind: Kind) -> tuple[Definition, ...]:
 
 
 class _Making:
-    """The making of one part."""
+    """Builds the catalog of one server."""
 
     def __init__(self, server: str, settings: ServerSettings, naming: Naming, before: Part | None) -> None:
         self._server = server
@@ -173,7 +173,7 @@ class _Making:
         self.hidden: list[Dropped] = []
 
     def add(self, kind: Kind, definitions: tuple[Definition, ...]) -> None:
-        """Take what is good of one list."""
+        """Add the valid definitions of one list."""
         if len(definitions) > _MOST_ITEMS:
             self._drop(kind, "", f"the server lists {len(definitions)} of this kind; the first {_MOST_ITEMS} are read")
         filters = filters_of(self._settings, kind)
@@ -193,14 +193,14 @@ class _Making:
                 self._drop(kind, name, problem)
 
     def _distinct(self, kind: Kind, definitions: tuple[Definition, ...]) -> Iterator[tuple[Definition, str]]:
-        """Give the definitions that have a pin and a name of their own; one that is repeated as it is counts once."""
+        """Return the definitions with a pin and a unique name; an identical repetition counts once."""
         found: dict[str, dict[str, Definition]] = {}
         for definition in definitions:
             name = name_of(definition)
             problem = _name_problem(kind, name)
             pin = _pin(definition) if problem is None else None
             if pin is None:
-                self._drop(kind, name, problem or "it is too large or too deep, or holds what JSON cannot")
+                self._drop(kind, name, problem or "it is too large, too deeply nested, or not valid JSON")
             else:
                 found.setdefault(name, {})[pin] = definition
         for name, by_pin in found.items():
@@ -231,7 +231,7 @@ class _Making:
         self.dropped.append(Dropped(self._server, kind, name[:_LONGEST_URI], reason))
 
 
-# --- judging one definition ------------------------------------------------------------------------------------------
+# --- checking one definition -----------------------------------------------------------------------------------------
 
 
 def _name_problem(kind: Kind, name: str) -> str | None:
@@ -258,7 +258,7 @@ def _pin(definition: Definition) -> str | None:
 
 
 def _problem(definition: Definition) -> str | None:
-    """Say why a definition cannot be served; None if it can."""
+    """Return why a definition cannot be served; None if it can."""
     try:
         if isinstance(definition, t.Tool):
             return _tool_problem(definition)
@@ -279,13 +279,13 @@ def _tool_problem(tool: t.Tool) -> str | None:
                 compile_schema(schema)
         except SchemaError as error:
             return f"the {which} schema cannot be used: {error}"
-    # Whoever calls over HTTP would have to leave the tool out for this.
+    # Raises ValueError: clients over HTTP would have to leave the tool out.
     header_parameters(tool.input_schema)
     return None
 
 
 def _tokens(definition: Definition, wire: str) -> int:
-    """Estimate what a model is shown of a definition: neither icons nor ``_meta`` nor the output's schema."""
+    """Estimate the tokens of what a model is shown: neither icons nor ``_meta`` nor the output schema."""
     if not isinstance(definition, t.Tool):
         return estimate_tokens({"name": wire, "description": definition.description})
     return estimate_tokens(

@@ -1,10 +1,10 @@
-"""What servers offered when they last ran, kept between runs: a server that is started late is known all the same.
+"""The cache of what servers offered in their last run, so that a server can be listed before it is started.
 
-The era is kept as well: a server that needed the handshake is not probed in the next run, and one that answers
-``server/discover`` gets as long to answer as a start may take. One file a server, in a folder of the user's own,
-written whole or not at all. A file is found again only for the very launch it was written for. What cannot be read, is
-too large, or belongs to another launch is as good as not there. The calls block for as long as a small file takes:
-whoever runs an event loop calls them in a thread.
+The era is cached as well: a server that needed the handshake is not probed in the next run, and one that answers
+``server/discover`` gets as long to answer as a start may take. One file per server, in a folder of the user, written
+whole or not at all. An entry is valid only for the exact launch it was written for. A file that cannot be read, is too
+large, or belongs to another launch is ignored. Calls block for as long as a small file takes: use a thread from an
+event loop.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class _File(Struct, frozen=True):
     name: str
     key: str
     offering: Offering
-    #: Seconds since the epoch at which it was last asked what the server speaks.
+    #: Seconds since the epoch at which its era was last probed.
     probed_at: float = 0.0
-    #: Whether it was seen to answer ``server/discover``, if only after the handshake had been tried.
+    #: Whether it answered ``server/discover``, if only after the handshake had been tried.
     discovers: bool = False
 
 
@@ -50,7 +50,7 @@ class _Spoken(Struct, frozen=True):
 
 
 class _Era(Struct, frozen=True):
-    """The part of a file that says what the server speaks; the lists are skipped."""
+    """The part of a file with the era of the server; the lists are skipped."""
 
     format: int
     name: str
@@ -61,9 +61,9 @@ class _Era(Struct, frozen=True):
 
 
 def launch_key(entry: ServerEntry) -> str:
-    """Give a digest of all that decides what a server offers: how it is reached, with what, in which era.
+    """Return a digest of everything that determines what a server offers: how it is reached, with what, in which era.
 
-    Values of variables are part of it, since credentials decide what a server shows; a digest does not give them away.
+    Values of variables are included, since credentials determine what a server shows; a digest does not reveal them.
     """
     launch = [
         entry.command,
@@ -79,23 +79,23 @@ def launch_key(entry: ServerEntry) -> str:
 
 
 class KeptCatalogs:
-    """The offerings of servers, in a folder."""
+    """The cached offerings of servers, in a folder."""
 
     def __init__(self, folder: Path, *, most_bytes: int = _MOST_BYTES, most_files: int = _MOST_FILES) -> None:
-        """Take the folder, which is made when something is first kept; an offering over the limit is not kept."""
+        """Set the folder, which is created on first use; an offering over the size limit is not cached."""
         self._folder = folder
         self._most_bytes = most_bytes
         self._most_files = most_files
 
     def get(self, entry: ServerEntry) -> Offering | None:
-        """Return what a server offered when it last ran in this way; None if that is not known."""
+        """Return what a server offered in its last run with this launch; None if unknown."""
         kept = self._read(entry, _File)
         return None if kept is None else kept.offering
 
     def shook_hands(self, entry: ServerEntry, now: float) -> float | None:
-        """Say when a server was last asked what it speaks, if it shook hands then and that is not too long ago.
+        """Return when the era of a server was last probed, if it used the handshake and that was recent; else None.
 
-        One that is installed anew under the same command may know more, so it is asked again from time to time.
+        A newer version under the same command may support more, so it is probed again from time to time.
         """
         kept = self._read(entry, _Era)
         revision = None if kept is None else find(kept.offering.revision)
@@ -104,23 +104,23 @@ class KeptCatalogs:
         return kept.probed_at if 0 <= now - kept.probed_at < _ERA_SECONDS else None
 
     def discovers(self, entry: ServerEntry) -> bool:
-        """Return True if the server was seen to answer ``server/discover`` in an earlier run."""
+        """Return True if the server answered ``server/discover`` in an earlier run."""
         kept = self._read(entry, _Era)
         return kept is not None and kept.discovers
 
     def note_discovery(self, entry: ServerEntry) -> None:
-        """Remember that a server answers ``server/discover``; does nothing if no catalog of it is kept.
+        """Record that a server answers ``server/discover``; does nothing if no catalog of it is cached.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self._rewrite(entry, discovers=True)
 
     def doubt(self, entry: ServerEntry) -> None:
-        """Forget what a server speaks, so that the next start asks it; what it offered stays known.
+        """Forget the era of a server, so that the next start probes it; its offering stays cached.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self._rewrite(entry, probed_at=0.0, discovers=False)
 
@@ -148,12 +148,12 @@ class KeptCatalogs:
         discovers: bool = False,
         holds_secret: Callable[[str], bool] | None = None,
     ) -> bool:
-        """Keep what a server offers; tell whether it was kept. What is not whole, or has a secret in it, never is.
+        """Cache what a server offers; return True if it was cached. Incomplete offerings, or with secrets, never are.
 
-        ``probed_at`` is when it was last asked what it speaks, ``discovers`` whether it answered that.
+        ``probed_at`` is when its era was last probed, ``discovers`` whether it answered the probe.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         if offering.failures:
             return False
@@ -166,20 +166,20 @@ class KeptCatalogs:
         return True
 
     def forget(self, name: str) -> None:
-        """Forget what a server offered."""
+        """Remove what is cached of a server."""
         with suppress(OSError):
             self._path(name).unlink()
 
     def _path(self, name: str) -> Path:
-        # A digest: names differ in case alone, or hold what some file systems do not take.
+        # A digest: names may differ in case alone, or contain characters that some file systems reject.
         return self._folder / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
 
     def _tidy(self) -> None:
-        """Forget the servers that were not started for the longest time, when there are too many."""
+        """Remove the least recently started servers when there are too many."""
         files: list[tuple[float, str]] = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                # Another host may tidy at the same time.
+                # Another host may remove files at the same time.
                 with suppress(OSError):
                     files += [(entry.stat().st_mtime, entry.path)] if entry.name[0] != "." else ()
         for _, path in sorted(files)[: -self._most_files or None] if len(files) > self._most_files else ():

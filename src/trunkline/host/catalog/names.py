@@ -1,16 +1,16 @@
-"""Names of what many servers offer together: ids for people, wire names for models, outer URIs for resources.
+"""Names for what many servers offer together: ids for people, wire names for models, outer URIs for resources.
 
-Everything here is a pure function of the pair (server, own name), so a name stays what it is whoever else comes and
-goes. It does no I/O and knows neither the catalog nor policy.
+Every name is a pure function of the pair (server, own name), so it does not depend on which other servers there are.
+No I/O; knows neither the catalog nor policy.
 
-An **id** is ``server/name``. A server's name has no ``/``, so an id is cut at its first one, and the own name may have
-as many as it likes.
+An **id** is ``server/name``. The name of a server contains no ``/``, so an id is split at the first one, and the own
+name may contain any number.
 
-A **wire name** is what a model's provider accepts (a ``Naming``: which characters, how many). It is ``server__name``
-where both are legal, the joiner stands in it exactly once and the whole is short enough; else it is a readable part
-and 12 digits of a digest of the pair, and the joiner stands nowhere in it. So a name of one form is never one of the
-other, joined names cannot be read in two ways, and only two equal digests could give two pairs one wire name. Then it
-belongs to nobody. The way back is a table, never a cutting of the name.
+A **wire name** is a name that model providers accept (a ``NamingScheme``: which characters, how many). It is
+``server__name`` where both are legal, the joiner occurs exactly once and the whole is short enough; otherwise it is a
+readable part and 12 digits of a digest of the pair, without the joiner. So the two forms never overlap, joined names
+have one reading, and only two equal digests could give two pairs the same wire name, in which case neither is served.
+Wire names are mapped back by a table, never by splitting.
 
 An **outer URI** has the server as its first segment, percent-encoded:
 
@@ -22,8 +22,8 @@ a server's own URI    outside
 anything else         ``mcp:/server/anything``
 ====================  =========================
 
-The three forms differ in what follows the first colon (two slashes, none, one), so each can be told from the others,
-and what was given comes back, byte for byte, also for an RFC 6570 template and what it expands to.
+The three forms differ in what follows the first colon (two slashes, none, one), so they are unambiguous and the
+original is restored byte for byte, also for an RFC 6570 template and its expansions.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _WORD = _LETTERS | frozenset("0123456789_-")
 _DIGEST_DIGITS = 12
 _LONGEST_SERVER_NAME = 128
-# Control and format characters (among them those that turn the writing direction or are not seen at all), line and
-# paragraph separators, halves of surrogate pairs: a name that has one is not what it looks like.
+# Control and format characters (including bidirectional controls and invisible characters), line and paragraph
+# separators, lone surrogates: a name that contains one is not what it looks like.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(//)?(.*)", re.S)
 _OUTER = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(//?|)([^/]+)/(.*)", re.S)
@@ -73,18 +73,18 @@ _NO_SCHEME = "mcp"
 
 
 def id_of(server: str, name: str) -> str:
-    """Write the id of what a server calls by this name."""
+    """Return the id of an item of a server."""
     return f"{server}/{name}"
 
 
 def split_id(text: str) -> tuple[str, str] | None:
-    """Read an id as server and own name; None if it is none."""
+    """Split an id into server and own name; None if it is not an id."""
     server, _, name = text.partition("/")
     return (server, name) if server and name else None
 
 
 def server_name_problem(name: str) -> str | None:
-    """Say why a server cannot have this name; None if it can."""
+    """Return why a server cannot have this name; None if it can."""
     if "/" in name:
         return 'the name of a server may not have "/", which separates it from the names of its tools'
     if len(name) > _LONGEST_SERVER_NAME:
@@ -93,7 +93,7 @@ def server_name_problem(name: str) -> str | None:
 
 
 def text_problem(text: str) -> str | None:
-    """Say why a text is no name at all: it is empty, or has characters that are not seen; None if it can be one."""
+    """Return why a text cannot be a name: it is empty, or has invisible characters; None if it can."""
     if not text:
         return "the name is empty"
     if text.isascii() and text.isprintable():
@@ -108,7 +108,7 @@ def text_problem(text: str) -> str | None:
 
 
 class Naming(Struct, frozen=True, kw_only=True):
-    """What a provider takes as the name of a tool."""
+    """What a provider accepts as the name of a tool."""
 
     alphabet: frozenset[str]
     max_length: int
@@ -117,14 +117,14 @@ class Naming(Struct, frozen=True, kw_only=True):
     joiner: str = "__"
 
     def __post_init__(self) -> None:
-        """Refuse a naming in which names could not be told apart."""
+        """Reject a scheme in which names would be ambiguous."""
         if not self.joiner or not self.alphabet.issuperset(self.joiner) or any(map(str.isalnum, self.joiner)):
             raise ValueError("a joiner is made of signs of the alphabet, none of them a letter or digit")
         if not self.alphabet >= _LETTERS | frozenset("0123456789_") or self.max_length < 32:
             raise ValueError("a naming has letters, digits and the underscore, and room for 32 characters")
 
     def is_legal(self, text: str) -> bool:
-        """Tell whether a text is a name here."""
+        """Return True if a text is a valid name in this scheme."""
         within = 0 < len(text) <= self.max_length and self.alphabet.issuperset(text)
         return within and (not self.first or text[0] in self.first)
 
@@ -134,16 +134,16 @@ MCP = Naming(alphabet=_WORD | {"."}, max_length=128)
 ANTHROPIC = Naming(alphabet=_WORD, max_length=64)
 OPENAI = ANTHROPIC
 GEMINI = Naming(alphabet=_WORD, max_length=63, first=_LETTERS | {"_"})
-#: Clients put the name under which they know the gateway in front of each tool: ``mcp__trunkline__`` has 16 characters.
+#: Clients prefix each tool with their name for the gateway: ``mcp__trunkline__`` has 16 characters.
 _ROOM_FOR_PREFIX = 16
-#: What the gateway serves: names that every provider above accepts, with and without a client's prefix.
+#: The scheme of the gateway: names that every provider above accepts, with and without a client's prefix.
 DEFAULT_NAMING = Naming(alphabet=_WORD, max_length=64 - _ROOM_FOR_PREFIX, first=_LETTERS | {"_"})
 
 
 def wire_name(server: str, name: str, naming: Naming = DEFAULT_NAMING) -> str:
-    """Give the wire name of what a server calls by this name."""
+    """Return the wire name of an item of a server."""
     joined = f"{server}{naming.joiner}{name}"
-    # Found at one place from both ends, the joiner stands there once: no other pair is joined to the same text.
+    # First and last occurrence are the same, so the joiner occurs once: no other pair joins to the same text.
     once = joined.find(naming.joiner) == joined.rfind(naming.joiner) == len(server)
     if server and name and once and naming.is_legal(joined):
         return joined
@@ -151,10 +151,10 @@ def wire_name(server: str, name: str, naming: Naming = DEFAULT_NAMING) -> str:
 
 
 def _digested(server: str, name: str, naming: Naming) -> str:
-    # The length keeps the pair apart from any other that is written with the same characters.
+    # The length distinguishes the pair from others with the same concatenation.
     pair = f"{len(server)}:{server}{name}".encode("utf-8", "surrogatepass")
     digest = sha256(pair).hexdigest()[:_DIGEST_DIGITS]
-    # A letter in front makes the first character legal for whoever is strict about it.
+    # A leading letter makes the first character legal where the scheme restricts it.
     room = naming.max_length - len(digest) - len("n___")
     head = _readable(server, room // 3, naming)
     tail = _readable(name, room - len(head), naming)
@@ -167,13 +167,13 @@ def _digested(server: str, name: str, naming: Naming) -> str:
 
 
 def _readable(text: str, room: int, naming: Naming) -> str:
-    """Keep so many legal characters of a text, with one underscore for each run of others."""
+    """Keep up to ``room`` legal characters of a text, with one underscore for each run of others."""
     kept = (character if character in naming.alphabet else "_" for character in text[: 4 * room])
     return re.sub("_+", "_", "".join(kept)).strip("_")[:room].rstrip("_")
 
 
 def unambiguous(named: Iterable[tuple[str, T]]) -> tuple[dict[str, T], list[tuple[str, T]]]:
-    """Make a table of what has a name of its own; give all that share one apart, for they are served by nobody."""
+    """Split into a table of unique names, and a list of everything that shares a name, which is not served."""
     table: dict[str, T] = {}
     clashing: list[tuple[str, T]] = []
     shared: set[str] = set()
@@ -189,19 +189,19 @@ def unambiguous(named: Iterable[tuple[str, T]]) -> tuple[dict[str, T], list[tupl
 
 
 class WireTable:
-    """The way back from wire names to pairs, for one set of pairs and one naming."""
+    """Maps wire names back to pairs, for one set of pairs and one naming scheme."""
 
     __slots__ = ("_pairs", "ambiguous")
 
     def __init__(self, pairs: Iterable[tuple[str, str]], naming: Naming = DEFAULT_NAMING) -> None:
-        """Name every pair; one that is given twice counts once."""
+        """Name every pair; a repeated pair counts once."""
         named = ((wire_name(server, name, naming), (server, name)) for server, name in dict.fromkeys(pairs))
         self._pairs, clashing = unambiguous(named)
-        #: The wire names that would be those of several pairs, and so are those of none.
+        #: The wire names that several pairs would share, and that therefore map to none.
         self.ambiguous = frozenset(wire for wire, _ in clashing)
 
     def find(self, wire: str) -> tuple[str, str] | None:
-        """Give the server and own name that a wire name stands for; None if it stands for none."""
+        """Return the server and own name of a wire name; None if unknown."""
         return self._pairs.get(wire)
 
 
@@ -209,7 +209,7 @@ class WireTable:
 
 
 def outer_uri(server: str, uri: str) -> str:
-    """Give the URI, or URI template, by which a server's own one is known outside."""
+    """Return the outer form of a server's own URI or URI template."""
     segment = _segment(server)
     found = _URI.fullmatch(uri)
     if found is None:
@@ -219,10 +219,10 @@ def outer_uri(server: str, uri: str) -> str:
 
 
 def inner_uri(outer: str, known_servers: Collection[str]) -> tuple[str, str] | None:
-    """Read an outer URI as a server that is known and its own URI; None if it is not one.
+    """Split an outer URI into a known server and its own URI; None if it is not an outer URI.
 
-    Some clients write the host of a URL in lower case, so a segment that is no server's name as it stands may be that
-    of the only one that differs in case alone.
+    Some clients lowercase the host of a URL, so a segment that is not a server's name may be that of the only server
+    whose name differs in case alone.
     """
     found = _OUTER.fullmatch(outer)
     if found is None:
@@ -235,7 +235,7 @@ def inner_uri(outer: str, known_servers: Collection[str]) -> tuple[str, str] | N
 
 
 def _segment(server: str) -> str:
-    # A dot would be one of the two segments that software takes out of a path.
+    # "." and ".." are segments that software removes from paths.
     segment = quote(server, safe="", errors="surrogatepass")
     return segment.replace(".", "%2E") if segment in (".", "..") else segment
 

@@ -1,4 +1,4 @@
-"""What one server offers, as it was last listed: the raw material of the catalog, and what is kept between runs."""
+"""What one server offers, as last listed: the input of the catalog, and what is cached between runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Offering"]
 
 
 class Offering(Struct, frozen=True, kw_only=True):
-    """The lists of one server, whole: all pages of each, or none of it."""
+    """The complete lists of one server: all pages of each, or none."""
 
     revision: str
     capabilities: dict[str, Any]
@@ -24,9 +24,9 @@ class Offering(Struct, frozen=True, kw_only=True):
     templates: tuple[t.ResourceTemplate, ...] = ()
     #: Seconds since the epoch at which it was listed.
     listed_at: float = 0.0
-    #: What could not be listed, with the reason, by method; its part is what was known before.
+    #: Lists that failed, by method, with the reason; their items are those known before.
     failures: dict[str, str] = {}
-    #: Items that could not be read, each with its place and the reason; the others of its list are here.
+    #: Items that could not be decoded, each with its position and the reason; the rest of the list is present.
     unreadable: tuple[str, ...] = ()
-    #: It, or a list of it that could not be read since, was kept in an earlier run: nothing is pinned by it.
+    #: Whether it comes from the cache of an earlier run, wholly or for a list that failed since: pins ignore it.
     recalled: bool = False

@@ -1,11 +1,10 @@
-"""Tool search, offline: a catalog too large to be shown whole is replaced by names and two tools that find the rest.
+"""Offline tool search: a catalog too large to be listed is replaced by names and two tools that find and call the rest.
 
-``SearchIndex`` ranks tools by BM25 over weighted fields: the parts of the name count most, then the title, the server's
-name, the names of parameters, the description, and least what the server says of itself. Words of a query also find
-those that people use in their place, for less. The order is the same on every run; equal scores keep the catalog's
-order. ``choose`` says whether a catalog is searched, by the share of a model's window it would take. ``meta_tools`` are
-the two tools that then stand for it. All of it works on the items it is given, which are those that the caller may see:
-nothing here knows policy. No I/O.
+``SearchIndex`` ranks tools by BM25 over weighted fields: name first, then title, server name, parameter names,
+description, and last the server's instructions. Words of a query also match their synonyms, with a lower weight. The
+order is deterministic; equal scores keep the catalog's order. ``choose_exposure`` decides whether a catalog is
+searched, by the share of a model's context window it would take. ``meta_tools`` are the two tools that replace it.
+Works on the items it is given, which are those the caller may see; knows no policy. No I/O.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ __all__ = [
     "render_hits",
 ]
 
-#: The names of the two tools; no wire name can be one of them, as each has the joiner or a digest in it.
+#: The names of the two tools; no wire name can equal them, since each contains the joiner or a digest.
 SEARCH_TOOL = "search_tools"
 CALL_TOOL = "call_tool"
-#: Whether a catalog is searched: as its size says, always, never.
+#: Whether a catalog is searched: depending on its size, always, never.
 Mode: TypeAlias = Literal["auto", "on", "off"]
 
-# The usual constants of BM25: how soon more of the same word stops to count, and how much long texts are held back.
+# The usual constants of BM25: term saturation and length normalization.
 _SATURATION = 1.2
 _LENGTH = 0.6
 _WEIGHTS = MappingProxyType(
@@ -54,7 +53,7 @@ _MOST_TERMS = 32
 _MOST_HITS = 50
 _LONGEST_TEXT = 4000
 _MOST_PARAMETERS = 100
-# What a description of the search tool may take in all, and a search's definitions, in characters.
+# Limits in characters: the description of the search tool, and the definitions in one search result.
 _MOST_OVERVIEW = 12_000
 _MOST_FOUND = 64 * 1024
 _LONGEST_LINE = 160
@@ -75,7 +74,7 @@ class _Entry(Struct, frozen=True):
 
 
 class SearchIndex:
-    """An index of tools; ``before`` is one whose work on the same definitions is used again."""
+    """An index of tools; entries of ``before`` for the same definitions are reused."""
 
     __slots__ = ("_average", "_entries", "_items", "_postings")
 
@@ -86,7 +85,7 @@ class SearchIndex:
         instructions: Mapping[str, str] = MappingProxyType({}),
         before: SearchIndex | None = None,
     ) -> None:
-        """Index these items, with what their servers say of themselves."""
+        """Index these items, with the instructions of their servers."""
         self._items = list(items)
         known = {} if before is None else before._entries
         self._entries: dict[tuple[str, str], _Entry] = {
@@ -105,7 +104,7 @@ class SearchIndex:
         self._average = total / len(self._items) if self._items else 1.0
 
     def search(self, query: str, limit: int = 10) -> list[Hit]:
-        """Find the tools that fit a query best, the best first; none if no word of it occurs."""
+        """Return the best matching tools, best first; none if no word of the query occurs."""
         query = query[:_LONGEST_QUERY]
         scores: dict[int, float] = {}
         for term in query_terms(query, most=_MOST_TERMS):
@@ -119,7 +118,7 @@ class SearchIndex:
         return [Hit(self._items[number], scores[number]) for number in order[: max(1, min(limit, _MOST_HITS))]]
 
     def _best(self, term: str) -> dict[int, float]:
-        """Score a word, or what is used for it: each item gets the better, not both."""
+        """Score a term and its synonyms: each item gets the better score, not the sum."""
         best = self._scores(term)
         for other in sorted(alike(term)):
             for number, score in self._scores(other).items():
@@ -166,17 +165,17 @@ def _count(fields: Mapping[str, str]) -> dict[str, float]:
     return weights
 
 
-# --- showing or searching --------------------------------------------------------------------------------------------
+# --- listing or searching --------------------------------------------------------------------------------------------
 
 
 class Exposure(Struct, frozen=True):
     """How a catalog is shown to a model."""
 
-    #: Whether the two tools stand for it.
+    #: Whether the two search tools replace it.
     searched: bool
-    #: What all of it would cost, estimated.
+    #: The estimated tokens of all tools.
     tokens: int
-    #: What is shown whole.
+    #: The tools that are listed in full.
     listed: tuple[Item, ...]
 
 
@@ -188,9 +187,9 @@ def choose(
     share: float = 0.10,
     always: Collection[str] = frozenset(),
 ) -> Exposure:
-    """Choose whether tools are shown or searched: by themselves, above a share of the model's window.
+    """Choose whether tools are listed or searched: in mode ``auto``, searched above a share of the model's window.
 
-    Tools of the servers in ``always`` are shown whole in any case.
+    Tools of the servers in ``always`` are listed in any case.
     """
     everything = tuple(items)
     tokens = sum(item.tokens for item in everything)
@@ -206,16 +205,16 @@ def meta_tools(
     notes: Mapping[str, str] = MappingProxyType({}),
     by_name: bool = False,
 ) -> list[t.Tool]:
-    """Give the two tools that stand for a catalog: one that finds tools in it, and one that calls what was found.
+    """Return the two tools that replace a catalog: one finds tools, the other calls them.
 
-    ``notes`` say of servers what a model should know, such as that one cannot be reached now. ``by_name`` says that
-    tools are listed once they were found, and are to be called by their own names.
+    ``notes`` are remarks on servers for the model, such as that one is unavailable. ``by_name`` means that found tools
+    are listed from then on, and are to be called by their own names.
     """
     way = f"{CALL_TOOL}, which works only for tools that are allowed beforehand"
     after = (
-        f"What was found is listed from then on: call it by its name, or with {way}."
+        f"Tools that were found are listed from then on: call them by name, or with {way}."
         if by_name
-        else (f"Call what was found with {CALL_TOOL}.")
+        else (f"Call the tools that were found with {CALL_TOOL}.")
     )
     overview = _overview(list(items), instructions, notes)
     search = t.Tool(
@@ -251,9 +250,9 @@ def meta_tools(
 
 
 def render_hits(hits: Sequence[Hit]) -> t.CallToolResult:
-    """Write what a search found as its result: the definitions, under the names by which they are called.
+    """Render the hits of a search as a tool result: the definitions, under the names by which they are called.
 
-    What would make the result too long is given without its schema; a search for its name alone gives that.
+    Definitions that would make the result too long are given without their schema; a search for the name returns it.
     """
     found: list[dict[str, Any]] = []
     room = _MOST_FOUND
@@ -276,7 +275,7 @@ def render_hits(hits: Sequence[Hit]) -> t.CallToolResult:
 
 
 def _overview(items: list[Item], instructions: Mapping[str, str], notes: Mapping[str, str]) -> str:
-    """Name every server and, as far as there is room, its tools; each server has the same room."""
+    """List every server and, as far as there is room, its tools; each server has the same room."""
     names: dict[str, list[str]] = {server: [] for server in notes}
     for item in items:
         names.setdefault(item.server, []).append(item.wire)
@@ -300,6 +299,6 @@ def _some(names: list[str], room: int) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Give the first line of somebody's text that has anything in it, clipped, without what cannot be seen."""
+    """Return the first non-empty line of an untrusted text, shortened, without unprintable characters."""
     line = next((line for line in text[:_LONGEST_TEXT].splitlines() if line.strip()), "")
     return "".join(character for character in line.strip()[:_LONGEST_LINE] if character.isprintable())

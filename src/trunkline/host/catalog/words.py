@@ -1,8 +1,8 @@
-"""Words: how a text, a name or a query is cut into the terms that search counts.
+"""Splits texts, names and queries into the terms that search counts.
 
-Names are cut where their writers joined them (``camelCase``, ``snake_case``, ``kebab-case``, ``v2``), texts at whatever
-is no letter or digit, in any script; where a script parts no words by spaces, each two neighbours are a term. Endings
-that English puts on verbs and nouns are taken off, the same way on both sides, so what is left need not be a word.
+Names are split where their authors joined them (``camelCase``, ``snake_case``, ``kebab-case``, ``v2``), texts at
+everything that is not a letter or digit, in any script; in scripts without spaces, each pair of neighbouring characters
+is a term. English endings of verbs and nouns are removed on both sides, so a term need not be a word.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 _LONGEST_WORD = 64
 
-# Words of a query that say nothing of what is wanted.
+# Stop words of a query.
 _STOP_WORDS = (
     "a about all an and any are as at be by can could do does for from get give has have how i in into is it its "
     "last let like long me much my need now of on one or our out over please should so some than that the their them "
@@ -27,13 +27,13 @@ _STOP_WORDS = (
     "you your"
 )
 
-# Forms that no ending gives away.
+# Irregular forms.
 _IRREGULAR = MappingProxyType(
     {"bought": "buy", "built": "build", "found": "find", "made": "make", "ran": "run", "said": "say", "sent": "send"}
     | {"spent": "spend", "told": "tell", "took": "take", "wrote": "write", "written": "write", "people": "person"}
 )
 
-# Words that people use for one another; each finds the others, for less than its own weight.
+# Synonyms; each matches the others with a lower weight.
 _GROUPS = (
     "add create make new insert open register",
     "append add",
@@ -89,7 +89,7 @@ _GROUPS = (
 
 
 def terms(text: str) -> Iterator[str]:
-    """Give the terms of a text in order, folded."""
+    """Return the terms of a text in order, case-folded."""
     for found in _WORD.finditer(_JOINT.sub(" ", text)):
         word = found.group().casefold()[:_LONGEST_WORD]
         if word.isascii():
@@ -99,18 +99,18 @@ def terms(text: str) -> Iterator[str]:
 
 
 def query_terms(text: str, *, most: int) -> list[str]:
-    """Give the first terms of a query, each once, without words that say nothing unless there are no others."""
+    """Return the first distinct terms of a query, without stop words unless there is nothing else."""
     found = list(dict.fromkeys(terms(text)))
     return [term for term in found if term not in _STOPS][:most] or found[:most]
 
 
 def alike(term: str) -> frozenset[str]:
-    """Give the terms that people use for this one."""
+    """Return the synonyms of a term."""
     return _ALIKE.get(term, frozenset())
 
 
 def _spread(word: str) -> Iterator[str]:
-    """Give a word as it is, or each two neighbours where its script does not part words."""
+    """Return a word as it is, or pairs of neighbouring characters where its script has no spaces."""
     at = 0
     for found in _UNSPACED.finditer(word):
         run = found.group()
@@ -123,7 +123,7 @@ def _spread(word: str) -> Iterator[str]:
 
 
 def _stem(word: str) -> str:
-    """Take off the endings of plurals and verb forms; short words have none."""
+    """Remove the endings of plurals and verb forms; short words are left alone."""
     word = _IRREGULAR.get(word, word)
     if len(word) <= 3 or not word.isalpha():
         return word

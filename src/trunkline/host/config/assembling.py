@@ -127,7 +127,7 @@ def _name_problem(member: Member, seen: Mapping[str, Member], *, file: str | Non
     name = member.name
     twin = seen.get(name.casefold())
     if not _NAME.fullmatch(name) or ".." in name:
-        message = f"the name {quoted(name)} has more than letters, digits, '.', '_' and '-' (64 at most, no '..')"
+        message = f"the name {quoted(name)} may contain only letters, digits, '.', '_' and '-' (64 at most, no '..')"
     elif name.casefold() in _RESERVED:
         message = f"the name {quoted(name)} is reserved"
     elif twin is not None:
@@ -156,7 +156,7 @@ def _same_endpoints(entries: Mapping[str, ServerEntry]) -> list[Problem]:
         key = (entry.command, entry.cwd, entry.url, frozenset(entry.env.items()), frozenset(entry.headers.items()))
         other = first.setdefault(key, entry)
         if other is not entry:
-            message = f"it is the same server as {other.name!r} ({other.source}): all it offers is there twice"
+            message = f"it is the same server as {other.name!r} ({other.source}): everything it offers is listed twice"
             at = entry.source
             found.append(Problem(message=message, severity="warning", file=at.file, line=at.line, server=entry.name))
     return found

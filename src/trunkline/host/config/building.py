@@ -129,5 +129,5 @@ def _type(found: Mapping[str, Member], into: Collector) -> str | None:
     into.note(key, node.line, node.value)
     kind = _TYPES.get(node.value.lower())
     if kind is None:
-        into.fail(key, node.line, f"{quoted(node.value)} is no transport that is known", fix="write stdio, http or sse")
+        into.fail(key, node.line, f"{quoted(node.value)} is not a known transport", fix="write stdio, http or sse")
     return kind

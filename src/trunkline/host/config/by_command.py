@@ -104,7 +104,7 @@ def _env(found: Mapping[str, Member], into: Collector) -> dict[str, str]:
     for name, member in {} if node is None else node.members.items():
         key = f"env.{name}" if name.isprintable() else f"env.{quoted(name)}"
         if not name or "=" in name or "\x00" in name or hidden_space(name):
-            into.fail(key, member.line, "it is no name of a variable", fix=f"write {quoted(name.strip())}")
+            into.fail(key, member.line, "it is not a valid variable name", fix=f"write {quoted(name.strip())}")
             continue
         read = into.secret_text if names_secret(name, setting=True) else into.text
         value = read(key, member.value, place=("env", name))

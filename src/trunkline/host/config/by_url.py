@@ -56,7 +56,7 @@ def _url(member: Member, into: Collector) -> str | None:
         return None
     if _SECRET_HOST.match(url):
         fix = "a secret may stand after the host, as in https://example.com/${secret:name}"
-        into.fail(member.name, node.line, "which host is meant may be no secret", fix=fix)
+        into.fail(member.name, node.line, "the host of a URL cannot be a secret", fix=fix)
         return None
     try:
         parts = urlsplit(url)
@@ -67,7 +67,7 @@ def _url(member: Member, into: Collector) -> str | None:
         into.fail(
             member.name,
             node.line,
-            "it is no URL of a server",
+            "it is not the URL of a server",
             fix="it begins with http:// or https:// and names a host",
         )
         return None
@@ -96,7 +96,10 @@ def _headers(found: Mapping[str, Member], into: Collector) -> dict[str, str]:
     for name, member in {} if node is None else node.members.items():
         if not _HEADER_NAME.fullmatch(name):
             into.fail(
-                f"headers.{quoted(name)}", member.line, "it is no name of a header", fix=f"write {quoted(name.strip())}"
+                f"headers.{quoted(name)}",
+                member.line,
+                "it is not a valid header name",
+                fix=f"write {quoted(name.strip())}",
             )
             continue
         if any(name.lower() == other.lower() for other in values):
@@ -115,7 +118,7 @@ def _header(key: str, member: Member, into: Collector) -> str | None:
     into.check_bare(key, member.value)
     if value is not None and (not _HEADER_VALUE.fullmatch(value) or value != value.strip()):
         fix = "look for a line end or a space at the end of the value"
-        into.fail(key, member.line, "the value, once filled in, has what a header cannot carry", fix=fix)
+        into.fail(key, member.line, "the expanded value has characters that a header cannot carry", fix=fix)
         return None
     return value
 

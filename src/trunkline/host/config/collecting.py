@@ -133,7 +133,7 @@ class Collector:
         Where a value decides what is run or contacted (``spot``), variables that are clearly not secret may be shown.
         """
         if not isinstance(node, Leaf) or not isinstance(node.value, str):
-            self.expected(key, node, "a text", fix=_text_fix(node))
+            self.expected(key, node, "a string", fix=_text_fix(node))
             return None
         expansion = expand(node.value, self.ground.around)
         for fault in expansion.faults:
@@ -186,7 +186,7 @@ class Collector:
     def list_of(self, key: str, node: Node) -> tuple[Node, ...]:
         """Return the items of a list, unread."""
         if not isinstance(node, Items):
-            self.expected(key, node, "a list of texts")
+            self.expected(key, node, "a list of strings")
             return ()
         return node.items
 

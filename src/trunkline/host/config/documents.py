@@ -125,7 +125,7 @@ def _missing_fix(root: Members) -> str:
     if near is not None:
         return f'write "{nearest(near, _KEYS)}" instead of {quoted(near)}'
     if "mcp" in root.members:
-        return 'take the inside of "mcp" to the top'
+        return 'move the content of "mcp" to the top level'
     if any(isinstance(each.value, Members) and {"command", "url"} & set(each.value.members) for each in _all(root)):
         return 'put the entries under "mcpServers"'
     return "is it the right file?"
@@ -139,12 +139,12 @@ def _odd_members(root: Members, *, file: str | None, managed: bool) -> Iterator[
     for member in _all(root):
         name, near = member.name, nearest(member.name, ("inputs", *_MANAGED))
         if name in _MANAGED and not managed:
-            message = "it is ignored: only the managed file can say it"
+            message = "it is ignored: only the managed file can set it"
         elif name not in ("inputs", *_MANAGED, *_KEYS) and near is not None:
             if managed and near in _MANAGED:
                 # A rule under a misspelt name would allow what it was meant to deny.
-                _fail(file, "this member is not known", line=member.line, key=quoted(name), fix=f'write "{near}"')
-            message = f'this member is not known, and ignored; did you mean "{near}"?'
+                _fail(file, "unknown member", line=member.line, key=quoted(name), fix=f'write "{near}"')
+            message = f'unknown member, ignored; did you mean "{near}"?'
         else:
             continue
         yield Problem(message=message, severity="warning", file=file, line=member.line or None, key=quoted(name))
@@ -167,7 +167,7 @@ def _inputs(root: Members, *, file: str | None, warnings: list[Problem]) -> Mapp
         if isinstance(made, str):
             warnings.append(_odd(file, item, key, made))
         elif made.id in found:
-            warnings.append(_odd(file, item, key, f"the input {quoted(made.id)} is declared twice; the first holds"))
+            warnings.append(_odd(file, item, key, f"the input {quoted(made.id)} is declared twice; the first counts"))
         else:
             found[made.id] = made
     return MappingProxyType(found)
@@ -183,7 +183,7 @@ def _input(item: object, *, file: str | None) -> Input | str:
         return 'expected an object with an "id"; it is ignored'
     kind = item.get("type", "promptString")
     if kind not in ("promptString", "pickString"):
-        return f"inputs of type {quoted(str(kind))} are not asked: write promptString or pickString"
+        return f"inputs of type {quoted(str(kind))} are not supported: write promptString or pickString"
     listed = item.get("options") if kind == "pickString" else []
     if not isinstance(listed, list):
         return 'expected a list of "options"; it is ignored'

@@ -41,7 +41,7 @@ def _found(configuration: Configuration, name: str) -> str:
         return folded[0]
     hidden = next((each for each in configuration.hidden if each.entry.name == name), None)
     if hidden is not None:
-        raise ConfigError(f"the entry {quoted(name)} ({hidden.entry.source}) does not hold: {hidden.why}")
+        raise ConfigError(f"the entry {quoted(name)} ({hidden.entry.source}) is not active: {hidden.why}")
     near = nearest(name, configuration.entries)
     known = ", ".join(quoted(each)[1:-1] for each in configuration.entries) or "none"
     hint = f'did you mean "{near}"?' if near else f"there are: {known}"

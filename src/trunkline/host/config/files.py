@@ -55,14 +55,14 @@ def _read(path: str, *, plain_only: bool) -> bytes:
         with open(os.open(path, flags), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if plain_only and not stat.S_ISREG(mode):
-                raise Unreadable("it is no plain file")
+                raise Unreadable("it is not a regular file")
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise Unreadable("there is no such file", fix="is the name right?", absent=True) from error
     except IsADirectoryError as error:
         raise Unreadable("it is a folder", fix="name the file in it") from error
     except PermissionError as error:
-        raise Unreadable("it may not be read by this user", fix="give yourself the right to read it") from error
+        raise Unreadable("it is not readable by this user", fix="grant yourself read access") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "the name is no file name"
         raise Unreadable(f"it cannot be read: {reason}") from error

@@ -74,4 +74,4 @@ def _node(value: Any) -> Node:
         return Members({str(name): Member(str(name), _node(each)) for name, each in value.items()})
     if isinstance(value, Sequence | frozenset | set):
         return Items(tuple(_node(each) for each in value))
-    raise ConfigError(f"a value of type {type(value).__name__} is nothing that a configuration could hold")
+    raise ConfigError(f"a value of type {type(value).__name__} cannot be part of a configuration")

@@ -77,7 +77,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "sampling": "sampling",
     }
 )
-_POLICY = "it is ignored: what may be done without asking is said in the policy"
+_POLICY = "it is ignored: what needs no approval is set in the policy"
 #: Members of other hosts that are not supported, each with its message.
 _IGNORED: Mapping[str, str] = MappingProxyType(
     {
@@ -141,4 +141,4 @@ def _unknown(member: Member, into: Collector, *, known: Mapping[str, str]) -> No
         return
     meant = nearest(name, known)
     hint = f'did you mean "{camel(meant)}"?' if meant else None
-    into.warn(quoted(name), member.line, "this member is not known, and ignored", fix=hint)
+    into.warn(quoted(name), member.line, "unknown member, ignored", fix=hint)

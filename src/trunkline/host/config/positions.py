@@ -101,7 +101,7 @@ def kind_of(node: Node) -> str:
         return "true" if node.value else "false"
     if node.value is None:
         return "null"
-    return "a text" if isinstance(node.value, str) else "a number"
+    return "a string" if isinstance(node.value, str) else "a number"
 
 
 _BETWEEN = re.compile(r"[ \t\r\n]*(?:(?://[^\r\n]*|/\*.*?\*/)[ \t\r\n]*)*", re.S)
@@ -225,8 +225,10 @@ class _Reader:
     def _fail_in_string(self, character: str, opened: int) -> NoReturn:
         if character in ("", "\n", "\r"):
             self._at = opened
-            self._fail('a text begins here that has no closing " on its line')
-        self._fail(f"a text cannot hold the control character U+{ord(character):04X}; write \\u{ord(character):04x}")
+            self._fail('the string that starts here has no closing " on its line')
+        self._fail(
+            f"a string cannot contain the control character U+{ord(character):04X}; write \\u{ord(character):04x}"
+        )
 
     def _escape(self) -> str:
         letter = self._text[self._at + 1 : self._at + 2]
@@ -235,7 +237,9 @@ class _Reader:
             self._at += 2
             return simple
         if letter != "u":
-            self._fail('"\\" in a text begins an escape such as \\n or \\u00e9; write "\\\\" for the character itself')
+            self._fail(
+                '"\\" in a string starts an escape such as \\n or \\u00e9; write "\\\\" for the character itself'
+            )
         code = self._unit()
         if 0xD800 <= code < 0xDC00 and self._text.startswith("\\u", self._at):
             low = self._unit()
@@ -278,7 +282,9 @@ class _Reader:
     def _advice(self, word: str) -> str:
         if word.lower() in ("true", "false", "null", "none", "undefined"):
             return f"; write {'null' if word.lower() in ('none', 'undefined') else word.lower()}"
-        return "; texts stand in double quotes" if word or self._peek() in ("'", "`", "\u201c", "\u201d") else ""
+        return (
+            "; strings are written in double quotes" if word or self._peek() in ("'", "`", "\u201c", "\u201d") else ""
+        )
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -287,7 +293,7 @@ class _Reader:
         assert between is not None
         self._at = between.end()
         if self._text.startswith("/*", self._at):
-            self._fail('a comment begins here that has no closing "*/"')
+            self._fail('the comment that starts here has no closing "*/"')
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]

@@ -178,7 +178,7 @@ def _filters(key: str, node: Node, into: Collector) -> Filters | None:
             near = nearest(name, _PARTS)
             fix = f'did you mean "{near}"?' if near else f"it may have {', '.join(_PARTS)}"
             # A filter that is ignored would show what it was meant to hide.
-            into.fail(f"{key}.{quoted(name)}", member.line, "this part of a filter is not known", fix=fix)
+            into.fail(f"{key}.{quoted(name)}", member.line, "unknown part of a filter", fix=fix)
         else:
             parts[name] = _words(f"{key}.{name}", member.value, into)
     _check_hints(key, node, parts.get("annotations") or (), into=into)
@@ -202,12 +202,12 @@ def _of(into: Collector, key: str, node: Node, **parts: tuple[str, ...] | None) 
 def _words(key: str, node: Node, into: Collector) -> tuple[str, ...] | None:
     """Read a list of names or globs; variables in them are not expanded."""
     if not isinstance(node, Items):
-        into.expected(key, node, "a list of texts")
+        into.expected(key, node, "a list of strings")
         return None
     words = [item.value for item in node.items if isinstance(item, Leaf) and isinstance(item.value, str)]
     for item in node.items:
         if not isinstance(item, Leaf) or not isinstance(item.value, str):
-            into.expected(key, item, "a text")
+            into.expected(key, item, "a string")
     into.note(key, node.line, ", ".join(words) or "(nothing)")
     return tuple(words)
 

@@ -219,20 +219,20 @@ def _input(name: str, around: Surroundings) -> _Filled:
 def _secret(written: str) -> _Filled:
     name = read_secret_name(written)
     if name is None:
-        fix = "names have letters, digits, '.', '_' and '-', and before them may stand keyring/, file/, env/ or cmd/"
-        return _Filled(None, fault=Fault("after secret: stands no name of a secret", fix))
+        fix = "names have letters, digits, '.', '_' and '-', optionally after keyring/, file/, env/ or cmd/"
+        return _Filled(None, fault=Fault("secret: is not followed by the name of a secret", fix))
     return _Filled(f"${{secret:{name}}}", Variable(str(name), "secret", "sealed"), name=name)
 
 
 def _inside() -> Fault:
-    return Fault(f"{SCHEME} stands inside a text", "within a text, write ${secret:name}")
+    return Fault(f"{SCHEME} is used inside a text", "within a text, write ${secret:name}")
 
 
 def _unknown(inside: str) -> Fault:
     kind, colon, _ = inside.partition(":")
     if colon and _NAME.fullmatch(kind):
-        return Fault(f"${{{kind}:...}} is a kind of variable that is not known", "use ${NAME} or ${input:id}")
-    return Fault("between ${ and } stands no name of a variable", "use ${NAME} or ${NAME:-default}")
+        return Fault(f"${{{kind}:...}} is an unknown kind of variable", "use ${NAME} or ${input:id}")
+    return Fault("there is no variable name between ${ and }", "use ${NAME} or ${NAME:-default}")
 
 
 def _unclosed() -> _Filled:

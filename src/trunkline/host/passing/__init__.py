@@ -1,4 +1,4 @@
-"""The way of a request to a server and of the server's questions back, whatever the eras of the two sides."""
+"""Routing of requests to servers and of the servers' questions back to the caller, across eras."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Passes a request on to a server, whatever the era of the two sides, and brings the server's questions to the front.
+"""The router: forwards requests to servers, whatever the eras of both sides, and the servers' questions to the caller.
 
-Two ways, by the era of the server's connection. A stateless server answers with its questions (``inputRequests``): each
-round is a request, and what was asked is recorded with the front, so that a stateless front can go away and come back.
-A handshake server sends requests of its own while the call runs: the call is ``Running``, on a lane if the front can be
-asked, and parked while a stateless front is away. A server of both eras may be able to ask in one of them alone; a
-handshake client that can be asked has a lane with a handshake there, as if it were connected directly. Nothing here
-decides what is allowed: that was judged before, and each question is reviewed by a function that comes with the errand.
+There are two ways, by the era of the server's connection. A stateless server answers with its questions
+(``inputRequests``): each round is a request, and what was asked is recorded with the caller's channel, so that a
+stateless caller can leave and come back. A handshake server sends requests of its own while the call runs: the call is
+an ``ActiveCall``, on a dedicated connection if the caller can answer requests, and parked while a stateless caller is
+away. A server of both eras may be able to ask in only one of them; a handshake client that can answer requests gets a
+dedicated connection with a handshake there, as if it were connected directly. Nothing is authorized here: that was done
+before, and each question is reviewed by a function that comes with the request.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from trunkline.protocol.revisions import NEWEST
 
 __all__ = ["Errand", "Forwarder", "Review", "shared_needs"]
 
-#: Says how a question is answered in the front's place, or None if the front is to be asked; raises to refuse it.
+#: Returns the host's answer to a question, or None to forward it to the caller; raises to refuse it.
 Review = Callable[[str, Any], Awaitable[Raw | None]]
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _MOST_PAGES = 8
 _USUAL = Limits()
-#: What a stateless server is asked for on behalf of a handshake client that set no level: our servers' own default.
+#: The log level requested from a stateless server for a handshake client that set none: our servers' own default.
 _USUAL_LEVEL: t.LoggingLevel = "info"
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 _ASKABLE = ("sampling", "elicitation", "roots")
@@ -54,7 +55,7 @@ _UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError,
 
 
 class Errand(Struct, frozen=True, kw_only=True):
-    """A request to pass on: to whom, what, for whom, and who reviews what is asked back."""
+    """A request to forward: the server, the message, the caller, and the review of questions back."""
 
     upstream: Upstream
     method: str
@@ -62,32 +63,32 @@ class Errand(Struct, frozen=True, kw_only=True):
     session: HostSession
     front: Front
     review: Review
-    #: The gateways it came through.
+    #: The ids of the gateways it came through.
     via: tuple[str, ...] = ()
 
 
 class Forwarder:
-    """Passes requests on; knows the calls that are parked."""
+    """Forwards requests to servers, and resumes parked calls."""
 
     def __init__(self, *, name: str, parking: Parking, rounds: int, roots: Roots | None = None) -> None:
-        """Take the name that goes into ``VIA``, the parking, and how many rounds a call may have."""
+        """Set the id that goes into ``VIA``, the parked calls, and the most rounds of a call."""
         self._name = name
         self._parking = parking
         self._rounds = rounds
         self._roots = Roots() if roots is None else roots
         self._busy: dict[Upstream, Places] = {}
-        #: The requests under way on each shared connection that a log message may belong to.
+        #: The requests in progress on each shared connection that a log message may belong to.
         self._logging: dict[Upstream, dict[int, Errand]] = {}
 
     async def send(self, errand: Errand) -> tuple[Any, Raw]:
-        """Pass a request on and give the result, read and as it came.
+        """Forward a request; return the result, decoded and raw.
 
-        A server that wants a page opened first (-32042) is asked again once that was done, where the front does not
-        know the error itself.
+        If a server requires a page to be opened first (-32042), the request is repeated after that, unless the caller's
+        revision knows the error itself.
 
         Raises:
-            ServerUnavailable: the server does not run.
-            RequestFailed, LinkError, RemoteProtocolError: what came of it.
+            ServerUnavailable: the server is not running.
+            RequestFailed, LinkError, RemoteProtocolError: the request failed.
         """
         try:
             return await self._send(errand)
@@ -108,7 +109,7 @@ class Forwarder:
         with upstream.using():
             if front.did("parked"):
                 return await self._on_lane(errand, None)
-            # A stateless front can be asked only where its revision lets a result be a question.
+            # A stateless caller can be asked only by methods whose result may be ``input_required``.
             askable = errand.method in _MAY_ASK or not front.parks
             needs = Needs.of(_askable(errand) if askable else {}, logs=front.log_level is not None)
             if upstream.entry.settings.per_user:
@@ -126,7 +127,7 @@ class Forwarder:
                 return await (self._plainly if handshake else self._in_rounds)(errand, client)
 
     async def _send_alone(self, errand: Errand, needs: Needs) -> tuple[Any, Raw]:
-        """Pass a request on with the credentials of the one who asks, whether or not the host itself is let in."""
+        """Forward a request with the credentials of the caller, whether or not the host itself has access."""
         upstream, lane = errand.upstream, None
         if errand.front.shakes_hands and needs.asks and upstream.may_shake:
             lane = await self._shaken(errand, needs)
@@ -144,7 +145,7 @@ class Forwarder:
 
     @contextmanager
     def _may_log(self, errand: Errand, *, handshake: bool) -> Iterator[None]:
-        """Note a request on a shared connection while log messages may belong to it.
+        """Register a request on a shared connection while log messages may belong to it.
 
         A stateless server logs only for requests that ask for it; a handshake server may log for any.
         """
@@ -159,10 +160,10 @@ class Forwarder:
             del errands[id(errand)]
 
     def logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> bool:
-        """Send a log message of a shared connection to the one session it can belong to; return False if none waits.
+        """Send a log message of a shared connection to the one session it can belong to; return False if there is none.
 
-        The message does not say which request it belongs to. While requests of several sessions are under way it is
-        dropped: no client may read what a server logs for another. A client that sets a level has its own connection.
+        The message does not name its request. While requests of several sessions are in progress it is dropped: no
+        client may read what a server logs for another. A client that sets a level has a dedicated connection.
         """
         errands = list(self._logging.get(upstream, {}).values())
         if not errands:
@@ -174,10 +175,10 @@ class Forwarder:
         return True
 
     async def _lane(self, errand: Errand, needs: Needs, *, handshake: bool) -> Lane:
-        """Give the lane for a call.
+        """Return the dedicated connection for a call.
 
-        A handshake server asks for the folders of its client once. Who comes without a session may be another client
-        each time: from one that is known to ask, a client is shown only its own folders, on a lane for just these.
+        A handshake server requests the roots of its client once. Callers without a session may be a different client
+        each time: if the server is known to request roots, each list of roots gets its own connection.
         """
         upstream, roots = errand.upstream, self._own_roots(errand.upstream)
         if roots is None and handshake and needs.roots and errand.front.parks and upstream.asks_roots:
@@ -188,23 +189,23 @@ class Forwarder:
         return errand.session.lanes.find(upstream, self._with_roots(upstream, needs), roots=roots)
 
     def _own_roots(self, upstream: Upstream) -> Callable[[], Any] | None:
-        """Give the server's own roots, as they are whenever they are asked for, in place of the front's."""
+        """Return a function for the server's own roots, which replace the caller's; None if it has none."""
         return None if self._roots.of(upstream.entry) is None else lambda: self._roots.of(upstream.entry)
 
     def _with_roots(self, upstream: Upstream, needs: Needs) -> Needs:
-        """Say what a lane declares; one that was opened before a server had roots of its own does not declare them."""
+        """Return what a connection declares: with roots, if the server has roots of its own."""
         return needs if self._roots.of(upstream.entry) is None else replace(needs, roots=True)
 
     def forget(self, upstream: Upstream) -> None:
-        """Forget a server that is gone."""
+        """Forget a server that was removed."""
         self._busy.pop(upstream, None)
         self._logging.pop(upstream, None)
 
     def needs_lane(self, upstream: Upstream, needs: Needs, *, handshake: bool) -> bool:
-        """Return True if a front with these needs has its own connection to a server.
+        """Return True if a caller with these needs has a dedicated connection to a server.
 
-        A handshake server is told once what it may ask. A front that cannot be asked what the shared connection
-        declares does not use it: the server would ask in vain.
+        Capabilities are declared to a handshake server once. A caller that lacks what the shared connection declares
+        does not use it: the server would ask in vain.
         """
         settings = upstream.entry.settings
         if settings.share == "shared":
@@ -214,12 +215,12 @@ class Forwarder:
         return handshake and (needs.asks or self.declares(upstream, needs) != shared_needs(upstream))
 
     def declares(self, upstream: Upstream, needs: Needs) -> Needs:
-        """Return what a connection declares that is opened for a front with these needs."""
+        """Return what a connection for a caller with these needs declares."""
         allowed = self._with_roots(upstream, needs.within(upstream.entry.settings.asks))
         return replace(allowed, logs=False, folders=None, handshake=False)
 
     async def open_lane(self, session: HostSession, upstream: Upstream, needs: Needs) -> None:
-        """Open a session's own connection to a server, which is listed when it is the first of its kind."""
+        """Open a dedicated connection to a server, which is listed if it is the first with these needs."""
         declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
         lane = session.lanes.find(upstream, declared, roots=roots)
         with lane.kept():
@@ -236,7 +237,7 @@ class Forwarder:
     def _meta(self, errand: Errand) -> dict[str, Any]:
         return {VIA: [*errand.via, self._name]}
 
-    # --- a server that nobody needs to answer ------------------------------------------------------------------------
+    # --- servers that ask nothing ------------------------------------------------------------------------------------
 
     async def _plainly(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
         place = await self._place(errand.upstream)
@@ -248,7 +249,7 @@ class Forwarder:
     def _pass_on(
         self, errand: Errand, client: Client, progress: Callable[[t.ProgressNotificationParams], None]
     ) -> Awaitable[tuple[Any, Raw]]:
-        """Send what was judged, under our own meta and within the server's times."""
+        """Send what was authorized, with our own ``_meta`` and the server's timeouts."""
         settings = errand.upstream.entry.settings
         return client.pass_on(
             errand.method,
@@ -260,10 +261,10 @@ class Forwarder:
         )
 
     async def _place(self, upstream: Upstream) -> Place:
-        """Wait until there is room within a server's concurrency, and take it; whoever gets it frees it.
+        """Acquire a slot within a server's concurrency limit; the caller releases it.
 
         Raises:
-            RequestTimeout: there was none for as long as a call may take.
+            RequestTimeout: none was available for as long as a call may take.
         """
         settings = upstream.entry.settings
         places = self._busy.get(upstream)
@@ -277,13 +278,15 @@ class Forwarder:
             async with asyncio.timeout(seconds):
                 return await places.take()
         except TimeoutError as error:
-            what = f"{upstream.entry.name} has {settings.concurrency} calls under way, and none ended in {seconds:g} s"
+            what = (
+                f"{upstream.entry.name} has {settings.concurrency} calls in progress, and none ended in {seconds:g} s"
+            )
             raise RequestTimeout(what, clock="total", seconds=seconds) from error
 
-    # --- a stateless server ------------------------------------------------------------------------------------------
+    # --- stateless servers -------------------------------------------------------------------------------------------
 
     async def _in_rounds_on(self, errand: Errand, lane: Lane) -> tuple[Any, Raw]:
-        """Do so on a lane, which brings the front what the server logs."""
+        """Send a request on a dedicated connection, which delivers log messages to the caller."""
         with lane.kept(), lane.round(errand.front):
             try:
                 client = await self._opened(errand.session, lane)
@@ -295,7 +298,7 @@ class Forwarder:
                 errand.session.lanes.used(lane)
 
     async def _in_rounds(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
-        """Send the request, and again with what the server asked for, until there is a result."""
+        """Send the request, and repeat it with the answers that the server asked for, until there is a result."""
         front, params, waits = errand.front, errand.params, 0
         meta = self._meta(errand)
         meta[t.META_CLIENT_CAPABILITIES] = self._declared(errand)
@@ -331,29 +334,33 @@ class Forwarder:
         raise RemoteProtocolError(f"The server asked for more input in {self._rounds} rounds in a row.")
 
     def _declared(self, errand: Errand) -> dict[str, Any]:
-        """Say what a stateless server may ask: what the front can be asked, and the roots if the host knows them."""
+        """Return what is declared to a stateless server: what the caller supports, and roots if the host has some."""
         declared = _askable(errand)
         if self._roots.of(errand.upstream.entry) is not None:
             declared["roots"] = {}
         return declared
 
     async def _ask_all(self, errand: Errand, questions: Mapping[str, Any], number: int) -> dict[str, Raw]:
-        """Ask all questions of a round at once, so that a stateless front gets them together."""
+        """Ask all questions of a round at once, so that a stateless caller gets them together."""
         rows, declared = embedded_requests(NEWEST), self._declared(errand)
         asked: dict[str, tuple[str, Any]] = {}
         answers: dict[str, Raw] = {}
         for key, question in questions.items():
             row = rows.get(question["method"])
             if row is None or row.capability is None or not supports(declared, row.capability):
-                raise RemoteProtocolError(f"The server asks what cannot be asked here: {question['method'][:80]!r}.")
+                raise RemoteProtocolError(
+                    f"The server sent a request that the caller does not support: {question['method'][:80]!r}."
+                )
             try:
                 params = decode_params(row, Raw(msgspec.json.encode(question["params"])))
             except _UNREADABLE as error:
-                raise RemoteProtocolError(f"The server asks what cannot be read: {error}") from error
+                raise RemoteProtocolError(f"The server sent an invalid request: {error}") from error
             if not all(supports(declared, needed) for needed in further_needs(row.name, params)):
-                raise RemoteProtocolError(f"The server asks what cannot be asked here, by {row.name}.")
+                raise RemoteProtocolError(
+                    f"The server sent a request with options that the caller does not support: {row.name}."
+                )
             asked[key] = (row.name, params)
-        # All are reviewed before one is asked: nobody should answer what comes to nothing.
+        # All are reviewed before one is asked: no one should answer in vain.
         for key, (method, params) in asked.items():
             if (answer := await errand.review(method, params)) is not None:
                 answers[key] = answer
@@ -370,10 +377,10 @@ class Forwarder:
             await errand.front.ask(method, params, key=key, entry=errand.upstream.entry) if answer is None else answer
         )
 
-    # --- a handshake server that may ask -----------------------------------------------------------------------------
+    # --- handshake servers that may ask ------------------------------------------------------------------------------
 
     async def _on_lane(self, errand: Errand, lane: Lane | None) -> tuple[Any, Raw]:
-        """Run a call on a lane, or take up one that was parked; its questions go to the front."""
+        """Run a call on a dedicated connection, or resume a parked one; its questions go to the caller."""
         front = errand.front
         if lane is None:
             running = self._parking.take_up(await front.once("parked", str), front)
@@ -389,7 +396,7 @@ class Forwarder:
             outcome = await running.task
         except asyncio.CancelledError:
             if front.left:
-                # The questions have left; the call waits for whoever brings the answers.
+                # The questions were sent; the call waits for the client to return with the answers.
                 self._parking.park(running)
                 raise
             self._end(running)
@@ -436,19 +443,19 @@ def shared_needs(upstream: Upstream) -> Needs:
 
 
 def _being_cancelled() -> bool:
-    """Tell whether it is the caller that gives up, and not the work that was ended."""
+    """Return True if the caller was cancelled, rather than the work."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _askable(errand: Errand) -> dict[str, Any]:
-    """Say what the server may ask: what the front can be asked, less what the user keeps from this server."""
+    """Return what the server may request: what the caller supports, limited by the ``asks`` setting of the server."""
     asks, capabilities = errand.upstream.entry.settings.asks, errand.front.capabilities
     return {name: capabilities[name] for name in _ASKABLE if name in capabilities and (asks is None or name in asks)}
 
 
 def _pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:
-    """Read which pages a server wants opened; none if that cannot be read."""
+    """Parse the pages that a server requires to be opened; empty if they cannot be parsed."""
     found = error.data.get("elicitations") if isinstance(error.data, dict) else None
     try:
         return msgspec.convert(found, list[t.ElicitRequestParams])[:_MOST_PAGES] if found else []
@@ -457,11 +464,11 @@ def _pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:
 
 
 def _plain(result: t.InputRequiredResult) -> dict[str, Any]:
-    """Write down what was asked, as plain data that can travel in sealed state."""
+    """Return what was asked as plain data that can travel in sealed state."""
     questions = {
         key: {"method": each.method, "params": {} if each.params is None else msgspec.json.decode(each.params)}
         for key, each in (result.input_requests or {}).items()
     }
     if not questions and result.request_state is None:
-        raise RemoteProtocolError("The server asks for input but says neither what it asks nor what to send back.")
+        raise RemoteProtocolError("The server requires input, but sent neither input requests nor a request state.")
     return {"state": result.request_state, "questions": questions}

@@ -1,8 +1,8 @@
-"""Who stands in front of an act: whom a server's questions go to, who hears progress and log messages.
+"""The channel back to the caller of a request: for the server's questions, progress and log messages.
 
-A front is the gateway's client for one request, or the program that uses the host. Both look the same to what passes
-requests on: what may be asked, a way to ask, and ``once`` for what must not be done twice when a stateless client's
-request is taken up again.
+The caller is the gateway's client for one request, or the program that uses the host. The router sees both alike: the
+declared capabilities, a way to ask, and ``once`` for what must not be done twice when a stateless client repeats its
+request.
 """
 
 from __future__ import annotations
@@ -42,69 +42,69 @@ def log_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None, *, unasked: 
 
 
 class Front(Protocol):
-    """The side that wants something done."""
+    """The channel back to the caller of a request."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What may be asked of it, as it declared."""
+        """The capabilities that the caller declared."""
 
     @property
     def log_level(self) -> t.LoggingLevel | None:
-        """The log messages it asked for; None for those it did not."""
+        """The log level it requested; None if it requested none."""
 
     @property
     def takes_logs(self) -> bool:
-        """Whether log messages are sent to it although it did not ask for a level, as handshake servers do."""
+        """Whether log messages are sent to it although it set no level, as handshake servers do."""
 
     @property
     def shakes_hands(self) -> bool:
-        """Whether it is a client of a handshake revision, which would speak such a revision to the server directly."""
+        """Whether it is a client of a handshake revision, which would use that with the server directly."""
 
     @property
     def knows_url_errors(self) -> bool:
-        """Whether it understands that a page must be opened first when it is told so by an error."""
+        """Whether its revision has the error that requires a page to be opened first."""
 
     @property
     def parks(self) -> bool:
-        """Whether it goes away to find an answer, and comes back with it."""
+        """Whether it leaves with a question and comes back with the answer, so that the call is parked."""
 
     @property
     def left(self) -> bool:
-        """Whether the request was left so that questions can go out: it will come again with the answers."""
+        """Whether the request ended with questions: it will be repeated with the answers."""
 
     @property
     def open(self) -> bool:
-        """Whether somebody still waits for the answer here."""
+        """Whether the caller still waits for the result."""
 
     def progress_wanted(self) -> bool:
-        """Tell whether news of progress would be heard."""
+        """Return True if the caller wants progress."""
 
     def progress(self, news: t.ProgressNotificationParams) -> None:
-        """Tell how far the work has come."""
+        """Send progress."""
 
     def log(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Pass on a log message."""
+        """Send a log message."""
 
     def page_finished(self, name: str) -> None:
-        """Tell that a page that was to be opened is finished with, by the id it was asked under."""
+        """Notify that an elicitation by URL was completed, by its id."""
 
     async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
-        """Get an answer to a question of a server's, or of the host's own, undecoded."""
+        """Ask the caller a question of a server, or of the host itself; return the raw answer."""
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
-        """Do something once, however often the request comes; its result is plain data."""
+        """Call a function once, however often the request is repeated; its result is plain data."""
 
     def did(self, key: str) -> bool:
-        """Tell whether ``once`` has a result for this key."""
+        """Return True if ``once`` has a result for this key."""
 
 
 class GatewayFront:
-    """A client of the gateway, for one request."""
+    """The channel to a client of the gateway, for one request."""
 
     __slots__ = ("_exchange", "_server", "_token", "log_level", "takes_logs")
 
     def __init__(self, server: Server, exchange: Exchange, *, log_level: t.LoggingLevel | None) -> None:
-        """Take the request that is being served."""
+        """Set the request that is being served."""
         self._server = server
         self._exchange = exchange
         self.log_level: t.LoggingLevel | None = log_level
@@ -125,17 +125,17 @@ class GatewayFront:
 
     @property
     def knows_url_errors(self) -> bool:
-        """Whether the client's revision has that error."""
+        """Whether the client's revision has the error."""
         return Feature.URL_ELICITATION_ERROR in self._exchange.admitted.caller.revision.features
 
     @property
     def parks(self) -> bool:
-        """Whether the client's revision has questions in results."""
+        """Whether the client's revision has ``input_required`` results."""
         return Feature.INPUT_REQUIRED in self._exchange.admitted.caller.revision.features
 
     @property
     def left(self) -> bool:
-        """Whether the request was left for its questions."""
+        """Whether the request ended with questions."""
         return bool(getattr(self._exchange.questions, "left", False))
 
     @property
@@ -144,11 +144,11 @@ class GatewayFront:
         return self._exchange.open
 
     def progress_wanted(self) -> bool:
-        """Tell whether the client gave a token."""
+        """Return True if the client sent a progress token."""
         return self._token is not None
 
     def progress(self, news: t.ProgressNotificationParams) -> None:
-        """Pass progress on under the client's own token."""
+        """Forward progress under the client's own token."""
         if self._token is not None:
             params = t.ProgressNotificationParams(
                 progress_token=self._token, progress=news.progress, total=news.total, message=news.message
@@ -156,35 +156,35 @@ class GatewayFront:
             self._exchange.notify("notifications/progress", params)
 
     def log(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Pass a log message on, on the stream of this request."""
+        """Forward a log message on the stream of this request."""
         self._exchange.notify("notifications/message", message)
 
     def page_finished(self, name: str) -> None:
-        """Tell the client, if its revision has ids for pages."""
+        """Notify the client, if its revision has elicitation ids."""
         if self.knows_url_errors:
             params = t.ElicitationCompleteNotificationParams(elicitation_id=name)
             self._exchange.notify("notifications/elicitation/complete", params)
 
     async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
-        """Ask the client, in the way of its era; it is told which server asks."""
+        """Ask the client, in the way of its era; the question names the server that asks."""
         if entry is not None:
             params = labelled(params, entry.name)
         if isinstance(params, t.ElicitRequestParams) and params.mode == "url" and self.knows_url_errors:
-            # A page has an id in this revision; the server's may have none.
+            # This revision requires an elicitation id; the server may not have sent one.
             params = replace(params, elicitation_id=params.elicitation_id or os.urandom(16).hex())
         return await self._server.asking(self._exchange).ask(Question(method, params, key))
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
-        """Do something once in all rounds of the request."""
+        """Call a function once in all rounds of the request."""
         return await self._server.asking(self._exchange).once(key, function)
 
     def did(self, key: str) -> bool:
-        """Tell whether an earlier round did it."""
+        """Return True if an earlier round did it."""
         return self._exchange.questions is not None and self._exchange.questions.did(key)
 
 
 class LocalFront:
-    """A program that uses the host: a desk of its own answers."""
+    """The channel to a program that uses the host, with its own request handler."""
 
     __slots__ = ("_desk", "_log", "_progress", "_session", "log_level")
 
@@ -192,7 +192,7 @@ class LocalFront:
     left = False
     open = True
     takes_logs = False
-    #: Its connections would each be a second process for a single call.
+    #: Dedicated connections would each be a second process for a single call.
     shakes_hands = False
     knows_url_errors = False
     parks = False
@@ -205,7 +205,7 @@ class LocalFront:
         on_progress: Callable[[t.ProgressNotificationParams], object] | None = None,
         on_log: Callable[[t.LoggingMessageNotificationParams], object] | None = None,
     ) -> None:
-        """Take what answers questions, and who hears."""
+        """Set the request handler and the callbacks."""
         self._desk = desk
         self._session = session
         self._progress = on_progress
@@ -214,37 +214,37 @@ class LocalFront:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What can be asked at the desk."""
+        """The capabilities of the request handler."""
         return self._desk.capabilities
 
     def progress_wanted(self) -> bool:
-        """Tell whether there is a callback."""
+        """Return True if there is a callback."""
         return self._progress is not None
 
     def progress(self, news: t.ProgressNotificationParams) -> None:
-        """Call back."""
+        """Call the progress callback."""
         if self._progress is not None:
             self._progress(news)
 
     def log(self, message: t.LoggingMessageNotificationParams) -> None:
-        """Call back."""
+        """Call the log callback."""
         if self._log is not None:
             self._log(message)
 
     def page_finished(self, name: str) -> None:
-        """Keep it: callbacks are not told."""
+        """Do nothing: there is no callback for it."""
 
     async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
-        """Ask at the desk."""
+        """Call the request handler."""
         if entry is None:
-            raise LocalProtocolError(f"nobody asks {method}")
+            raise LocalProtocolError(f"no server asks for {method}")
         return await self._desk.answer(entry, method, params, self._session)
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
-        """Do it: the request runs once."""
+        """Call the function: the request runs once."""
         done = function()
         return await done if inspect.isawaitable(done) else done
 
     def did(self, key: str) -> bool:
-        """Tell that nothing was done before."""
+        """Return False: nothing was done before."""
         return False

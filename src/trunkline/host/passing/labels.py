@@ -1,8 +1,8 @@
-"""Labels for the questions of servers that a gateway passes to its client.
+"""Labels for the questions of servers that a gateway forwards to its client.
 
 To the client every question comes from the gateway. A client that is connected directly shows which server asks, and
 its user decides by that. So the server's name is put before the text that the user reads, where the server cannot put
-anything before it.
+anything in front of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Connections of one session's own, to servers that ask by requests or send log messages.
+"""Dedicated connections of one session, to servers that send requests or log messages.
 
-On a connection that several share, a server's question does not say whose call it belongs to. So whoever can be asked,
-or wants log messages, has connections that nobody else uses: lanes. On a lane a question goes to the call that is under
-way there, or to the one that began last.
+On a shared connection, a server's question does not identify the call it belongs to. So a caller that can answer
+requests, or wants log messages, has connections that no other session uses. On a dedicated connection a question goes
+to the call in progress there, or to the one that started last.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ T = TypeVar("T")
 _MEET_SECONDS = 5.0
 _QUIET_SECONDS = 0.1
 _APART_SECONDS = 1.0
-#: Gives the options of a client that show a server who it is that asks.
+#: Returns the client options that authenticate the caller to a server.
 Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
 #: Called with a log message that belongs to no call.
 OnLog = Callable[[t.LoggingMessageNotificationParams], None]
 
 
 class Needs(Struct, frozen=True):
-    """What a front can be asked, which its connections declare."""
+    """What a connection must declare: the capabilities of the caller."""
 
     sampling: bool = False
     sampling_tools: bool = False
@@ -63,14 +63,14 @@ class Needs(Struct, frozen=True):
     elicitation_urls: bool = False
     roots: bool = False
     logs: bool = False
-    #: Names the folders that were asked for before the call, where each call may have others.
+    #: Digest of the roots that were requested before the call, where each call may have others.
     folders: str | None = None
-    #: Whether to open the connection with a handshake although the shared one speaks a stateless revision.
+    #: Whether to use a handshake although the shared connection uses a stateless revision.
     handshake: bool = False
 
     @classmethod
     def of(cls, capabilities: Mapping[str, Any], *, logs: bool) -> Needs:
-        """Read what was declared."""
+        """Return the needs for declared capabilities."""
         return cls(
             sampling=supports(capabilities, "sampling"),
             sampling_tools=supports(capabilities, "sampling.tools"),
@@ -81,7 +81,7 @@ class Needs(Struct, frozen=True):
         )
 
     def within(self, asks: Collection[str] | None) -> Needs:
-        """Leave only what a server may ask; None: everything."""
+        """Return only what a server may ask for; None means everything."""
         if asks is None:
             return self
         elicitation, sampling = "elicitation" in asks, "sampling" in asks
@@ -96,7 +96,7 @@ class Needs(Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """Whether anything can be asked."""
+        """Whether any server request can be answered."""
         return self.sampling or self.elicitation or self.roots
 
     @property
@@ -113,16 +113,16 @@ class Needs(Struct, frozen=True):
 
 
 class House(Protocol):
-    """What the lanes of all sessions share: the limit per server, and what servers list on them."""
+    """What the connections of all sessions share: the limit per server, and what servers list on them."""
 
     def all(self) -> Collection[Lanes]:
-        """Return the lanes of all sessions."""
+        """Return the connection pools of all sessions."""
 
     def unmet(self, lane: Lane) -> bool:
-        """Return True if it is not known what a server lists on a connection such as this one."""
+        """Return True if it is unknown what a server lists on a connection with these needs."""
 
     async def met(self, upstream: Upstream, needs: Needs, listed: Offering) -> None:
-        """Note what a server lists on a new connection that declares these needs."""
+        """Record what a server lists on a new connection that declares these needs."""
 
     def relisted(self, lane: Lane, before: Offering | None) -> None:
         """Called when a connection was listed again after a change."""
@@ -131,11 +131,11 @@ class House(Protocol):
         """Called when a connection was closed."""
 
     def updated(self, lane: Lane, uri: str) -> None:
-        """Called when a server says that a resource changed."""
+        """Called when a server announces that a resource changed."""
 
 
 class Lane:
-    """One connection, and the calls that are under way on it."""
+    """One dedicated connection, and the calls in progress on it."""
 
     def __init__(
         self,
@@ -147,15 +147,15 @@ class Lane:
         on_log: OnLog | None = None,
         house: House | None = None,
     ) -> None:
-        """Prepare a connection; ``roots`` answers in the front's place, ``on_log`` gets messages between calls."""
+        """Prepare a connection; ``roots`` answers in place of the caller, ``on_log`` gets messages between calls."""
         self.upstream = upstream
         self.needs = replace(needs, logs=True)
         self.calls: dict[Running, None] = {}
-        #: Those for whom a stateless server works, from which nothing comes on its own but log messages.
+        #: The callers of requests to a stateless server, which sends nothing on its own but log messages.
         self._rounds: dict[Front, None] = {}
-        #: The folders of the one client whose calls come here, once they are known.
+        #: The roots of the client whose calls use this connection, once known.
         self._folders: list[t.Root] | None = None
-        #: How many wait for it to open, or listen on it.
+        #: The number of users that wait for it to open, or listen on it.
         self.keepers = 0
         self.used_at = 0.0
         self._level: t.LoggingLevel | None = None
@@ -176,30 +176,30 @@ class Lane:
         self._changed: set[str] = set()
         self._listing: asyncio.Task[None] | None = None
         self._client: Client | None = None
-        #: The task that checks, after a call timed out, whether the server answers; no call is sent meanwhile.
+        #: The task that checks, after a call timed out, whether the server responds; no call is sent meanwhile.
         self.doubted: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[Client] | None = None
 
     @property
     def over(self) -> bool:
-        """Whether its client was closed, as those of a stopped or restarted server are, or its process ended."""
+        """Whether its client was closed, as on a stop or restart of the server, or its process exited."""
         if self._client is None:
             return False
         state = self._client.state
         return state is State.TERMINATED or (state is State.FAILED and self.upstream.entry.command is not None)
 
     def fits(self, needs: Needs) -> bool:
-        """Tell whether a call with these needs may use it; log messages are heard on every lane."""
+        """Return True if a call with these needs may use it; every dedicated connection receives log messages."""
         return not self.over and self.doubted is None and replace(needs, logs=True) == self.needs
 
     @property
     def busy(self) -> bool:
-        """Whether a call is under way."""
+        """Whether the connection is in use."""
         return bool(self.calls or self._rounds or self.keepers)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Stay open while something listens on it."""
+        """Keep the connection open inside the ``with`` block."""
         self.keepers += 1
         try:
             yield
@@ -208,7 +208,7 @@ class Lane:
 
     @contextmanager
     def round(self, front: Front) -> Iterator[None]:
-        """Stay open while a stateless server works for a front, and bring it what the server logs."""
+        """Attach the caller of a request to a stateless server, for log messages; keeps the connection open."""
         self._rounds[front] = None
         try:
             yield
@@ -216,7 +216,7 @@ class Lane:
             del self._rounds[front]
 
     async def open(self) -> Client:
-        """Connect, once; whoever comes meanwhile waits for the same."""
+        """Connect once; concurrent callers wait for the same attempt."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             self._opening = asyncio.get_running_loop().create_task(self._connect())
             self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -228,7 +228,7 @@ class Lane:
         if self._credentials is not None:
             options = {**options, **await self._credentials(self.upstream.launch)}
         if self.needs.handshake:
-            # The memory of eras is for the shared connection, which speaks the newest revision.
+            # The era memory belongs to the shared connection, which uses the newest revision.
             options = {**options, "revision": "handshake", "era_memory": None}
         self._client = self.upstream.make_client(**options)
         client = await self._client.__aenter__()
@@ -237,17 +237,17 @@ class Lane:
         return client
 
     async def hangs(self) -> bool:
-        """Return True if the process of this lane answers nothing, and no call on it is within its deadline."""
+        """Return True if the process is unresponsive, and no call on this connection is within its deadline."""
         return self._client is not None and await self.upstream.hangs(self._client)
 
     async def want_logs(self, client: Client, level: t.LoggingLevel | None) -> None:
-        """Have the server send log messages from this level on."""
+        """Set the level of log messages that the server sends."""
         if level is not None and level != self._level and "logging" in client.server_capabilities:
             self._level = level
             await client.set_logging_level(level)
 
     async def aclose(self) -> None:
-        """End the connection, and the calls on it."""
+        """Close the connection, and cancel the calls on it."""
         if self.doubted is not None and self.doubted is not asyncio.current_task():
             self.doubted.cancel()
             await asyncio.wait([self.doubted])
@@ -267,7 +267,7 @@ class Lane:
     # --- what the server lists ---------------------------------------------------------------------------------------
 
     async def _meet(self, house: House, client: Client) -> None:
-        """List a new connection before its first call: what calls add later is for this session alone."""
+        """List a new connection before its first call: what calls add later belongs to this session alone."""
         try:
             async with asyncio.timeout(_MEET_SECONDS):
                 await house.met(self.upstream, self.needs, await self.upstream.list_on(client))
@@ -275,7 +275,7 @@ class Lane:
             log.debug("a connection to %s cannot be listed: %s", self.upstream.entry.name, error)
 
     def _list_soon(self, kind: str) -> None:
-        """Schedule a new list of what changed: the session's calls use this connection, not the shared one."""
+        """Schedule a refresh of the changed lists: the session's calls use this connection, not the shared one."""
         self._changed.add(kind)
         if self._house is not None and (self._listing is None or self._listing.done()):
             self._listing = asyncio.get_running_loop().create_task(self._list_again())
@@ -283,7 +283,7 @@ class Lane:
 
     async def _list_again(self) -> None:
         while self._changed and self._house is not None:
-            # Changes come in bursts; and a server that announces them without end is listed once a second.
+            # Changes come in bursts; a server that announces them endlessly is listed once a second.
             await asyncio.sleep(_QUIET_SECONDS)
             client, before = await self.open(), self.offering
             kinds, self._changed = frozenset(self._changed), set()
@@ -294,15 +294,15 @@ class Lane:
             if self._changed:
                 await asyncio.sleep(_APART_SECONDS)
 
-    # --- what the server asks ----------------------------------------------------------------------------------------
+    # --- requests of the server --------------------------------------------------------------------------------------
 
     def _asked(self) -> Running:
-        """Say whose question it is: the call that is under way, or the one that began last."""
-        # One that waits for its place has not left yet, so the server knows nothing of it.
+        """Return the call that a question belongs to: the one in progress, or the one that started last."""
+        # A call that waits for a slot was not sent yet, so the server does not know it.
         calls = [running for running in self.calls if running.place is not None] or list(self.calls)
         waiting = [running for running in calls if not running.pending] or calls
         if not waiting:
-            raise RequestFailed("No call is under way that this question could belong to")
+            raise RequestFailed("There is no call in progress that this request could belong to")
         return waiting[-1]
 
     async def _sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
@@ -318,13 +318,13 @@ class Lane:
         running = self._asked()
         roots = (await self._answer("roots/list", t.RequestParams(), t.ListRootsResult, running)).roots
         if running.front is not None and running.front.parks:
-            # The server knows the folders of one client now; calls of another may not come here any more.
+            # The server now knows the roots of one client; calls of another client must not use this connection.
             self.needs = replace(self.needs, folders=folders_of(roots))
             self._folders = roots
         return roots
 
     async def adopt(self, folders: list[t.Root]) -> None:
-        """Take the folders of the client whose calls come from now on: the server knows of none yet, and is told."""
+        """Set the roots of the client whose calls follow, and notify the server, which knows none yet."""
         self.needs = replace(self.needs, folders=folders_of(folders))
         self._folders = folders
         if self._client is not None and self._client.state is State.ACTIVE:
@@ -334,7 +334,7 @@ class Lane:
         try:
             raw = await self._ask(method, params, running)
         except PolicyDenied as denial:
-            # The code that sampling has for a user's no; which rule it was is not the server's business.
+            # The code that sampling defines for a rejection by the user; the rule is not disclosed to the server.
             raise RequestFailed(f"The user does not allow {method}", code=-1) from denial
         try:
             return msgspec.json.decode(raw, type=kind)
@@ -342,7 +342,7 @@ class Lane:
             raise InvalidParams(f"The answer to {method} cannot be read: {error}") from error
 
     async def _ask(self, method: str, params: Any, running: Running | None) -> Raw:
-        """Bring a question to a call; if that call ends first, it was another call's, and is brought to the next."""
+        """Bring a question to a call; if that call ends first, it belonged to another, and goes to the next."""
         while True:
             asked = running or self._asked()
             try:
@@ -354,7 +354,7 @@ class Lane:
 
     def _told(self, method: str, params: dict[str, Any]) -> None:
         if (kind := KINDS.get(method)) in EVERYTHING:
-            # A handshake server may tell of a change only on the connection on which it came about.
+            # A handshake server may announce a change only on the connection that caused it.
             self.upstream.changed({kind})
             self._list_soon(kind)
         elif kind == "resource" and isinstance(params.get("uri"), str) and self._house is not None:
@@ -365,31 +365,31 @@ class Lane:
                 front.page_finished(params["elicitationId"])
 
     def _front(self) -> Front | None:
-        """Say who hears what the server tells: the one whose call began last."""
+        """Return the channel for notifications: that of the call that started last."""
         fronts = (*(running.front for running in self.calls), *self._rounds)
         return next((each for each in reversed(fronts) if each is not None and each.open), None)
 
     def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
         front = self._front()
         if front is None:
-            # The server logs between calls; its connection has one owner.
+            # Between calls: the connection belongs to one session.
             if self._on_log is not None:
                 self._on_log(message)
-        # A server that declares no logging cannot be told a level, and may log all the same.
+        # No level can be set on a server that does not declare logging, and it may log nevertheless.
         elif log_wanted(message.level, front.log_level, unasked=front.takes_logs):
             front.log(message)
 
 
 def folders_of(roots: list[t.Root]) -> str:
-    """Name a list of folders, whoever wrote it."""
+    """Return a digest of a list of roots."""
     return hashlib.sha256(msgspec.json.encode(roots)).hexdigest()
 
 
 def prefers_handshake(upstream: Upstream, needs: Needs) -> bool:
-    """Return True if a handshake client with these needs gets its own connection with a handshake.
+    """Return True if a handshake client with these needs gets a dedicated connection with a handshake.
 
-    That is so where the shared connection is stateless and the server may know the handshake too. Some servers of both
-    eras can ask only after a handshake.
+    That is so where the shared connection is stateless and the server may support the handshake too. Some servers of
+    both eras can send requests only after a handshake.
     """
     client, shared = upstream.client, upstream.entry.settings.share == "shared"
     return needs.asks and not shared and upstream.may_shake and client is not None and not shakes_hands(client)

@@ -1,8 +1,7 @@
-"""Keeps a gateway from serving what is its own: each names itself, and those behind it, among its capabilities.
+"""Loop detection: keeps a gateway from serving itself; each gateway announces its id, and those behind it.
 
-A host one of whose servers is its own gateway would list its list, and the list of that, without end. So what a server
-offers is left out if this host is among the gateways it names. Calls are held up by ``VIA``, whatever a server says of
-itself.
+A host that has its own gateway among its servers would list its own list, endlessly. So the offering of a server is
+left out if this host is among the gateways it announces. Calls are stopped by ``VIA``, whatever a server announces.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from trunkline.protocol.methods import read_meta
 
 __all__ = ["GATEWAYS", "VIA", "announcement", "came_through", "leads_back"]
 
-#: The experimental capability that has the ids of a gateway and of those behind it.
+#: The experimental capability with the ids of a gateway and of those behind it.
 GATEWAYS = "dev.trunkline/gateways"
 
-#: The member of ``_meta`` that has the ids of the gateways a request came through.
+#: The member of ``_meta`` with the ids of the gateways a request came through.
 VIA = "dev.trunkline/via"
 
 _VIA = VIA.encode()
@@ -31,18 +30,18 @@ _LONGEST = 64
 
 
 def announcement(own: str, offerings: Iterable[Offering]) -> dict[str, Any]:
-    """Give the capability of a gateway that has this id and serves these."""
+    """Return the capability that announces a gateway with this id and these offerings."""
     behind = dict.fromkeys(each for offering in offerings for each in _named(offering))
     return {GATEWAYS: {"ids": [own, *behind][:_MOST]}}
 
 
 def leads_back(own: str, offering: Offering) -> bool:
-    """Tell whether what a server offers came through the gateway that has this id."""
+    """Return True if an offering came through the gateway with this id."""
     return own in _named(offering)
 
 
 def _named(offering: Offering) -> list[str]:
-    """Read which gateways a server names, whatever it wrote there."""
+    """Return the gateways that a server announces; malformed announcements are ignored."""
     experimental = offering.capabilities.get("experimental")
     named = experimental.get(GATEWAYS) if isinstance(experimental, dict) else None
     ids = named.get("ids") if isinstance(named, dict) else None
@@ -57,12 +56,14 @@ def came_through(params: Raw | None, own: str) -> tuple[str, ...]:
     """Return the ids of the gateways that a request came through.
 
     Raises:
-        InvalidRequest: the gateway that has the id ``own`` is among them, or there are too many.
+        InvalidRequest: the gateway with the id ``own`` is among them, or there are too many.
     """
     if params is None or _VIA not in bytes(params):
         return ()
     hops = read_meta(params).get(VIA)
     via = tuple(str(hop)[:_LONGEST] for hop in hops) if isinstance(hops, list) else ()
     if own in via or len(via) >= _MOST_HOPS:
-        raise InvalidRequest("Invalid request: it came through this gateway already; a server here leads back to it")
+        raise InvalidRequest(
+            "Invalid request: it already came through this gateway; one of its servers leads back to it"
+        )
     return via

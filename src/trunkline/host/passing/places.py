@@ -1,9 +1,9 @@
-"""How many calls a server works on at once, on all connections to it together.
+"""The limit on concurrent calls to a server, over all connections to it.
 
-A call takes a place before it leaves and frees it when it is over. While it waits for somebody's answer to a question
-of the server's, it gives its place to others: a person may think for long. When the answer is there, the call goes on
-at once, over the limit if need be, and no new call begins until there is room again. If the answer waited for a place,
-those who have the places could be waiting for this very call, in a server that does one thing after the other.
+A call acquires a slot before it is sent and releases it at the end. While it waits for an answer to a question of the
+server, it gives up its slot: a person may take long. When the answer arrives, the call resumes at once, over the limit
+if necessary, and no new call starts until there is room again. If the answer had to wait for a slot, the calls with the
+slots could be waiting for this very call, in a server that handles one request at a time.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ __all__ = ["Place", "Places"]
 
 
 class Places:
-    """The places of one server."""
+    """Limits the concurrent calls of one server."""
 
     __slots__ = ("_most", "_queue", "_taken")
 
     def __init__(self, most: int) -> None:
-        """Say how many there are."""
+        """Set the limit."""
         self._most = most
         self._taken = 0
         self._queue: deque[asyncio.Future[None]] = deque()
 
     @property
     def most(self) -> int:
-        """How many there are; whoever reads a new configuration writes it, which lets in whoever finds room then."""
+        """The limit; raising it, as on a reload of the configuration, admits waiting calls."""
         return self._most
 
     @most.setter
@@ -37,11 +37,11 @@ class Places:
 
     @property
     def full(self) -> bool:
-        """Whether whoever wants a place has to wait."""
+        """Whether a new call has to wait."""
         return self._taken >= self._most or bool(self._queue)
 
     async def take(self) -> Place:
-        """Wait for a place, in the order of those who ask, and take it."""
+        """Wait for a slot, in order of arrival, and acquire it."""
         if self.full:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._queue.append(turn)
@@ -49,7 +49,7 @@ class Places:
                 await turn
             except BaseException:
                 if not turn.cancel() and not turn.cancelled():
-                    # It was given a place just before it gave up.
+                    # It got a slot just before it was cancelled.
                     self._taken -= 1
                 self._admit()
                 raise
@@ -58,11 +58,11 @@ class Places:
         return Place(self)
 
     def add(self) -> None:
-        """Count one more, over the limit if need be."""
+        """Count one more call, over the limit if necessary."""
         self._taken += 1
 
     def give_back(self) -> None:
-        """Count one less, and let in who waits, if there is room."""
+        """Count one call less, and admit waiting calls if there is room."""
         self._taken -= 1
         self._admit()
 
@@ -75,29 +75,29 @@ class Places:
 
 
 class Place:
-    """The place of one call."""
+    """The slot of one call."""
 
     __slots__ = ("_held", "_over", "_places")
 
     def __init__(self, places: Places) -> None:
-        """Have a place that was just taken."""
+        """Wrap a slot that was just acquired."""
         self._places = places
         self._held = True
         self._over = False
 
     def rest(self) -> None:
-        """Give the place to others for a while."""
+        """Give up the slot for a while."""
         if self._held:
             self._held = False
             self._places.give_back()
 
     def resume(self) -> None:
-        """Go on after a rest."""
+        """Take the slot back, without waiting."""
         if not self._held and not self._over:
             self._held = True
             self._places.add()
 
     def free(self) -> None:
-        """Give the place back for good."""
+        """Release the slot for good."""
         self._over = True
         self.rest()

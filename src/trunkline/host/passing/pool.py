@@ -1,7 +1,7 @@
 """The dedicated connections of one session: found by what they declare, bounded in number, closed when idle.
 
-A session uses one connection to a server for all of its calls that can be asked the same: what a server remembers in
-its process it remembers for the session, so there is no second process.
+A session uses one connection to a server for all of its calls with the same needs: the state that a server keeps in
+its process is state of the session, so there is no second process.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ log = logging.getLogger("trunkline.host")
 
 
 class Lanes:
-    """The lanes of one session."""
+    """The dedicated connections of one session."""
 
     def __init__(self, now: Callable[[], float], credentials: Credentials | None = None) -> None:
-        """Start without any; credentials are those of the one whose session it is."""
+        """Start without connections; ``credentials`` are those of the principal of the session."""
         self._lanes: list[Lane] = []
         self._now = now
         self._credentials = credentials
-        #: Whether the session is over: nothing is opened for it any more.
+        #: Whether the session has ended: no connection is opened any more.
         self.ended = False
-        #: Whether its client is gone, and only calls that wait for an answer are left.
+        #: Whether its client has left, and only calls that wait for an answer remain.
         self.abandoned = False
-        #: What the lanes of every session have in common.
+        #: What the connections of all sessions share.
         self.house: House | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        #: Called with what servers log on these connections between calls.
+        #: Called with log messages on these connections between calls.
         self.on_log: OnLog | None = None
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of connections."""
         return len(self._lanes)
 
     def to(self, upstream: Upstream) -> list[Lane]:
-        """Return the lanes to one server."""
+        """Return the connections to one server."""
         return [lane for lane in self._lanes if lane.upstream is upstream]
 
     def find(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane:
-        """Give the lane for a call: one for all calls of the session that can be asked the same.
+        """Return the connection for a call: one for all calls of the session with the same needs.
 
-        What a server remembers in its process it remembers for the session, so there is no second process.
+        The state that a server keeps in its process is state of the session, so there is no second process.
 
         Raises:
-            TooManyRequests: the server has as many connections as it may have, and all of them are in use.
+            TooManyRequests: the server has as many connections as allowed, and all of them are in use.
             ServerUnavailable: the session has ended.
         """
         fitting = (lane for lane in self._lanes if lane.upstream is upstream and lane.fits(needs))
@@ -72,7 +72,7 @@ class Lanes:
         return lane
 
     async def find_for(self, upstream: Upstream, needs: Needs, folders: list[t.Root]) -> Lane:
-        """Give the lane for a call of a client with these folders: one that knows them, or that knows of none yet."""
+        """Return the connection for a client with these roots: one that has them, or has none yet."""
         unnamed = replace(needs, folders=None)
         for lane in self._lanes:
             if lane.upstream is upstream and lane.fits(needs):
@@ -84,18 +84,18 @@ class Lanes:
         return lane
 
     async def find_shaken(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane | None:
-        """Return an open connection with a handshake, on which a server of both eras can ask; None if it has none.
+        """Return an open connection with a handshake, on which a server of both eras can ask; None if refused.
 
-        What comes of it is noted: a server that refuses the handshake is not tried again.
+        The outcome is remembered: a server that refuses the handshake is not tried again.
 
         Raises:
             ServerUnavailable: the server may not be started, or the session has ended.
-            AuthError, HttpError, RequestFailed: the server wants a login.
+            AuthError, HttpError, RequestFailed: the server requires a login.
         """
         try:
             lane = self.find(upstream, replace(needs, handshake=True), roots=roots)
         except TooManyRequests:
-            # The shared connection has room, and serves every call that asks nothing.
+            # The shared connection has room, and serves every call without server requests.
             return None
         with lane.kept():
             shook = await self._shakes(lane)
@@ -124,17 +124,17 @@ class Lanes:
             self.on_log(message)
 
     def used(self, lane: Lane) -> None:
-        """Note that a lane was in use until now."""
+        """Record that a connection was in use until now."""
         lane.used_at = self._now()
 
     async def drop(self, lane: Lane) -> None:
-        """Close a lane that could not be opened."""
+        """Close a connection and remove it from the pool."""
         if lane in self._lanes:
             self._lanes.remove(lane)
             await _close(lane)
 
     def doubt(self, lane: Lane) -> None:
-        """Called when a call on a lane timed out: close the lane if its process hangs."""
+        """Called when a call timed out: check the connection, and close it if its process hangs."""
         if lane.doubted is None and lane in self._lanes:
             lane.doubted = asyncio.get_running_loop().create_task(self._examine(lane))
 
@@ -143,14 +143,14 @@ class Lanes:
         try:
             hangs = await lane.hangs()
             if hangs:
-                log.info("a connection to %s answers nothing and is closed", lane.upstream.entry.name)
+                log.info("a connection to %s is unresponsive and is closed", lane.upstream.entry.name)
                 await self.drop(lane)
         finally:
             if not hangs:
                 lane.doubted = None
 
     def _make_room(self, upstream: Upstream) -> None:
-        """Close the connection that was idle for the longest time, of any session, if the server has no room for more.
+        """Close the longest idle connection, of any session, if the server is at its limit.
 
         Raises:
             TooManyRequests: all of them are in use.
@@ -177,9 +177,9 @@ class Lanes:
         task.add_done_callback(self._closing.discard)
 
     async def sweep(self, idle: float | None, keeps: Callable[[Upstream], bool]) -> None:
-        """Close the lanes that were idle for so long, and those of servers that are not kept.
+        """Close the connections that were idle for ``idle`` seconds, and those of servers that were removed.
 
-        Without a number of seconds the setting of each server counts.
+        Without a number of seconds, the setting of each server counts.
         """
         now = self._now()
 
@@ -193,7 +193,7 @@ class Lanes:
         await asyncio.gather(*map(_close, over))
 
     async def aclose(self) -> None:
-        """Close all."""
+        """Close all connections."""
         self.ended = True
         lanes, self._lanes = self._lanes, []
         await asyncio.gather(*map(_close, lanes), *self._closing)

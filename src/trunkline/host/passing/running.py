@@ -1,8 +1,8 @@
-"""A call under way at a server that asks by requests of its own: its questions, and the parking of it between rounds.
+"""A call in progress at a server that sends requests: its questions, and parking between rounds.
 
-Such a call cannot be run again. While a stateless client is away to find an answer, the call waits here, parked, under
-an unguessable name that travels in the client's sealed state; the retry takes it up. A parked call has a deadline, and
-there is a limit to how many there may be; when its time is over, it is cancelled at the server, and never repeated.
+Such a call cannot be run again. While a stateless client is away to find an answer, the call is parked here, under an
+unguessable name that travels in the client's sealed state; the retry resumes it. Parked calls are bounded in number and
+time; one that expires is cancelled at the server, and never repeated.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ __all__ = ["CallOver", "Parking", "Pending", "Running"]
 
 
 class Pending:
-    """One question of a server's that waits for its answer."""
+    """One question of a server that waits for its answer."""
 
     __slots__ = ("answer", "brought", "key", "method", "params")
 
     def __init__(self, method: str, params: Any, key: str) -> None:
-        """Say what is asked, under a name of its own in its call."""
+        """Set the question, under a key that is unique in its call."""
         self.method = method
         self.params = params
         self.key = key
-        #: Whether the front was asked.
+        #: Whether the caller was asked.
         self.brought = False
-        #: Done once it is answered; cancelled when the server wants no answer any more.
+        #: Done once it is answered; cancelled when the server withdraws it.
         self.answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
 
     @property
     def outlives(self) -> bool:
-        """Whether it is brought an answer although its call is over: a server asks for roots beside what it does."""
+        """Whether it is answered although its call is over: servers request roots independently of calls."""
         return self.brought or self.method == "roots/list"
 
 
 class CallOver(RequestFailed):
-    """The call that a question was brought to ended before there was an answer."""
+    """The call that a question belongs to ended before there was an answer."""
 
 
 class Running:
-    """A call at a server, in a task of its own, and what it asks meanwhile."""
+    """A call at a server, in a task of its own, with the questions it asks meanwhile."""
 
     __slots__ = ("_asked", "_open", "_wake", "front", "name", "pending", "place", "task")
 
     def __init__(self, work: Callable[[Running], Coroutine[Any, Any, tuple[Any, Raw]]], front: Front) -> None:
-        """Start the work on behalf of a front."""
+        """Start the work on behalf of a caller."""
         self.front: Front | None = front
         self.pending: deque[Pending] = deque()
         self.name = os.urandom(16).hex()
-        #: Its place among the calls that the server works on, once it has left.
+        #: Its concurrency slot, once it was sent.
         self.place: Place | None = None
         self._asked = 0
-        #: Questions whose askers wait.
+        #: The number of unanswered questions.
         self._open = 0
         self._wake: asyncio.Future[None] | None = None
         self.task = asyncio.get_running_loop().create_task(work(self))
         self.task.add_done_callback(self._rouse)
 
     async def ask(self, method: str, params: Any) -> Raw:
-        """Have the front asked, and wait for the answer; whoever stops waiting withdraws the question."""
+        """Queue a question for the caller, and wait for the answer; cancelling withdraws the question."""
         self._asked += 1
         pending = Pending(method, params, f"{method.partition('/')[0]}-{self._asked}")
         self.pending.append(pending)
@@ -86,7 +86,7 @@ class Running:
                 self.place.resume()
 
     async def news(self) -> Pending | None:
-        """Wait for a question, and give it; None once the work is done and nobody waits for an answer any more."""
+        """Wait for the next question; None once the work is done and no question needs an answer."""
         while not self.pending and not self.task.done():
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
@@ -94,7 +94,7 @@ class Running:
         return next((pending for pending in self.pending if not over or pending.outlives), None)
 
     async def settle(self, pending: Pending, ask: Coroutine[Any, Any, Raw]) -> None:
-        """Bring an answer to a question, unless the server withdraws it first."""
+        """Get the answer to a question, unless the server withdraws it first."""
         asking = asyncio.get_running_loop().create_task(ask)
         pending.brought = True
         try:
@@ -116,7 +116,7 @@ class Running:
         self.close()
 
     def close(self) -> None:
-        """Refuse what was asked and is not answered: the call is over."""
+        """Fail the unanswered questions: the call is over."""
         for pending in self.pending:
             if not pending.answer.done():
                 pending.answer.set_exception(CallOver("The call that this question belongs to is over"))
@@ -127,23 +127,23 @@ class Running:
 
 
 class Parking:
-    """The calls that wait for their clients to come back."""
+    """The calls that wait for their clients to come back (parked calls)."""
 
     def __init__(self, *, most: int, seconds: float) -> None:
-        """Say how many there may be, and for how long each."""
+        """Set how many calls may be parked, and for how long each."""
         self._most = most
         self._seconds = seconds
         self._parked: dict[str, tuple[Running, asyncio.TimerHandle | None]] = {}
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of parked calls."""
         return len(self._parked)
 
     def admit(self, running: Running) -> str:
-        """Give a call a place, and the name under which it is found again.
+        """Register a call; return the name under which it is found again.
 
         Raises:
-            TooManyRequests: there are too many already.
+            TooManyRequests: too many calls are parked already.
         """
         if running.name not in self._parked:
             if len(self._parked) >= self._most:
@@ -156,21 +156,21 @@ class Parking:
         return running.name
 
     def park(self, running: Running) -> None:
-        """Let a call wait; its time runs from now."""
+        """Park a call; its time runs from now."""
         running.front = None
         if running.name in self._parked:
             timer = asyncio.get_running_loop().call_later(self._seconds, self._expire, running)
             self._parked[running.name] = (running, timer)
 
     def take_up(self, name: str, front: Front) -> Running:
-        """Give a parked call to the one who came back.
+        """Resume a parked call for a client that came back.
 
         Raises:
-            InvalidParams: it is not there any more, or somebody else has it.
+            InvalidParams: it is no longer parked, or was resumed already.
         """
         running, timer = self._parked.get(name, (None, None))
         if running is None or running.front is not None:
-            raise InvalidParams("Invalid params: the call that was asked does not wait any more; start it again")
+            raise InvalidParams("Invalid params: the call is no longer waiting for an answer; start it again")
         if timer is not None:
             timer.cancel()
         self._parked[name] = (running, None)
@@ -178,13 +178,13 @@ class Parking:
         return running
 
     def leave(self, running: Running) -> None:
-        """Let a call go that is over."""
+        """Remove a call that is over."""
         _, timer = self._parked.pop(running.name, (None, None))
         if timer is not None:
             timer.cancel()
 
     def close(self) -> None:
-        """Cancel all that wait."""
+        """Cancel all parked calls."""
         for running, _ in tuple(self._parked.values()):
             self._expire(running)
 
@@ -194,6 +194,6 @@ class Parking:
 
 
 def _heed(task: asyncio.Task[Any]) -> None:
-    """Take note of how something ended that nobody waits for any more: it is no failure that went unseen."""
+    """Retrieve the exception of a task that is no longer awaited, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()

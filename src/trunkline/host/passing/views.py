@@ -1,15 +1,15 @@
 """What servers list on connections other than the shared one, and which session sees it.
 
 The shared connection declares no more than the host itself can answer, so a server that registers tools only for
-clients with a capability does not list them there. A session whose client has that capability gets its own connection,
-which declares it. Two things are known of such connections:
+clients with a capability does not list them there. A session whose client has that capability gets a dedicated
+connection, which declares it. Two things are known about such connections:
 
 - for each set of declared capabilities, what a server lists beyond the shared connection (its *extras*). They are
-  listed once, on the first connection that declares the set or with a request that does, and kept between runs;
+  listed once, on the first connection that declares the set or with a request that does, and cached between runs;
 - for each single connection, what it lists after it announced a change. A process may add tools for its session alone.
 
 The catalog has all of it. A session sees what its own connection lists, else what the shared connection lists and the
-extras of its capabilities. Nothing here decides what is allowed: that is for the policy.
+extras of its capabilities. Nothing is authorized here: that is up to the policy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["PARTS", "Views", "extras_of", "merged"]
 
 log = logging.getLogger("trunkline.host")
 
-#: The parts of an offering, with the kind of list whose change concerns each.
+#: The parts of an offering, with the kind of list whose changes affect each.
 PARTS: Mapping[str, str] = MappingProxyType(
     {"tools": "tools", "prompts": "prompts", "resources": "resources", "templates": "resources"}
 )
@@ -110,7 +110,7 @@ class Views:
         return found
 
     def forget(self, upstream: Upstream) -> None:
-        """Forget a server that is gone."""
+        """Forget a server that was removed."""
         self._extras.pop(upstream, None)
         self._merged.pop(upstream, None)
         self._fresh = {pair for pair in self._fresh if pair[0] is not upstream}
@@ -154,14 +154,14 @@ class Views:
         return len(who) <= 1
 
     def all(self) -> list[Lanes]:
-        """Return the connections of all sessions."""
+        """Return the connection pools of all sessions."""
         return [session.lanes for session in self._sessions()]
 
     def updated(self, lane: Lane, uri: str) -> None:
-        """Called when a server says on a session's connection that a resource changed."""
+        """Called when a server announces on a dedicated connection that a resource changed."""
         self._updated(lane.upstream, uri)
 
-    # --- learning what is listed -------------------------------------------------------------------------------------
+    # --- listing -----------------------------------------------------------------------------------------------------
 
     def relisted(self, lane: Lane, before: Offering | None) -> None:
         """Called when a connection was listed again after a change; compares the lists with what its session saw."""
@@ -198,7 +198,7 @@ class Views:
         await asyncio.gather(*waits)
 
     def _patience(self, upstream: Upstream, seconds: float) -> float:
-        """Return how long a list waits to learn of a server; of one that is starting no longer than a first list."""
+        """Return how long a list waits for the extras of a server; for a starting one no longer than a first list."""
         if upstream.running:
             return seconds
         own = upstream.entry.settings.wait
@@ -207,7 +207,7 @@ class Views:
     def _is_open(self, upstream: Upstream, needs: Needs) -> bool:
         """Return True if it is not known what a server lists to clients with these capabilities.
 
-        A server need not run for that: what it listed may be kept from an earlier run, like its other lists.
+        The server need not run for that: its extras may be cached from an earlier run, like its other lists.
         """
         settings = upstream.entry.settings
         # With credentials of its own each principal sees a list of its own, which is not for others.
@@ -229,7 +229,7 @@ class Views:
             self._note(upstream, needs, kept)
             return
         if not upstream.running and not upstream.busy:
-            # It is started when it is called, not in order to list.
+            # It is started when it is called, not just to list it.
             return
         try:
             client = await upstream.reach()
@@ -260,7 +260,7 @@ class Views:
         return not known and needs.asks and not settings.per_user
 
     async def met(self, upstream: Upstream, needs: Needs, listed: Offering) -> None:
-        """Note what a server lists to clients with these capabilities, and keep it for the next run."""
+        """Record what a server lists to clients with these capabilities, and cache it for the next run."""
         shared = upstream.offering
         needs = self._forwarder.declares(upstream, needs)
         if shared is None or listed.failures:
@@ -315,7 +315,7 @@ _FLAGS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "root
 
 
 def _kept_as(entry: ServerEntry, needs: Needs) -> ServerEntry:
-    """Return an entry with the name under which the extras for these capabilities are kept."""
+    """Return an entry with the name under which the extras for these capabilities are cached."""
     flags = "+".join(name for name in _FLAGS if getattr(needs, name))
     return replace(entry, name=f"{entry.name}/{flags}")
 
@@ -354,7 +354,7 @@ def merged(shared: Offering, others: Iterable[Offering], *, override: Iterable[O
     replacing = {id(each) for each in override}
     others, parts = tuple(others), dict[str, tuple[Any, ...]]()
     for part in PARTS:
-        # What a server lists twice under one name is for the catalog to judge, so it stays as it is.
+        # Duplicate names within a list are handled by the catalog, so they stay as they are.
         listed = list(getattr(shared, part))
         places = {name_of(each): place for place, each in enumerate(listed)}
         for other in others:

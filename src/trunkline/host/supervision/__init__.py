@@ -1,4 +1,4 @@
-"""Servers kept running: where each is in its life, the task that owns it, and when to try again."""
+"""Supervision of servers: the state of each, the task that owns it, and when to restart it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How long to wait before trying again, and when to stop trying: rules without a clock or chance of their own.
+"""How long to wait before a retry, and when to stop retrying; clock and randomness come in as arguments.
 
-Three rules. A server that ended is started again after a wait that grows and is spread over its whole length, so that
-many servers do not come back at the same moment. One that ends again and again trips a breaker. A stream of changes
-that closes is opened again a few times, and then only every few hours: nothing but changes is missed without it.
+Three rules. A server that exited is restarted after a growing wait with full jitter, so that many servers do not come
+back at the same moment. One that keeps crashing trips a circuit breaker. A change stream that closes is reopened a few
+times, and then only every few hours: without it only change notifications are missed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections import deque
 
 __all__ = ["HALF_OPEN_SECONDS", "STEADY_SECONDS", "Backoff", "Breaker", "Reopening"]
 
-#: Whoever lived for so long did not end because of how it was started.
+#: A server that ran this long did not exit because of how it was started.
 STEADY_SECONDS = 60.0
-#: So long after the breaker tripped one more start is tried.
+#: How long after the breaker tripped one more start is tried.
 HALF_OPEN_SECONDS = 300.0
 
 _FIRST = 0.25
@@ -23,62 +23,62 @@ _MOST_DOUBLINGS = 16
 
 
 class Backoff:
-    """The waits between tries: up to a quarter of a second, then up to twice as long each time."""
+    """The waits between retries: up to a quarter of a second at first, then up to twice as long each time."""
 
     __slots__ = ("_first", "_longest", "_tries")
 
     def __init__(self, first: float = _FIRST, longest: float = _LONGEST) -> None:
-        """Say how long the first wait may be, and how long any."""
+        """Set the longest first wait, and the longest wait at all."""
         self._first = first
         self._longest = longest
         self._tries = 0
 
     def next(self, spread: float) -> float:
-        """Give the next wait; ``spread``, from 0 to 1, says how much of its longest length."""
+        """Return the next wait; ``spread``, from 0 to 1, is the fraction of its longest length (the jitter)."""
         longest = min(self._first * (1 << min(self._tries, _MOST_DOUBLINGS)), self._longest)
         self._tries += 1
         return longest * spread
 
     def reset(self) -> None:
-        """Begin again with the first wait."""
+        """Restart with the first wait."""
         self._tries = 0
 
 
 class Breaker:
-    """Counts crashes, and says when there were too many in a short time."""
+    """A circuit breaker: counts crashes, and trips on too many in a short time."""
 
     __slots__ = ("_crashes", "_on_trial", "_seconds", "_times")
 
     def __init__(self, crashes: int, seconds: float) -> None:
-        """Trip at so many crashes within so many seconds."""
+        """Trip at ``crashes`` crashes within ``seconds`` seconds."""
         self._crashes = max(1, crashes)
         self._seconds = seconds
         self._times: deque[float] = deque(maxlen=self._crashes)
         self._on_trial = False
 
     def failed(self, now: float) -> bool:
-        """Count a crash; tell whether that was one too many."""
+        """Count a crash; return True if the breaker trips."""
         self._times.append(now)
         while now - self._times[0] > self._seconds:
             self._times.popleft()
         return self._on_trial or len(self._times) >= self._crashes
 
     def try_once(self) -> None:
-        """Let one start be tried: if that one crashes too, it was one too many at once."""
+        """Allow one trial start: if that crashes too, the breaker trips at once."""
         self._times.clear()
         self._on_trial = True
 
     def reset(self) -> None:
-        """Forget all crashes: it ran well, or somebody says that it will."""
+        """Forget all crashes: the server ran well, or was restarted by the user."""
         self._times.clear()
         self._on_trial = False
 
 
 class Reopening:
-    """When a stream of changes that closed is opened again.
+    """When to reopen a change stream that closed.
 
-    One that closes within ten seconds is opened again three times; one that lived longer five times an hour. Whatever
-    closes beyond that is opened again after six hours.
+    One that closes within ten seconds is reopened three times; one that lived longer, five times an hour. Beyond that,
+    it is reopened after six hours.
     """
 
     __slots__ = ("_closed_at", "_quickly")
@@ -90,12 +90,12 @@ class Reopening:
     _LATER = 6 * 3600.0
 
     def __init__(self) -> None:
-        """Begin with a stream that never closed."""
+        """Start with a stream that never closed."""
         self._quickly = 0
         self._closed_at: deque[float] = deque(maxlen=self._TRIES_AN_HOUR + 1)
 
     def closed(self, *, lived: float, now: float) -> float:
-        """Note that the stream closed after so many seconds; give the seconds until it may be opened again."""
+        """Record that the stream closed after ``lived`` seconds; return the seconds until it may be reopened."""
         if lived < self._QUICK_SECONDS:
             self._quickly += 1
             return self._LATER if self._quickly > self._QUICK_TRIES else float(2 ** (self._quickly - 1))

@@ -1,7 +1,7 @@
-"""From an entry of the configuration to a client that can be connected: target, era, limits, and who asks.
+"""Builds a client from a configuration entry: target, era, limits and login.
 
-A server at a URL is shown a login only if one is kept for that URL, and nobody is ever asked for one from here. A
-header of the entry's own that says who asks is never replaced: what the user wrote counts.
+A server at a URL is shown a login only if one is stored for that URL; no one is ever prompted for a login from here. An
+``Authorization`` header of the entry is never replaced: what the user wrote counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trunkline.timekeeper import Clock
 from trunkline.waiting import Waiters
 
 if TYPE_CHECKING:
-    # Most servers need no login, and what one takes is loaded when it is needed.
+    # Most servers need no login; the modules for one are loaded on demand.
     from trunkline.auth.oauth import OAuth
     from trunkline.auth.store import Store
     from trunkline.host.sandbox.planning import Launch
@@ -39,18 +39,18 @@ __all__ = [
     "wants_login",
 ]
 
-#: Says how a server with a sandbox is started, given variables instead of its entry's.
+#: Returns how to launch a sandboxed server, given an environment that replaces that of its entry.
 Sandboxed: TypeAlias = "Callable[[ServerEntry, Mapping[str, str] | None], Launch]"
 
 log = logging.getLogger("trunkline.host")
 
-# What an authorization server says when it may well agree later.
+# Errors of an authorization server that may be transient.
 _PASSING = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 _REFUSALS = frozenset({401, 403})
 
 
 def start_seconds(entry: ServerEntry) -> float:
-    """Say how long a server may take to start."""
+    """Return how long a server may take to start."""
     given = entry.settings.start_timeout
     return Limits().connect_seconds if given is None else given
 
@@ -65,12 +65,12 @@ def make_client(
     sandboxed: Sandboxed | None = None,
     on_remark: Callable[[str | None], None] | None = None,
 ) -> Client:
-    """Make a client for an entry; ``options`` are those of ``Client`` and count before what the entry says.
+    """Create a client for an entry; ``options`` are those of ``Client`` and override the entry.
 
-    ``sandboxed`` says how one with a sandbox is started, and ``on_remark`` hears what there is to say of that.
+    ``sandboxed`` returns how to launch a sandboxed server; ``on_remark`` is called with a remark on that launch.
 
     Raises:
-        ConfigError: the entry or an option makes no sense, or its secrets are not filled in yet.
+        ConfigError: the entry or an option is invalid, or its secrets are not filled in yet.
     """
     if entry.sealed:
         raise ConfigError(f"{entry.name}: its secrets are not filled in yet, so it is not started")
@@ -80,7 +80,7 @@ def make_client(
         "limits": _limits(entry),
         "clock": clock,
         "era_memory": eras,
-        # What a host answers from is its catalog; whatever else it asks a server for, it asks for somebody.
+        # A host answers lists from its catalog; every other request is made for a particular caller.
         "cache": False,
     }
     target: Any = entry.target
@@ -89,12 +89,12 @@ def make_client(
         own |= {"headers": entry.headers or None, "auth": auth}
     elif entry.command is not None:
         target = list(entry.command)
-        # Whoever supervises a process starts it again; nobody else does.
+        # The supervisor restarts a process; the client must not.
         own |= {"env": entry.env, "cwd": entry.cwd, "restart": False}
         if entry.settings.sandbox is not None:
             launch = (sandboxed or _sandboxed)(entry, options.get("env"))
             target = list(launch.command)
-            # What goes into the sandbox is in these variables, so no others may take their place.
+            # The sandbox is configured by these variables, so no others may replace them.
             options = {**options, "env": launch.env, "cwd": launch.cwd}
             if on_remark is not None:
                 on_remark(launch.remark)
@@ -122,7 +122,7 @@ def _limits(entry: ServerEntry) -> Limits:
 
 
 def process_id(client: Client | None) -> int | None:
-    """Give the id of the process that a client talks to, if it is one."""
+    """Return the id of the process that a client is connected to, if there is one."""
     contact = None if client is None else client._core.contact
     return None if contact is None else contact.link.pid
 
@@ -130,7 +130,7 @@ def process_id(client: Client | None) -> int | None:
 def may_ask(client: Client) -> bool:
     """Return True if the server can send requests on this connection: it was opened with a handshake, and lasts.
 
-    Over HTTP a server that gives no session id has no place to which an answer could be sent.
+    Over HTTP, a server without a session id cannot receive an answer.
     """
     contact = client._core.contact
     if contact is None or not contact.revision.handshake:
@@ -156,24 +156,24 @@ def _waiters(client: Client) -> Waiters | None:
 
 
 def wants_login(error: BaseException | None) -> bool:
-    """Tell whether a server failed only because it wants to know who asks, or does not allow it to this one."""
+    """Return True if a server failed only for lack of a login, or because it rejects this one."""
     if isinstance(error, HttpError | RequestFailed) and error.status in _REFUSALS:
         return True
     return isinstance(error, AuthError) and getattr(error, "code", None) not in _PASSING
 
 
 class Logins:
-    """The logins that the user has, looked up without asking anybody."""
+    """The stored logins of the user, looked up without prompting."""
 
     def __init__(self, store: Store | None = None) -> None:
-        """Take a store, or find the user's when it is first needed."""
+        """Set a store; by default the user's is opened on first use."""
         self._store = store
 
     async def find(self, entry: ServerEntry) -> OAuth | None:
-        """Give the login for a server, to be used and renewed in silence; None if there is none.
+        """Return the login for a server, to be used and renewed without prompting; None if there is none.
 
         Raises:
-            ConfigError: what the entry says about logging in makes no sense.
+            ConfigError: the login settings of the entry are invalid.
         """
         from trunkline.auth.addresses import may_carry_secrets
 
@@ -184,7 +184,7 @@ class Logins:
 
         store, said = await self._found(), _members(entry.auth)
         if said.get("grant", "authorization_code") != "authorization_code":
-            # A program that logs in as itself has nobody to ask.
+            # A program that logs in as itself needs no user.
             return OAuth(**{**said, "store": store, "open_browser": False})
         try:
             return await find_login(store, entry.url, said)
@@ -193,7 +193,7 @@ class Logins:
             return None
 
     async def kept(self, entry: ServerEntry) -> list[Any]:
-        """Describe the logins that are kept for a server's URL: whoever compares sees when that changes."""
+        """Return descriptions of the logins stored for a server's URL, to be compared for changes."""
         from trunkline.auth.keeping import kept_for
 
         if entry.url is None or says_who_asks(entry):
@@ -214,17 +214,17 @@ class Logins:
 
 
 def _tell_unread(entry: ServerEntry, error: AuthError) -> None:
-    # No more than a word: the server may well not ask for a login.
+    # Only logged: the server may well not require a login.
     log.warning("the logins for %s cannot be read: %s", entry.name, error)
 
 
 def says_who_asks(entry: ServerEntry) -> bool:
-    """Tell whether a header of the entry says who asks: then nothing else does."""
+    """Return True if the entry has an ``Authorization`` header, which takes the place of any login."""
     return any(name.lower() == "authorization" for name in entry.headers)
 
 
 def _members(auth: Any) -> dict[str, Any]:
-    """Read an ``oauth`` object: its members are those of ``OAuth``, in either way of writing names."""
+    """Parse an ``oauth`` object: its members are those of ``OAuth``, in either spelling."""
     from trunkline.auth.oauth import OAuth
 
     if not isinstance(auth, Mapping):

@@ -1,19 +1,19 @@
-"""Where one server is in its life, and what is known of it: written by the task that owns the server, read by all.
+"""The state of one server, and what is known of it: written by the task that owns the server, read by all.
 
 ::
 
     disabled   misconfigured           by the configuration
                    ▲
-    known ──▶ starting ──▶ ready ◀──▶ partial         one of its lists could not be read
+    known ──▶ starting ──▶ ready ◀──▶ partial         one of its lists failed
       ▲  ▲     ▲ │ │ │       │           │
-      │  │     │ │ │ └──▶ needs login ◀──┤            until a login is kept, or restarted
+      │  │     │ │ │ └──▶ needs login ◀──┤            until a login is stored, or restarted
       │  └─────│─│─│──── not used ───────┤            idle, or lazy: until it is used
-      │        │ │ └────▶ waiting ◀──────┤            ended: until the wait is over
-      │        │ └──────▶ broken ◀───────┘            ended too often: until restarted, or minutes later
+      │        │ │ └────▶ waiting ◀──────┤            exited: until the wait is over
+      │        │ └──────▶ broken ◀───────┘            exited too often: until restarted, or minutes later
       │        └── unapproved                         until approved
       └──────────▶ stopped, from anywhere             until restarted, or for good
 
-``MOVES`` is the whole table; a move that is not in it raises. It starts nothing and knows no process.
+``TRANSITIONS`` is the whole table; any other transition raises. Starts nothing and knows no process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _AFTER_RUNNING: frozenset[ServerState] = frozenset(
 
 _ONLY_STARTING: frozenset[ServerState] = frozenset({"misconfigured", "unapproved"})
 
-#: From a state to those that may follow it.
+#: The states that may follow each state.
 MOVES: Mapping[ServerState, frozenset[ServerState]] = MappingProxyType(
     {
         "disabled": frozenset({"stopped"}),
@@ -61,7 +61,7 @@ MOVES: Mapping[ServerState, frozenset[ServerState]] = MappingProxyType(
     }
 )
 
-#: States in which waiting for the server is of no use: something else has to happen first.
+#: States in which waiting for the server is useless: something else has to happen first.
 HOPELESS: frozenset[ServerState] = frozenset(
     {"broken", "disabled", "misconfigured", "needs login", "stopped", "unapproved"}
 )
@@ -71,7 +71,7 @@ _STDERR_LINES = 10
 
 
 class Condition:
-    """The state of one server, with what everybody may know of it."""
+    """The state of one server, with what is known of it."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class Condition:
         on_offering: Callable[[], None],
         secrets: SecretBook | None = None,
     ) -> None:
-        """Begin as the entry says; the two callbacks hear of moves and of changes of what is offered."""
+        """Start in the state of the entry; the callbacks are called on transitions and on changes of the offering."""
         self.entry = entry
-        #: The entry as it is started, with its secrets filled in; the entry itself until they are looked up.
+        #: The entry as launched, with its secrets filled in; the entry itself until they are looked up.
         self.launch = entry
-        #: What must be in no reason, and in nothing else that is shown.
+        #: Secrets that must not occur in reasons or anything else that is shown.
         self.secrets = SecretBook() if secrets is None else secrets
         self.secrets.add(entry.secrets)
         self.now = now
@@ -96,49 +96,49 @@ class Condition:
         self.reason: str | None = entry.problem
         #: Seconds since the epoch at which the state began.
         self.since = time.time()
-        #: Whether it is still being found out how things stand.
+        #: Whether the outcome of a start is still open.
         self.busy = self.state == "known"
-        #: The client that calls may use; None while there is none.
+        #: The shared client; None while it cannot be used.
         self.client: Client | None = None
         self.offering: Offering | None = None
-        #: Whether the server was found to be approved when that was last looked at.
+        #: Whether the server was approved at the last trust check.
         self.approved = False
-        #: Seconds since the epoch at which it was last asked what it speaks, in this run or before.
+        #: Seconds since the epoch at which its era was last probed, in this run or before.
         self.probed_at = 0.0
-        #: Set once the server was seen to answer ``server/discover``, and whether that is kept for the next run.
+        #: Set once the server answered ``server/discover``, and whether that is cached for the next run.
         self.discovers = asyncio.Event()
         self.discovers_kept = False
-        #: Serializes what is written of the server for the next run.
+        #: Serializes writes to the cache.
         self.keeping = asyncio.Lock()
-        #: Whether it waits for its turn to start.
+        #: Whether its start is queued.
         self.queued = False
         self.last_error: str | None = None
         self.starts = 0
-        #: What there is to say of how it was started.
+        #: A remark on how it was launched.
         self.remark: str | None = None
-        #: Calls under way, and callers who wait for the server to run.
+        #: Calls in progress, and callers that wait for the server to start.
         self.uses = 0
         self.waiting = 0
         self.used_at = self.heard_at = now()
-        #: The same client while it is asked whether the server still answers; no call may use it then.
+        #: The shared client during a health check, when no call may use it.
         self.held: Client | None = None
-        #: Called at once when a call was refused for want of a login, or timed out; set while the server runs.
+        #: Called when a call timed out or was refused for lack of a login; set while the server runs.
         self.on_trouble: Callable[[], None] | None = None
-        #: Told which kinds of lists changed by whoever else heard of it; written by the same.
+        #: Called with the kinds of lists that changed, as seen on other connections; set while the server runs.
         self.on_change: Callable[[Collection[str]], None] | None = None
-        #: Other clients of the same server, which end with it.
+        #: Dedicated clients of the same server, which are closed with it.
         self.made: WeakSet[Client] = WeakSet()
         self._moved: set[asyncio.Future[None]] = set()
         self._stderr = bytearray()
         self._stderr_cut = False
 
-    # --- moving ------------------------------------------------------------------------------------------------------
+    # --- transitions -------------------------------------------------------------------------------------------------
 
     def move(self, state: ServerState, reason: str | None = None) -> None:
-        """Go to a state, and tell.
+        """Enter a state and call ``on_move``.
 
         Raises:
-            LocalProtocolError: the table has no such move.
+            LocalProtocolError: the table has no such transition.
         """
         reason = None if reason is None else self.secrets.hide(reason)
         if state == self.state and state != "starting":
@@ -146,7 +146,7 @@ class Condition:
                 self.settle(state)
                 return
         elif state not in MOVES[self.state]:
-            raise LocalProtocolError(f"{self.entry.name}: no server goes from {self.state!r} to {state!r}.")
+            raise LocalProtocolError(f"{self.entry.name}: no transition from {self.state!r} to {state!r}.")
         if state != self.state:
             self.since = time.time()
         self.state, self.reason = state, reason
@@ -156,7 +156,7 @@ class Condition:
         self._on_move(ServerStateChanged(self.entry.name, state, reason))
 
     def settle(self, state: ServerState) -> None:
-        """Note whether things are found out, and wake whoever waits for that."""
+        """Update ``busy``, and wake all waiters."""
         self.busy = state == "starting"
         moved, self._moved = self._moved, set()
         for future in moved:
@@ -164,7 +164,7 @@ class Condition:
                 future.set_result(None)
 
     async def moved(self) -> None:
-        """Wait for the next move."""
+        """Wait for the next transition."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._moved.add(future)
         try:
@@ -173,33 +173,33 @@ class Condition:
             self._moved.discard(future)
 
     def offer(self, offering: Offering | None) -> None:
-        """Say what the server offers; tell if that is something else than before."""
+        """Set what the server offers; call ``on_offering`` if it changed."""
         before, self.offering = self.offering, offering
         if not differs(before, offering):
             return
         try:
             self._on_offering()
         except Exception:
-            log.exception("a callback failed (what %s offers)", self.entry.name)
+            log.exception("the callback for a changed offering of %s failed", self.entry.name)
 
-    # --- being used --------------------------------------------------------------------------------------------------
+    # --- calls -------------------------------------------------------------------------------------------------------
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody uses the server, or waits to."""
+        """Whether a call is in progress, or waits for the server."""
         return bool(self.uses or self.waiting)
 
     def began(self) -> None:
-        """Note that a call began."""
+        """Record the start of a call."""
         now = self.now()
         if not self.uses:
-            # Its silence counts from here: nobody listened to it before.
+            # Its silence counts from here: nothing was expected from it before.
             self.heard_at = now
         self.uses += 1
         self.used_at = now
 
     def ended(self, error: BaseException | None) -> None:
-        """Note that a call ended, and how: an answer, even one with an error, is a sign of life."""
+        """Record the end of a call; a response, even an error, is a sign of life."""
         self.uses -= 1
         self.used_at = self.now()
         if error is None or isinstance(error, RequestFailed | HandlerError | RemoteProtocolError):
@@ -207,39 +207,39 @@ class Condition:
         if self.on_trouble is not None and (isinstance(error, RequestTimeout) or wants_login(error)):
             self.on_trouble()
 
-    # --- last words --------------------------------------------------------------------------------------------------
+    # --- stderr ------------------------------------------------------------------------------------------------------
 
     def take_stderr(self, data: bytes) -> None:
-        """Keep the end of what the process writes to stderr."""
+        """Append stderr output of the process; only the end is kept."""
         self._stderr += data
         if len(self._stderr) > _STDERR_BYTES:
             self._stderr_cut = True
             del self._stderr[:-_STDERR_BYTES]
 
     def note(self, remark: str | None) -> None:
-        """Note what there is to say of how the server was started."""
+        """Set the remark on how the server was launched."""
         self.remark = remark
 
     def forget_stderr(self) -> None:
-        """Begin anew: another process writes."""
+        """Clear the buffer: a new process writes."""
         self._stderr.clear()
         self._stderr_cut = False
 
     def stderr_tail(self) -> str:
-        """Give the last lines of it, secrets left out."""
+        """Return the last lines, with secrets masked."""
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
-        # Half a secret would not be known again, so a line that was cut is left out.
+        # Half a secret would not be recognized, so a truncated line is left out.
         whole = lines[1:] if self._stderr_cut else lines
         return self.secrets.hide("\n".join(whole[-_STDERR_LINES:]))
 
 
 class Use:
-    """Counts a call while it is under way; one object serves any number of calls at once."""
+    """Context manager that counts a call while it is in progress; one object serves any number of calls."""
 
     __slots__ = ("_condition",)
 
     def __init__(self, condition: Condition) -> None:
-        """Count for a server."""
+        """Count calls of a server."""
         self._condition = condition
 
     def __enter__(self) -> None:

@@ -1,7 +1,7 @@
-"""The era of one server as it is known from earlier runs; it is kept in the same file as the server's catalog.
+"""The era of one server as known from earlier runs; cached in the same file as the server's catalog.
 
 A server that needed the handshake is not probed again for a while. One that answered ``server/discover``, even too
-late, gets as long to answer as a start may take: a slow start must not be taken for an older server.
+late, gets as long to answer as a start may take: a slow start must not be mistaken for an older server.
 """
 
 from __future__ import annotations

@@ -43,13 +43,13 @@ async def find_silence(
     heard_at: Callable[[], float],
     on_wait: Callable[[str], None] | None = None,
 ) -> str | None:
-    """Return why a server counts as hanging; None if it gave a sign of life.
+    """Return why a server counts as unresponsive; None if it gave a sign of life.
 
     ``heard_at`` returns the time of the last sign of life that the caller noted. ``on_wait`` is called while the server
     is silent and a call in flight is waited for.
 
     Raises:
-        TrunklineError: the server wants a login.
+        TrunklineError: the server requires a login.
     """
     now = timekeeper.clock.now
     began = now()

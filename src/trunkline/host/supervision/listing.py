@@ -1,8 +1,8 @@
-"""What a server offers, listed whole: each list by itself, so that one that fails costs nothing but itself.
+"""Lists everything that a server offers; each list is independent, so that a failure affects only that list.
 
-Only lists whose capability the server declared are asked for. A list that fails keeps what was known of it before, and
-the reason is noted. How much a server may list is bounded, in items, bytes and time. Changes are gathered for a moment
-before anything is listed again, and a server that announces changes without end is listed once a second at most.
+Only lists whose capability the server declared are requested. A list that fails keeps its previous items, and the
+reason is recorded. Items, bytes and time are bounded. Change notifications are debounced before a list is requested
+again, and a server that announces changes endlessly is listed at most once a second.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOTHING = Offering(revision="", capabilities={})
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """How much of each list is read at most, and how long that may take."""
+    """The limits of each list: items, bytes and seconds."""
 
     items: int = 20_000
     bytes: int = 64 * 1024 * 1024
@@ -45,13 +45,13 @@ _BOUNDS = Bounds()
 
 
 class _List(Struct, frozen=True):
-    #: The kind whose change concerns it, which is also the capability it needs.
+    #: The kind whose changes affect it, which is also the capability it needs.
     kind: str
-    #: The member of a page that has the items.
+    #: The member of a page that contains the items.
     member: str
     #: The member of an offering.
     part: str
-    #: What each item is.
+    #: The type of each item.
     type: type
 
 
@@ -74,7 +74,7 @@ async def list_offering(
     bounds: Bounds = _BOUNDS,
     timekeeper: Timekeeper | None = None,
 ) -> Offering:
-    """List what a connected server offers; parts of other kinds, and those that fail, stay as they were before."""
+    """List what a connected server offers; lists of other kinds, and lists that fail, keep their previous items."""
     declared = client.server_capabilities
     before = before or _NOTHING
     parts: dict[str, Any] = {row.part: () for row in _LISTS.values() if not supports(declared, row.kind)}
@@ -98,21 +98,21 @@ async def list_offering(
         listed_at=listed_at,
         failures=failures,
         unreadable=tuple(unreadable),
-        # What could not be listed is still what an earlier run kept.
+        # A list that failed still has the cached items of an earlier run.
         recalled=before.recalled and bool(failures),
         **parts,
     )
 
 
 async def _one(client: Client, method: str, *, bounds: Bounds, timekeeper: Timekeeper | None) -> _Listed | str:
-    """Read one list, or say why not."""
+    """Read one list, or return why it failed."""
     try:
         reading = _Reading(client, method, bounds).all()
         return await (reading if timekeeper is None else within(timekeeper, bounds.seconds, reading))
     except RequestTimeout as late:
         return f"not listed after {late.seconds:g} s"
     except MethodNotFound as error:
-        # Servers declare resources and have no templates, or declare what they may have one day.
+        # Some servers declare resources without supporting templates, or capabilities they do not implement yet.
         return str(error) if method == "tools/list" else _Listed((), ())
     except TrunklineError as error:
         return str(error)
@@ -129,7 +129,7 @@ class _Page(Struct, frozen=True):
 
 
 class _Reading:
-    """One list being read, page by page."""
+    """Reads one list, page by page."""
 
     def __init__(self, client: Client, method: str, bounds: Bounds) -> None:
         self._client = client
@@ -158,7 +158,7 @@ class _Reading:
         return found
 
     async def _fetch_loosely(self, cursor: str | None) -> _Page:
-        """Read a page item by item: one that makes no sense does not cost the others."""
+        """Decode a page item by item, so that one invalid item does not cost the others."""
         params = {} if cursor is None else {"cursor": cursor}
         page = await self._client.request(self._method, params, result=dict[str, Any])
         items, following = page.get(_camel(self._row.member)), page.get("nextCursor")
@@ -180,24 +180,24 @@ def _camel(member: str) -> str:
 
 
 def differs(before: Offering | None, after: Offering | None) -> bool:
-    """Tell whether two listings differ in more than when they were made."""
+    """Return True if two offerings differ in more than the time of listing."""
     if before is None or after is None:
         return before is not after
     return replace(before, listed_at=0.0) != replace(after, listed_at=0.0)
 
 
 def failed_kinds(offering: Offering | None) -> frozenset[str]:
-    """Say which kinds of lists could not be read whole."""
+    """Return the kinds of lists that failed."""
     return frozenset(_LISTS[method].kind for method in ([] if offering is None else offering.failures))
 
 
 class Debounce:
-    """Gathers announcements of changes, and says when it is time to list again."""
+    """Debounces change notifications, and determines when to list again."""
 
     __slots__ = ("_apart", "_first", "_kinds", "_last", "_longest", "_quiet", "_taken")
 
     def __init__(self, *, quiet: float = 0.1, longest: float = 1.0, apart: float = 1.0) -> None:
-        """Wait for so much quiet, for no longer than that after the first change, and so long after the last time."""
+        """Set the quiet time, the longest delay after the first change, and the least time between two lists."""
         self._quiet = quiet
         self._longest = longest
         self._apart = apart
@@ -206,21 +206,21 @@ class Debounce:
         self._taken: float | None = None
 
     def note(self, kinds: Collection[str], now: float) -> None:
-        """Take an announcement."""
+        """Record a notification."""
         if not self._kinds:
             self._first = now
         self._last = now
         self._kinds.update(kinds)
 
     def due_at(self) -> float | None:
-        """Say when to list again; None while nothing was announced."""
+        """Return when to list again; None while nothing changed."""
         if not self._kinds:
             return None
         due = min(self._last + self._quiet, self._first + self._longest)
         return due if self._taken is None else max(due, self._taken + self._apart)
 
     def take(self, now: float) -> frozenset[str]:
-        """Give the kinds that changed, and begin to gather anew."""
+        """Return the kinds that changed, and reset."""
         kinds = frozenset(self._kinds)
         self._kinds.clear()
         self._taken = now

@@ -1,13 +1,12 @@
-"""Looks after one server while it runs: listens for changes, lists again, asks whether it lives, notes when it is idle.
+"""Monitors one running server: listens for changes, refreshes lists, checks health, detects idleness.
 
-Five small loops, each a task, until one of them, or the loss of the connection, says that it is over and why. None of
-them ends the server: that is its owner's business. Failing to listen is no reason to end.
+Five small loops, each a task, run until one of them, or the loss of the connection, reports that the run is over and
+why. None of them stops the server: that is up to its ``ServerTask``. Failing to listen for changes does not end a run.
 
-Health is asked for only when nothing else shows it. An answer to anything, or progress, is a sign of life; while a call
-is under way, the server may be as silent as that call allows. When it is quiet, or a call timed out, it is sent a
-``ping`` (in stateless revisions ``server/discover``). Two without an answer, one right after the other, and no other
-call within its deadline, and it is taken to hang. A look that comes much too late was delayed by a machine that slept,
-and counts for nothing.
+Health is checked only when nothing else shows it. Any response, or progress, is a sign of life; while a call is in
+progress, the server may be as silent as that call allows. When it is quiet, or a call timed out, it is sent a ``ping``
+(in stateless revisions ``server/discover``). After two in a row without an answer, and no other call within its
+deadline, it counts as hanging. A check that runs much too late was delayed by a sleeping machine and is skipped.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ _LIST_TRIES = 3
 
 
 class Ending(Struct, frozen=True):
-    """Why a server that ran is to be ended, or has ended by itself."""
+    """Why the run of a server is over: it must be stopped, or has exited."""
 
     kind: Literal["hung", "idle", "login", "lost"]
     error: Exception | str
 
 
 class Serving:
-    """One server that runs, from its connection to its end."""
+    """Monitors one server from its connection to the end of its run."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Serving:
         spread: Callable[[], float],
         cache: KeptCatalogs | None,
     ) -> None:
-        """Take a client that is connected; nothing happens before ``run``."""
+        """Set a connected client; nothing happens before ``run``."""
         self._condition = condition
         self._client = client
         self._timekeeper = timekeeper
@@ -76,7 +75,7 @@ class Serving:
         self._look_now = asyncio.Event()
 
     async def run(self) -> Ending:
-        """Look after the server until it is over, and say why."""
+        """Monitor the server until the run is over; return why."""
         condition = self._condition
         condition.on_trouble = self._doubt
         condition.on_change = self._note
@@ -91,25 +90,25 @@ class Serving:
             await asyncio.wait(tasks)
 
     def conclude(self, ending: Ending) -> None:
-        """Say that it is over; the first reason counts. From now on nobody is given the client."""
+        """End the run; the first reason counts. The client is no longer handed out."""
         self._condition.client = None
         if not self._ending.done():
             self._ending.set_result(ending)
 
     def renewed(self) -> None:
-        """Learn that the connection was opened again by itself: the server may be another than before."""
+        """Called when the client reconnected by itself: the server may be a different one."""
         self._note(EVERYTHING)
 
     async def _guarded(self, loop: Callable[[], Awaitable[None]]) -> None:
         try:
             await loop()
         except Exception:
-            log.exception("looking after %s failed", self._condition.entry.name)
+            log.exception("monitoring %s failed", self._condition.entry.name)
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Hear of changes for as long as the server tells of any."""
+        """Listen for changes for as long as the server announces any."""
         reopening = Reopening()
         while True:
             opened = self._now()
@@ -126,7 +125,7 @@ class Serving:
         revision = find(self._client.revision or "") or NEWEST
         async with self._client.listen() as changes:
             if Feature.LISTEN in revision.features:
-                # What changed after the lists were made and before this stream was open is told to nobody.
+                # Changes between the first listing and the opening of this stream are not announced.
                 self._note(EVERYTHING)
             async for change in changes:
                 if change.kind != "missed":
@@ -134,7 +133,7 @@ class Serving:
                     continue
                 self._note(EVERYTHING)
                 if Feature.LISTEN in revision.features:
-                    # A stream that closed was opened again already; how often that may be is decided here.
+                    # The client has reopened a closed stream; how often that may happen is decided here.
                     return
 
     def _note(self, kinds: Collection[str]) -> None:
@@ -144,7 +143,7 @@ class Serving:
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def _keep_listed(self) -> None:
-        """List again what changed, and a few times what could not be listed."""
+        """Refresh lists that changed, and retry failed ones a few times."""
         condition = self._condition
         backoff, tries = Backoff(first=1.0), 0
         while True:
@@ -173,7 +172,7 @@ class Serving:
         await self._keep(offering)
 
     async def _changed_within(self, seconds: float | None) -> frozenset[str]:
-        """Wait until something changed and it is time to list it; nothing if the seconds are over before."""
+        """Wait until changed lists are due; return an empty set on timeout."""
         try:
             return await within(self._timekeeper, seconds, self._changed())
         except RequestTimeout:
@@ -216,7 +215,7 @@ class Serving:
             return
 
     def _shows_life(self, every: float) -> bool:
-        """Tell whether the server was heard lately, or is busy with a call that may still be silent."""
+        """Return True if the server gave a recent sign of life, or is busy with a call that may still be silent."""
         silence = self._now() - self._heard_at()
         return silence < (max(every, idle_seconds(self._settings)) if self._condition.uses else every)
 
@@ -225,10 +224,10 @@ class Serving:
         return max(self._condition.heard_at, progress_at(self._client))
 
     async def _examine(self) -> Ending | None:
-        """Ask for signs of life; return why the server is to be ended if there are none.
+        """Check for signs of life; return the outcome that ends the run if there are none.
 
-        Meanwhile no further call is sent to it: each would wait for nothing if it hangs. Calls that were sent before
-        are waited for, within their deadlines, since many servers answer nothing else while they work.
+        Meanwhile no further call is sent: it would wait in vain if the server hangs. Calls that were sent before are
+        waited for, within their deadlines, since many servers answer nothing else while they work.
         """
         condition = self._condition
         self._hold()
@@ -264,7 +263,7 @@ class Serving:
         return None
 
     def _doubt(self) -> None:
-        """Called when a call timed out or was refused: look at the server before any other call is sent."""
+        """Called when a call timed out or was refused: check the server before any other call is sent."""
         if not self._ending.done():
             self._hold()
             self._look_now.set()
@@ -273,7 +272,7 @@ class Serving:
         self._condition.held, self._condition.client = self._client, None
 
     async def _keep_era(self) -> None:
-        """Keep for the next run what the server says late of what it speaks."""
+        """Cache a late answer to the era probe for the next run."""
         await self._condition.discovers.wait()
         if not self._condition.discovers_kept:
             await self._keep(self._condition.offering)
@@ -294,7 +293,7 @@ class Serving:
 
 
 def running_state(offering: Offering | None, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
-    """Say which state a server is in that has listed what it could, and what there is to say about it."""
+    """Return the state of a running server after listing, and the reason."""
     state, reason = _listed_state(offering, condition)
     return state, "; ".join(each for each in (condition.remark, reason) if each) or None
 
@@ -314,7 +313,7 @@ def _listed_state(offering: Offering | None, condition: Condition) -> tuple[Lite
 
 
 async def keep(cache: KeptCatalogs | None, condition: Condition, offering: Offering | None) -> None:
-    """Keep what a server offers for the next run, if there is a place for it."""
+    """Cache what a server offers for the next run, if there is a cache."""
     if cache is None or offering is None or condition.entry.target is not None:
         return
     async with condition.keeping:
@@ -325,5 +324,5 @@ async def keep(cache: KeptCatalogs | None, condition: Condition, offering: Offer
         try:
             await asyncio.to_thread(put, condition.entry, offering)
         except OSError as error:
-            log.warning("what %s offers is not kept: %s", condition.entry.name, error)
+            log.warning("the catalog of %s is not cached: %s", condition.entry.name, error)
         condition.discovers_kept = discovers

@@ -1,8 +1,8 @@
 """Bounds how many server processes start at the same time.
 
 Sixty programs started at once take the processor from each other until all of them miss their start time. So a start
-waits for a slot, and its clock runs from then on. The servers that a call waits for come first, then those that are
-required, then the others in the order in which they came.
+waits for a slot, and its timeout runs from then on. Servers that a call waits for come first, then required ones,
+then the others in order of arrival.
 
 A start that waits for the network, or sleeps, uses no processor, and must not hold up the rest. While starts are queued
 and the processor has spare time, further ones are let in a few at a time. Where the spare time cannot be measured, or
@@ -22,7 +22,7 @@ from trunkline.timekeeper import Timekeeper
 __all__ = ["SpareTime", "StartQueue", "usual_starts"]
 
 _PER_CORE = 4
-# How often the processor is looked at while starts are queued.
+# How often the load is measured while starts are queued.
 _LOOK_SECONDS = 0.25
 
 
@@ -78,7 +78,7 @@ class SpareTime:
 
 
 class StartQueue:
-    """The starts under way, and those that wait for a slot."""
+    """The starts in progress, and those that wait for a slot."""
 
     def __init__(
         self, most: int, timekeeper: Timekeeper, spare: Callable[[], Callable[[], float | None]] | None = None
@@ -122,7 +122,7 @@ class StartQueue:
             self._admit()
 
     def _admit(self) -> None:
-        # The first of the most urgent: a dict keeps the order in which they came.
+        # The first of the most urgent: a dict keeps the order of arrival.
         slot = max(self._waiting, key=lambda each: self._waiting[each]())
         del self._waiting[slot]
         self._running += 1

@@ -1,11 +1,11 @@
-"""Keeps the servers of a host running: all of them, side by side, each by an owner of its own.
+"""Keeps the servers of a host running, side by side, each owned by its own task.
 
-It starts what the configuration has, all at once, and waits for none of it. A new configuration touches only what
-changed: a server whose launch is the same keeps its process, one whose launch changed is ended before the new one
-starts. ``condition`` draws the states of a server and the moves between them, ``tending`` makes the moves.
+All configured servers are started concurrently, without waiting. A new configuration touches only what changed: a
+server with the same launch keeps its process; one whose launch changed is stopped before the new one starts. ``state``
+draws the states of a server and their transitions, ``server_task`` makes the transitions.
 
-All waits go by one clock, which tests may bring. Closing ends all servers at the same time and is bounded; should this
-process be killed, the watcher of each server process ends it.
+All waits use one clock, which tests can replace. Closing stops all servers concurrently and is bounded; should this
+process be killed, the watcher of each server process stops it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["Changes", "Supervisor"]
 
 log = logging.getLogger("trunkline.host")
 
-# Longer than any server takes to be ended by force.
+# Longer than killing any server takes.
 _CLOSING_SECONDS = 20.0
 _KILLING_SECONDS = 5.0
 _PLAIN = ServerSettings()
@@ -51,7 +51,7 @@ _LINES = re.compile(r":\d+(:\d+)?(?=[:\s]|$)|(?<=\(line )\d+(?=\))")
 
 
 class Changes(Struct, frozen=True):
-    """What a new configuration did, by the names of servers."""
+    """What a new configuration changed, by names of servers."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -80,9 +80,9 @@ class Supervisor:
     ) -> None:
         """Start with no server.
 
-        ``trust`` says whether a server may run; ``on_offering`` hears of each change of what one offers; ``logins`` and
-        ``vault`` are where logins and secrets are kept, if not in the usual places; ``secrets`` learns what must not be
-        shown; ``sandboxed`` says how a server with a sandbox is started; ``starts_at_once`` bounds how many processes
+        ``trust`` decides whether a server may run; ``on_offering`` is called when the offering of a server changes;
+        ``logins`` and ``vault`` replace the default stores of logins and secrets; ``secrets`` collects what must not be
+        shown; ``sandboxed`` returns how to launch a sandboxed server; ``starts_at_once`` bounds how many processes
         start at the same time, by default four per processor.
         """
         self._events = events
@@ -110,7 +110,7 @@ class Supervisor:
     # --- the configuration -------------------------------------------------------------------------------------------
 
     async def apply(self, entries: Mapping[str, ServerEntry]) -> Changes:
-        """Have exactly these servers; returns at once, while they start and others end."""
+        """Apply a new set of servers; returns at once, while servers start and others stop."""
         before = dict(self._upstreams)
         added: list[str] = []
         changed: list[str] = []
@@ -160,9 +160,9 @@ class Supervisor:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     async def settled(self, timeout: float | None = None, *, everything: bool = False) -> bool:
-        """Wait until no server is starting any more, or all that are required are ready; tell if that came in time.
+        """Wait until no server is starting, or all required ones are ready; return False on timeout.
 
-        With ``everything`` those that are not required are waited for, too.
+        With ``everything``, wait also for servers that are not required.
         """
         try:
             await within(self._timekeeper, timeout, self._until_settled(everything))
@@ -183,7 +183,7 @@ class Supervisor:
         return not any(upstream.busy for upstream in upstreams)
 
     async def recalled(self, timeout: float | None = None) -> None:
-        """Wait until the kept catalog of each server was read; nothing is started for that."""
+        """Wait until the cached catalog of each server was read; nothing is started for that."""
         with suppress(RequestTimeout):
             await within(self._timekeeper, timeout, self._until_recalled())
 
@@ -195,8 +195,8 @@ class Supervisor:
     async def listed(self, seconds: float, names: Collection[str] | None = None, *, fresh: bool = False) -> None:
         """Wait until the servers that start for the first time are listed.
 
-        Each is waited for up to ``seconds`` after it was added, or as its entry says; with ``names`` only these.
-        ``fresh``: wait also for servers whose list of an earlier run is shown meanwhile.
+        Each is waited for up to ``seconds`` after it was added, or as its entry sets; with ``names``, only these.
+        ``fresh``: wait also for servers whose cached list is shown meanwhile.
         """
         now = self._timekeeper.clock.now
         while True:
@@ -208,10 +208,10 @@ class Supervisor:
             with suppress(RequestTimeout):
                 await within(self._timekeeper, min(left), self._moved.wait())
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- closing -----------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End all servers, at the same time; when it returns no process of theirs is left."""
+        """Stop all servers concurrently; when it returns, none of their processes is left."""
         upstreams = list(self._upstreams.values())
         self._upstreams.clear()
         tasks = {self._dismiss(upstream) for upstream in upstreams} | self._leaving
@@ -226,14 +226,14 @@ class Supervisor:
 
 
 def _start_queue(given: int | None, timekeeper: Timekeeper) -> StartQueue:
-    """Return the queue of starts; a number that the user chose is never exceeded, even while processors are idle."""
+    """Return the start queue; a number set by the user is never exceeded, even while processors are idle."""
     if given is not None:
         return StartQueue(given, timekeeper)
     return StartQueue(usual_starts(), timekeeper, SpareTime)
 
 
 def differs(before: ServerEntry, after: ServerEntry) -> bool:
-    """Return True if an entry says something else than before; that it moved to another line is no change."""
+    """Return True if an entry changed; a move to another line is not a change."""
     return _unmoved(before) != _unmoved(after)
 
 
@@ -244,7 +244,7 @@ def _unmoved(entry: ServerEntry) -> ServerEntry:
 
 
 def _launch(entry: ServerEntry) -> ServerEntry:
-    """Leave out of an entry what does not concern its running server: where it stands, and what others make of it."""
+    """Return an entry without what does not affect its running server: its line, and settings of the host alone."""
     settings = replace(
         entry.settings,
         tools=NO_FILTERS,
@@ -261,5 +261,5 @@ def _launch(entry: ServerEntry) -> ServerEntry:
         dedicated_idle=_PLAIN.dedicated_idle,
         dedicated_most=_PLAIN.dedicated_most,
     )
-    # Whose word it is decides whether it may run; the line in the file does not.
+    # The scope decides whether it may run; the line in the file does not.
     return _unmoved(replace(entry, settings=settings))

@@ -1,9 +1,9 @@
-"""The task that owns one server: it alone starts the server and ends it.
+"""The task that owns one server: it alone starts and stops the server.
 
-What it does is a walk from phase to phase: begin, rest, start, serve, wait. Each phase ends by itself or by an order
-(start, restart, stop, end), and names the next one. Others reach it by orders only, so no two tasks ever start or end
-the same server, and no task waits for another's server. Nothing is started that trust does not allow, and trust is
-asked before each start: the program may be another than yesterday. Only then its secrets are looked up.
+It goes from phase to phase: begin, stay, start, serve, wait. Each phase ends by itself or by a command (start, restart,
+stop, end), and returns the next phase. Other code sends it commands only, so no two tasks ever start or stop the same
+server, and no task waits for another's server. Nothing is started that trust does not allow, and trust is checked
+before each start: the program may have changed since. Only then are its secrets looked up.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
 _Phase: TypeAlias = "Callable[[], Awaitable[_Phase | None]]"
 
-#: Says whether a server may run, and if not, why.
+#: Returns whether a server may run, and if not, why.
 Trust: TypeAlias = Callable[[ServerEntry], Awaitable[tuple[bool, str | None]]]
 
 _LONGEST_REASON = 2000
-# How often the kept logins are looked at while a server waits for one.
+# How often the stored logins are checked while a server waits for one.
 _LOGIN_SECONDS = 30.0
-# So many starts in a row may take too long; each costs a start time, so the crash counter would never see them.
+# Limit of starts in a row that time out; each takes the whole timeout, so the crash breaker would never trip.
 _MOST_LATE_STARTS = 3
 _LATE_FIRST = 5.0
 
 
 class Order(IntEnum):
-    """What the owner of a server can be told; a higher one counts before a lower one."""
+    """Commands to the task of a server; a higher one takes precedence over a lower one."""
 
     START = 1
     RESTART = 2
@@ -73,7 +73,7 @@ class Order(IntEnum):
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What the owners of all servers share; none of it makes one wait for another."""
+    """What the tasks of all servers share; none of it makes one wait for another."""
 
     trust: Trust
     cache: KeptCatalogs | None
@@ -81,7 +81,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     spread: Callable[[], float]
     client_options: Callable[[ServerEntry], Mapping[str, Any]] | None
     logins: Logins
-    #: Looks up the secrets that entries name, and knows which must not be shown.
+    #: Looks up secrets that entries name, and collects those that must not be shown.
     secret: Read
     secrets: SecretBook
     eras: dict[str, str]
@@ -95,10 +95,10 @@ class _Unapproved(Exception):
 
 
 class Tender:
-    """Owns one server."""
+    """The task that owns one server."""
 
     def __init__(self, condition: Condition, around: Surroundings, *, after: asyncio.Future[Any] | None = None) -> None:
-        """Take a server; ``after`` is the end of another one, which has to be over before this one starts."""
+        """Create the task; ``after`` is the end of another server, which this one waits for before it starts."""
         self._condition = condition
         self._around = around
         self._after = after
@@ -110,25 +110,25 @@ class Tender:
         self._breaker = Breaker(settings.crashes, settings.crash_seconds)
         self._order: Order | None = None
         self._arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: Those who gave an order, and wait for what comes of it.
+        #: Futures of commands that were sent, and of those being executed.
         self._unheard: list[asyncio.Future[None]] = []
         self._heard: list[asyncio.Future[None]] = []
         self._finished = False
         self._serving: Serving | None = None
         self._loss: Exception | None = None
-        #: The logins there were when it was last started.
+        #: The stored logins at the last start.
         self._kept: list[Any] = []
         self._eras = EraMemory(condition, around.cache)
-        #: Starts in a row that took too long.
+        #: Starts in a row that timed out.
         self._late_starts = 0
         self._late_backoff = Backoff(first=_LATE_FIRST)
-        #: The login that the server was last shown.
+        #: The login that was last used.
         self.auth: Any = None
 
-    # --- orders ------------------------------------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------------------------------
 
     def order(self, order: Order) -> asyncio.Future[None]:
-        """Give an order; the future is done once it has been carried out, as far as that was possible."""
+        """Send a command; the future is done once it was executed, as far as possible."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._finished or (order == Order.START and self._condition.state != "known"):
             done.set_result(None)
@@ -155,7 +155,7 @@ class Tender:
                 done.set_result(None)
 
     async def _order_within(self, seconds: float | None) -> Order | None:
-        """Wait for an order; None when the time is over."""
+        """Wait for a command; return None on timeout."""
         row = None if seconds is None else self._timekeeper.after(seconds, self._ring)
         try:
             await self._arrival
@@ -171,7 +171,7 @@ class Tender:
             self._arrival.set_result(None)
 
     async def _unless_ordered(self, work: Coroutine[Any, Any, T]) -> T | Order:
-        """Do something until it is done or an order comes; then it is stopped first."""
+        """Run something until it is done or a command arrives; in that case cancel it first."""
         task = asyncio.get_running_loop().create_task(work)
         try:
             either: tuple[asyncio.Future[Any], ...] = (task, self._arrival)
@@ -189,7 +189,7 @@ class Tender:
         if order == Order.STOP:
             return partial(self._rest, "stopped", "stopped; restart it to use it again")
         if order == Order.END:
-            self._condition.move("stopped", "not in the configuration any more, or the host was closed")
+            self._condition.move("stopped", "removed from the configuration, or the host was closed")
             return None
         if order == Order.RESTART:
             self._forgive()
@@ -197,10 +197,10 @@ class Tender:
         return self._start
 
     async def vet(self) -> str | None:
-        """Ask again whether the server may run; say why not.
+        """Check again whether the server may run; return why not, or None.
 
         Raises:
-            ConfigError: a secret that it needs cannot be had.
+            ConfigError: a secret that it needs is not available.
         """
         try:
             await self._check_trust()
@@ -213,13 +213,13 @@ class Tender:
     # --- phases ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Tend the server until it is told to end."""
+        """Run the server until the command to end."""
         phase: _Phase | None = self._begin
         try:
             while phase is not None:
                 phase = await phase()
         except Exception as error:
-            log.exception("tending %s failed", self._condition.entry.name)
+            log.exception("the task of %s failed", self._condition.entry.name)
             self._condition.state = "starting"
             self._condition.move("broken", self._said(f"internal error: {error!r}"))
         finally:
@@ -238,21 +238,21 @@ class Tender:
         except _Unapproved as refusal:
             return partial(self._rest, "unapproved", str(refusal))
         except Exception:
-            # What is in the way will show again, in a start that can fail.
-            log.exception("what %s offers cannot be looked up", entry.name)
+            # The cause will show again in the start, which can report it.
+            log.exception("the cached catalog of %s cannot be read", entry.name)
             return self._start
         if isinstance(kept, Order):
             return await self._obey(kept)
         if kept is not None:
             self._condition.offer(kept)
         if kept is None or not self._lazy:
-            # What a lazy server offers has to be learnt once. Any other one is shown as it was until it is up.
+            # A lazy server has to be listed once. Any other one is shown as cached until it is running.
             return self._start
         return partial(self._rest, "known", "starts when it is used")
 
     async def _rest(self, state: ServerState, reason: str | None, seconds: float | None = None) -> _Phase | None:
-        """Stay in a state until an order comes, or for so long."""
-        # The configuration may have been read again meanwhile, and name another line.
+        """Stay in a state until a command arrives, or for ``seconds``."""
+        # The configuration may have been reloaded meanwhile, with other line numbers.
         reason = self._condition.entry.problem or reason
         self._condition.move(state, reason)
         self._carried_out()
@@ -268,7 +268,7 @@ class Tender:
         return self._start
 
     async def _await_login(self, reason: str) -> _Phase | None:
-        """Rest until other logins are kept than were when the server refused us."""
+        """Stay until the stored logins differ from those that the server refused."""
         condition = self._condition
         condition.move("needs login", reason)
         self._carried_out()
@@ -296,7 +296,7 @@ class Tender:
         except (TrunklineError, OSError) as error:
             return self._failed(error)
         except Exception as error:
-            # A bug of whoever gave us a callback; one server fails of it, and no other.
+            # A bug in a callback; only this server fails because of it.
             log.exception("starting %s failed", condition.entry.name)
             return self._failed(error)
         if isinstance(started, Order):
@@ -310,7 +310,7 @@ class Tender:
         self._late_backoff.reset()
         condition.used_at = condition.heard_at = since
         condition.offer(offering)
-        # Before it is ready: whoever ends it right after that is to find the catalog kept.
+        # Before it is ready: if it is stopped right after that, the catalog is already cached.
         await keep(self._around.cache, condition, offering)
         if not self._asked_for and not condition.wanted:
             await client.aclose()
@@ -342,10 +342,10 @@ class Tender:
         order = await self._order_within(seconds)
         return self._start if order is None else await self._obey(order)
 
-    # --- what comes next ---------------------------------------------------------------------------------------------
+    # --- the next phase ----------------------------------------------------------------------------------------------
 
     def _over(self, ending: Ending, *, lived: float) -> _Phase:
-        """Say what follows on the end of a server that ran."""
+        """Return the phase that follows the run of a server."""
         if lived >= STEADY_SECONDS:
             self._forgive()
         if ending.kind == "idle":
@@ -355,7 +355,7 @@ class Tender:
         return self._failed(ending.error)
 
     def _failed(self, error: Exception | str) -> _Phase:
-        """Say what follows on a server that could not be started, or ended."""
+        """Return the phase that follows a failed start, or an exit."""
         condition = self._condition
         reason = condition.last_error = self._said(error)
         log.info("%s: %s", condition.entry.name, reason)
@@ -389,7 +389,7 @@ class Tender:
         return f"{reason}; run: trunkline auth login {name}"
 
     def _said(self, error: Exception | str) -> str:
-        """Give an error as a reason: without secrets, bounded, with the last words of a process that gave none."""
+        """Return an error as a reason: masked, bounded, with the end of stderr unless it is included already."""
         text = str(error) or type(error).__name__
         words = self._condition.stderr_tail()
         if words and not isinstance(error, ServerExited):
@@ -399,17 +399,17 @@ class Tender:
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def _recall(self) -> Offering | None:
-        """Find what a server offered when it last ran; whether it may run is asked for even that."""
+        """Return the cached offering of a server; trust is checked even for that."""
         await self._check_trust()
         cache = self._around.cache
         kept = None if cache is None else await asyncio.to_thread(cache.get, self._condition.entry)
         return None if kept is None else replace(kept, recalled=True)
 
     async def _check_trust(self) -> None:
-        """Ask whether the server may run.
+        """Check whether the server may run.
 
         Raises:
-            _Unapproved: it may not.
+            _Unapproved: it may not run.
         """
         condition = self._condition
         condition.approved = False
@@ -423,7 +423,7 @@ class Tender:
         """Look up the secrets of a server that may run.
 
         Raises:
-            ConfigError: one of them cannot be had.
+            ConfigError: one of them is not available.
         """
         condition = self._condition
         launch = await fill(condition.entry, self._around.secret)
@@ -431,10 +431,10 @@ class Tender:
         condition.launch = launch
 
     async def _connect(self) -> tuple[Client, Offering]:
-        """Start the server and list what it offers; if that fails nothing is left running."""
+        """Start the server and list what it offers; on failure nothing is left running."""
         condition = self._condition
         if self._after is not None:
-            # Two of one server at once could both hold its port, its lock or its files.
+            # Two instances at once could compete for a port, a lock or files.
             await asyncio.wait([self._after])
             self._after = None
         await self._check_trust()
@@ -444,14 +444,14 @@ class Tender:
         await self._slot()
         try:
             if queued:
-                # The program may be another one than when it came into the queue.
+                # The program may have changed while it was queued.
                 await self._check_trust()
             return await self._connect_now()
         finally:
             self._around.starts.leave()
 
     async def _slot(self) -> None:
-        """Wait until this process may start; the time that a start may take has not begun yet."""
+        """Wait until this process may start; the start timeout has not begun yet."""
         condition, starts = self._condition, self._around.starts
         if not starts.full:
             await starts.enter(self._urgency)
@@ -470,9 +470,9 @@ class Tender:
         return 2 if condition.wanted else int(condition.entry.settings.required)
 
     async def _connect_now(self) -> tuple[Client, Offering]:
-        """Connect and list, within the time that a start may take."""
+        """Connect and list, within the start timeout."""
         condition = self._condition
-        # Each time anew: a secret may be another one than yesterday.
+        # At each start: a secret may have changed.
         await self._unseal()
         logins = self._around.logins
         self._kept = await logins.kept(condition.launch)
@@ -496,9 +496,9 @@ class Tender:
             raise
 
     async def _meet(self) -> Client:
-        """Connect to the server; one that shook hands in another run is not asked again what it speaks.
+        """Connect to the server; one that used the handshake in an earlier run is not probed.
 
-        Should it be another server by now, which does not shake hands, it is met once more as one that is not known.
+        Should it be another server by now, which refuses the handshake, it is connected once more as an unknown one.
         """
         condition, eras = self._condition, self._eras
         asked_at = await eras.shook_hands()
@@ -510,7 +510,9 @@ class Tender:
                 await client.aclose()
                 if not _may_be_another(error, condition.entry):
                     raise await eras.doubted(client, error) from error
-                log.info("%s does not shake hands as it did before: %s", condition.entry.name, self._said(str(error)))
+                log.info(
+                    "%s refused the handshake that it used before: %s", condition.entry.name, self._said(str(error))
+                )
                 self._loss = None
             else:
                 condition.probed_at = asked_at if shakes_hands(client) else time.time()
@@ -549,7 +551,7 @@ class Tender:
         )
 
     def _client_moved(self, state: State, reason: Exception | None) -> None:
-        """Hear from the client at once when its connection is lost; one to a URL opens another by itself."""
+        """Called when the state of the client changes; a client for a URL reconnects by itself."""
         if self._condition.entry.url is not None:
             if state is State.ACTIVE and self._serving is not None:
                 self._serving.renewed()
@@ -561,14 +563,14 @@ class Tender:
 
 
 def _may_be_another(error: BaseException, entry: ServerEntry) -> bool:
-    """Tell whether a server may have refused only to shake hands: what fails to be reached, or in time, did not."""
+    """Return True if a server may have refused just the handshake; failures to connect or timeouts do not count."""
     if isinstance(error, RequestFailed | RemoteProtocolError):
         return not wants_login(error)
     return isinstance(error, ConnectionLost) and entry.command is not None
 
 
 def _both(ours: Callable[..., None], theirs: Callable[..., Any] | None) -> Callable[..., None]:
-    """Tell ourselves first, then whoever else wanted to know."""
+    """Combine two callbacks; ours is called first."""
     if theirs is None:
         return ours
 

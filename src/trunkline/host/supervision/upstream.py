@@ -1,7 +1,7 @@
-"""One server as the rest of the host sees it: how it is, a client to it when it is needed, and orders to its owner.
+"""One server as the rest of the host sees it: its status, a client on demand, and commands to its task.
 
-It starts nothing itself: it asks the task that owns the server (``tending``), and reads what that one wrote
-(``condition``). Using a server that runs costs a look at one attribute.
+It starts nothing itself: it sends commands to the task that owns the server (``server_task``), and reads the state that
+the task writes (``state``). Using a running server costs one attribute lookup.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WHAT_TO_DO = MappingProxyType(
         "misconfigured": "cannot be started as it is configured in {source}",
         "unapproved": "is not approved",
         "needs login": "needs a login",
-        "broken": "ended too often and is not started again for now; restart it once that is mended",
+        "broken": "exited too often and is not restarted for now; restart it once the cause is fixed",
         "stopped": "is stopped",
     }
 )
@@ -50,33 +50,33 @@ _CONNECTED = frozenset({State.CONNECTING, State.INITIALIZED, State.ACTIVE})
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """How one server is."""
+    """The status of one server."""
 
     name: str
     state: ServerState
-    #: Why it is in this state, and what can be done, where there is something to say.
+    #: Why it is in this state, and what can be done, if there is something to report.
     reason: str | None
-    #: The revision it speaks.
+    #: The negotiated revision.
     era: str | None
     pid: int | None
     url: str | None
-    #: What can be used; what filters, reviews or the policy take out is counted in ``unusable``.
+    #: Usable items; those removed by filters, reviews or the policy are counted in ``unusable``.
     tools: int
     prompts: int
     resources: int
     last_error: str | None
     #: How often it was started after the first time.
     restarts: int
-    #: How many connections for single sessions there are besides the shared one.
+    #: The number of dedicated connections besides the shared one.
     dedicated: int = 0
     #: Seconds since the epoch at which this state began.
     since: float
     source: str
-    #: The command or URL, without secrets.
+    #: The command or URL, with secrets masked.
     command: str
-    #: How many listed items cannot be used: hidden by a filter, left out, or denied by the policy.
+    #: The number of listed items that cannot be used: hidden by a filter, dropped, or denied by the policy.
     unusable: int = 0
-    #: The lists that could not be read, by method, with the reason.
+    #: The lists that failed, by method, with the reason.
     failures: dict[str, str] = {}
 
 
@@ -92,7 +92,7 @@ class Upstream:
         on_offering: Callable[[Upstream], None],
         after: asyncio.Future[Any] | None = None,
     ) -> None:
-        """Make one that does nothing before ``begin``; ``after`` is the end of the one in whose place it comes."""
+        """Create a server that does nothing before ``begin``; ``after`` is the end of the one that it replaces."""
         self._around = around
         self._condition = Condition(
             entry,
@@ -105,16 +105,16 @@ class Upstream:
         self._use = Use(self._condition)
         self._began = around.timekeeper.clock.now()
         self._task: asyncio.Task[None] | None = None
-        #: Whether the server was seen to ask for folders; whoever sees it writes it.
+        #: Whether the server requested roots; set by its dedicated connections.
         self.asks_roots = False
-        #: Whether a server that speaks a stateless revision can also be used with a handshake; None until it was tried.
+        #: Whether a server with a stateless revision also supports the handshake; None until tried.
         self.shakes: bool | None = None
 
     def __repr__(self) -> str:
-        """Name it and say how it is."""
+        """Show name and state."""
         return f"Upstream({self.entry.name!r}, {self._condition.state!r})"
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def entry(self) -> ServerEntry:
@@ -123,22 +123,22 @@ class Upstream:
 
     @property
     def launch(self) -> ServerEntry:
-        """The entry as it is started, with its secrets filled in, once it was found that it may run."""
+        """The entry as launched, with its secrets filled in once it was found to be trusted."""
         return self._condition.launch
 
     @property
     def offering(self) -> Offering | None:
-        """What the server offers: also while it is away for a moment, not while it cannot be used at all."""
+        """What the server offers; kept during a restart, None while the server cannot be used at all."""
         return self._condition.offering
 
     @property
     def client(self) -> Client | None:
-        """The client that all share, while it is connected."""
+        """The shared client, while it is connected."""
         return self._condition.client
 
     @property
     def may_shake(self) -> bool:
-        """Whether a connection with a handshake is worth trying: the entry names no era, and none was refused."""
+        """Whether a handshake is worth trying: the entry sets no era, and no handshake was refused."""
         return self.shakes is not False and self.entry.settings.era == "auto"
 
     @property
@@ -149,12 +149,12 @@ class Upstream:
 
     @property
     def state(self) -> ServerState:
-        """Where it is in its life."""
+        """Its state."""
         return self._condition.state
 
     @property
     def busy(self) -> bool:
-        """Whether it is still being found out how the server is."""
+        """Whether the outcome of its start is still open."""
         return self._condition.busy
 
     @property
@@ -165,7 +165,7 @@ class Upstream:
     def list_wait(self, seconds: float, *, fresh: bool = False) -> float:
         """Return until when a list waits for this server, by the clock of the host; in the past if it does not.
 
-        A list that was kept in an earlier run is good enough, unless ``fresh``.
+        A cached list of an earlier run is good enough, unless ``fresh``.
         """
         condition = self._condition
         if (condition.offering is not None and not fresh) or not condition.busy:
@@ -180,7 +180,7 @@ class Upstream:
 
     @property
     def status(self) -> Status:
-        """How it is, with reasons."""
+        """Its status, with reasons."""
         condition, entry = self._condition, self._condition.entry
         offering, hide = condition.offering, condition.secrets.hide
         return Status(
@@ -202,14 +202,14 @@ class Upstream:
             failures={} if offering is None else {key: hide(why) for key, why in offering.failures.items()},
         )
 
-    # --- using it ----------------------------------------------------------------------------------------------------
+    # --- use ---------------------------------------------------------------------------------------------------------
 
     async def reach(self) -> Client:
-        """Give the client that all share, connected; the server is started if need be.
+        """Return the shared client, connected; the server is started if necessary.
 
         Raises:
-            ServerUnavailable: it does not run, with the reason and what can be done; at once, or when the time that it
-                may take to start is over.
+            ServerUnavailable: it is not running, with the reason and what can be done; raised at once, or when the
+                start timeout is over.
         """
         condition = self._condition
         condition.used_at = condition.now()
@@ -225,13 +225,13 @@ class Upstream:
             condition.used_at = condition.now()
 
     async def wait_for_start(self) -> None:
-        """Wait, as a call would, if the server is starting; whatever comes of it."""
+        """Wait for a starting server as a call would; ignore the outcome."""
         if self._condition.busy:
             with suppress(ServerUnavailable):
                 await self._started()
 
     async def _until_started(self, seconds: float) -> Client:
-        """Wait for the server at most so long; the time in which its start is queued does not count."""
+        """Wait for the server for at most ``seconds``, not counting the time that its start is queued."""
         condition, left = self._condition, seconds
         while (client := condition.client) is None:
             self._check_hope()
@@ -259,17 +259,17 @@ class Upstream:
             raise ServerUnavailable(f"The server {condition.entry.name} {what}{reason}")
 
     def make_client(self, **options: Any) -> Client:
-        """Make another client to the same server, for somebody who shares it with nobody; the options count first.
+        """Create a dedicated client for the same server; ``options`` take precedence.
 
-        It is not supervised, but closed when the server is stopped, restarted or taken out of the configuration. It
-        starts a process whenever it is connected: call ``vet`` before that.
+        It is not supervised, but closed when the server is stopped, restarted or removed from the configuration. It
+        starts a process whenever it is connected: call ``verify_trust`` before that.
 
         Raises:
             ServerUnavailable: the server may not be started now.
         """
         self._check_hope()
         if not self._condition.approved:
-            raise ServerUnavailable(f"The server {self.entry.name} was not yet found to be approved.")
+            raise ServerUnavailable(f"The server {self.entry.name} was not checked for approval yet.")
         around = self._around
         given = {} if around.client_options is None else around.client_options(self.launch)
         client = make_client(
@@ -284,7 +284,7 @@ class Upstream:
         return client
 
     async def hangs(self, client: Client) -> bool:
-        """Return True if the process behind a session's own client does not answer; called after a call timed out."""
+        """Return True if the process behind a dedicated client is unresponsive; called after a call timed out."""
         settings, never = self.entry.settings, float("-inf")
         try:
             why = await find_silence(client, settings, timekeeper=self._around.timekeeper, heard_at=lambda: never)
@@ -295,7 +295,7 @@ class Upstream:
     async def list_on(
         self, client: Client, before: Offering | None = None, kinds: Collection[str] = EVERYTHING
     ) -> Offering:
-        """List what the server offers on a connection of a single session, within the bounds of the shared one."""
+        """List what the server offers on a dedicated connection, within the same bounds as on the shared one."""
         return await list_offering(
             client,
             before,
@@ -306,10 +306,10 @@ class Upstream:
         )
 
     async def vet(self) -> None:
-        """Ask again whether the server may run, as is done before each start; one that may not any more is ended.
+        """Check again whether the server may run, as before each start; stop it if it no longer may.
 
         Raises:
-            ServerUnavailable: it may not.
+            ServerUnavailable: it may not run.
         """
         self._check_hope()
         try:
@@ -322,20 +322,20 @@ class Upstream:
             raise ServerUnavailable(f"The server {self.entry.name} {_WHAT_TO_DO['unapproved']}: {reason}")
 
     def using(self) -> AbstractContextManager[None]:
-        """Count a call while it is under way: the server is not idle then, and may be as silent as the call may."""
+        """Count a call while it is in progress: the server is then not idle, and may be silent as long as the call."""
         return self._use
 
     def heard(self) -> None:
-        """Note a sign of life that only the caller could see, such as progress."""
+        """Record a sign of life that only the caller can see, such as progress."""
         self._condition.heard_at = self._condition.now()
 
     def changed(self, kinds: Collection[str]) -> None:
-        """Note that lists changed, as was told on a connection that is not shared: they are listed again."""
+        """Record a change of lists that was announced on a dedicated connection; they are listed again."""
         if self._condition.on_change is not None:
             self._condition.on_change(kinds)
 
     async def tell_roots_changed(self) -> None:
-        """Tell the server, on every connection to it, that its roots changed; a stateless one asks each time."""
+        """Notify the server on every connection that its roots changed; a stateless one asks each time."""
         condition = self._condition
         for client in {condition.client, *condition.made}:
             if client is not None and client.state is State.ACTIVE:
@@ -344,36 +344,36 @@ class Upstream:
                 except TrunklineError as error:
                     log.debug("telling %s of its roots: %s", self.entry.name, error)
 
-    # --- orders ------------------------------------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------------------------------
 
     async def restart(self) -> None:
-        """End the server, forget its failures, and start it again; wait until it is clear what came of it."""
+        """Restart the server and forget its failures; wait for the outcome."""
         self.shakes = None
         await self._tender.order(Order.RESTART)
 
     async def stop(self) -> None:
-        """End the server until it is restarted; wait until its process is gone."""
+        """Stop the server until it is restarted; wait until its process has ended."""
         await self._tender.order(Order.STOP)
 
     # --- for the supervisor ------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Let its owner go to work."""
+        """Start its task."""
         self._task = asyncio.get_running_loop().create_task(self._tender.run())
 
     def adopt(self, entry: ServerEntry) -> None:
-        """Take an entry that differs in nothing that concerns the running server."""
+        """Replace the entry by one that does not affect the running server."""
         condition = self._condition
         condition.launch = replace(condition.launch, settings=entry.settings, source=entry.source)
         condition.entry = entry
 
     def retry(self) -> None:
-        """Try again what only a change elsewhere could have mended."""
+        """Retry a state that a change elsewhere may have resolved."""
         if self._condition.state in HOPELESS - {"disabled", "stopped"}:
             self._tender.order(Order.RESTART)
 
     def end(self) -> asyncio.Task[None]:
-        """End it for good; the task is done once nothing of it is left."""
+        """Stop it for good; the task is done once nothing of it is left."""
         if self._task is None:
             self.begin()
         assert self._task is not None

@@ -116,7 +116,7 @@ class TrustBook:
     def standing(self, entry: ServerEntry, now: Fingerprint) -> Standing:
         """Return the trust status of a server; "new", with the reason, if the store cannot be read."""
         if entry.source.scope != "project":
-            return Standing("trusted", f"it is in {entry.source}, which is the user's own word")
+            return Standing("trusted", f"it is in {entry.source}, which the user wrote or named")
         try:
             folder = self._folder(entry)
             kept = self._read().get((entry.name, folder))
@@ -211,7 +211,7 @@ class TrustBook:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"{self._path}: approvals cannot be understood ({error}), so nothing is approved. Repair the file, or "
-                "delete it and approve anew."
+                "delete it and approve again."
             ) from error
         return {(approval.name, approval.folder): approval for approval in book.approvals}
 

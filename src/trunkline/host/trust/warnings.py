@@ -69,7 +69,7 @@ def warnings_for(entry: ServerEntry) -> list[str]:
     ]
     unseen = _unseen([entry.name, *(entry.command or ()), *entry.env, entry.url or "", entry.cwd or ""])
     if unseen:
-        found.append(f"has characters that cannot be seen: {', '.join(unseen)}")
+        found.append(f"has invisible characters: {', '.join(unseen)}")
     return [entry.redact(each) for each in found]
 
 
@@ -78,10 +78,10 @@ def _web_warnings(entry: ServerEntry) -> Iterator[str]:
         parts = urlsplit(entry.url or "")
         host = parts.hostname or ""
     except ValueError:
-        yield "has a URL that is none"
+        yield "has an invalid URL"
         return
     if parts.scheme != "https" and not is_loopback(host):
-        yield f"is reached without encryption: anybody on the way can read and change what {host} is told and says"
+        yield f"is contacted without encryption: anyone on the network path can read and change the traffic with {host}"
     if "@" in parts.netloc:
         yield f"has a user's name in its URL: the host is {host}"
     if not host.isascii() or "xn--" in host:
@@ -97,12 +97,12 @@ def _command_warnings(entry: ServerEntry) -> Iterator[str]:
         yield f"runs with the rights of another user ({rights})"
     for kind, text in run_by(words, entry.cwd or os.curdir):
         if kind == "code":
-            yield f"runs code that stands on its command line ({text})"
+            yield f"runs code given on its command line ({text})"
     line = " ".join(words)
     yield from (sentence for pattern, sentence in _PATTERNS if pattern.search(line))
     package = _fetched(words)
     if package is not None and not _FIXED.fullmatch(package):
-        yield f"fetches {package} in no fixed version: what runs may change at any time"
+        yield f"fetches {package} without a fixed version: what runs may change at any time"
     yield from _outside(entry)
 
 
