@@ -104,7 +104,7 @@ def test_tools_that_come_and_go_are_announced_in_short(tmp_path: Path) -> None:
     came, message, gone, last = run_async(main())
     assert came.startswith("Tools now available: more__tool_0, ")
     assert "and 18 more." in came
-    assert message.startswith("[Note of the host: Tools now available: more__tool_0")
+    assert message.startswith("[Note from the host: Tools now available: more__tool_0")
     assert "inputSchema" not in message
     assert message.endswith("Now?")
     assert gone.startswith("Tools no longer available: more__tool_0")
@@ -351,7 +351,7 @@ def test_a_large_output_is_previewed_kept_privately_paged_and_searched(tmp_path:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert text.startswith("Emma, line 0\n")
     assert text.endswith("Emma, line 4999")
-    assert "all of it is out-1: use read_output or search_output" in text
+    assert "the whole output is out-1: use read_output or search_output" in text
     assert len(text) < 9000
     assert text_in(page).startswith("[out-1, characters 100 to 150 of ")
     assert "Emma, line 4999" in text_in(nothing)

@@ -30,7 +30,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 def test_outputs_are_paged_in_characters(tmp_path: Path) -> None:
     kept = spill(tmp_path)
     name = kept.keep("äöü" * 10).id
-    assert kept.read(name, offset=3, limit=3) == f"[{name}, characters 3 to 6 of 30; go on with offset 6]\näöü"
+    assert kept.read(name, offset=3, limit=3) == f"[{name}, characters 3 to 6 of 30; continue with offset 6]\näöü"
     assert kept.read(name, offset=27, limit=100).startswith(f"[{name}, characters 27 to 30 of 30; the end]")
     with pytest.raises(SpillError, match="nothing at offset 30"):
         kept.read(name, offset=30)
@@ -74,7 +74,12 @@ def test_a_long_line_is_shown_around_the_match(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "problem"),
-    [("(", "Not a valid RE2 pattern"), ("", "1 to 1000"), ("a" * 1001, "1 to 1000"), ("(?=a)", "Not a valid RE2 pattern")],
+    [
+        ("(", "Not a valid RE2 pattern"),
+        ("", "1 to 1000"),
+        ("a" * 1001, "1 to 1000"),
+        ("(?=a)", "Not a valid RE2 pattern"),
+    ],
 )
 def test_what_is_no_pattern_is_said(tmp_path: Path, pattern: str, problem: str) -> None:
     kept = spill(tmp_path)

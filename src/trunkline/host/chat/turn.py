@@ -157,7 +157,7 @@ class Turn:
         """Update the tools, and make room in the window."""
         notices, for_model = self._talk.refresh()
         if for_model is not None:
-            self._talk.history.say(f"[Note of the host: {for_model}]")
+            self._talk.history.say(f"[Note from the host: {for_model}]")
         for notice in [*notices, *await self._talk.make_room()]:
             self.tell(Noticed(notice))
         if first and self._limits.cost is not None and self._talk.model.traits.input_price is None:
