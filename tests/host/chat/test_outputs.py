@@ -233,12 +233,12 @@ def test_sound_is_played_to_a_model_that_hears_and_kept_for_others(
 ) -> None:
     seen = shown(tmp_path, result(t.AudioContent(data=b64(b"RIFF"), mime_type=mime_type)), traits=traits)
     assert isinstance(seen.content[0], AudioBlock) is heard
-    assert ("kept for the user" in seen.text) is not heard
+    assert ("saved for the user" in seen.text) is not heard
 
 
 def test_sound_that_is_none_becomes_a_note(tmp_path: Path) -> None:
     seen = shown(tmp_path, result(t.AudioContent(data="", mime_type="audio/wav")))
-    assert "cannot be played" in seen.text
+    assert "cannot be used" in seen.text
 
 
 @pytest.mark.parametrize(

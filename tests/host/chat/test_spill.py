@@ -46,7 +46,7 @@ def test_an_id_is_looked_up_and_never_a_path(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["..", "a/b", "", "UPPER123"])
 def test_a_conversation_has_a_name_that_is_no_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not the name of a conversation"):
         Spill(tmp_path, name)
 
 
@@ -100,12 +100,12 @@ def test_without_an_engine_a_pattern_is_looked_for_as_it_stands(
     kept = spill(tmp_path)
     name = kept.keep("a.c abc a.c").id
     assert kept.search(name, "a.c").splitlines()[1:] == ["0: a.c abc a.c", "8: a.c abc a.c"]
-    assert "no engine" in kept.search(name, "a.c")
+    assert "no regular expression engine" in kept.search(name, "a.c")
 
 
 def test_what_is_no_text_cannot_be_read(tmp_path: Path) -> None:
     kept = spill(tmp_path)
-    with pytest.raises(SpillError, match="no text"):
+    with pytest.raises(SpillError, match="is not text"):
         kept.read(kept.keep(b"\x00", suffix="png").id)
 
 
@@ -114,7 +114,7 @@ def test_an_output_beyond_the_bound_is_cut_and_says_so(tmp_path: Path, monkeypat
     kept = spill(tmp_path)
     output = kept.keep("x" * 1000)
     assert output.bytes == 200
-    assert kept.read(output.id).endswith("larger than what is kept]")
+    assert kept.read(output.id).endswith("larger than the limit]")
 
 
 @pytest.mark.parametrize(("bound", "value"), [("MOST_OUTPUTS", 2), ("MOST_TOTAL_BYTES", 25)])

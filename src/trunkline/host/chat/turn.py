@@ -169,7 +169,7 @@ class Turn:
         used = talk.usage.input_tokens + talk.usage.output_tokens
         coming = talk.tokens if ahead else 0
         if limits.tokens is not None and used + coming >= limits.tokens:
-            return f"The conversation has used {used} of its {limits.tokens} tokens."
+            return f"The conversation has used {used} of its limit of {limits.tokens} tokens."
         if limits.cost is not None:
             cost = (talk.cost or 0.0) + (talk.model.traits.cost(Usage(coming)) or 0.0)
             if cost >= limits.cost:
