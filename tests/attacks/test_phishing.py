@@ -97,7 +97,7 @@ LOOKALIKES: list[Any] = [
     pytest.param("http://github.com/login", "it is not encrypted", id="not encrypted"),
     pytest.param("https://192.0.2.7/login", "the host is an IP address, not a name", id="address"),
     pytest.param("https://3221225991/login", "the host is a number", id="number"),
-    pytest.param("https://github.com:4443/login", "it is at an unusual port, 4443", id="port"),
+    pytest.param("https://github.com:4443/login", "it uses an unusual port, 4443", id="port"),
     pytest.param("https://localhost/admin", "it is on this machine", id="this machine"),
 ]
 
