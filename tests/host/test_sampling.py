@@ -540,7 +540,7 @@ async def test_results_of_tools_go_to_the_model() -> None:
         pytest.param([said("assistant", USE), said("user", RESULT, TEXT)], "Tool results mixed", id="mixed"),
         pytest.param([said("user", RESULT)], "has no matching call", id="result-of-nothing"),
         pytest.param([said("user", USE), said("user", RESULT)], "assistant messages", id="a-users-call"),
-        pytest.param([said("assistant", USE, USE), said("user", RESULT)], "one id", id="one-id-twice"),
+        pytest.param([said("assistant", USE, USE), said("user", RESULT)], "have the same id", id="one-id-twice"),
         pytest.param([said("user", {**IMAGE, "data": "no base64!"})], "not valid base64", id="no-base64"),
     ],
 )
