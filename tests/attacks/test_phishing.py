@@ -88,14 +88,16 @@ async def test_a_server_that_says_it_is_the_host_is_named_as_what_it_is(era: str
 LOOKALIKES: list[Any] = [
     pytest.param("https://xn--pple-43d.com/login", "its letters may imitate another name", id="punycode"),
     pytest.param("https://\u0430pple.com/login", "one word of the host mixes scripts", id="mixed scripts"),
-    pytest.param("https://github.com@evil.example/login", "what stands before the @ is no host", id="user part"),
+    pytest.param("https://github.com@evil.example/login", "the part before the @ is not the host", id="user part"),
     pytest.param(
-        "https://github.com.evil.example/", "the owner of the page is named at the end of the host: evil.example", id="subdomain"
+        "https://github.com.evil.example/",
+        "the owner of the page is named at the end of the host: evil.example",
+        id="subdomain",
     ),
     pytest.param("http://github.com/login", "it is not encrypted", id="not encrypted"),
     pytest.param("https://192.0.2.7/login", "the host is an IP address, not a name", id="address"),
     pytest.param("https://3221225991/login", "the host is a number", id="number"),
-    pytest.param("https://github.com:4443/login", "it is at an unusual port, 4443", id="port"),
+    pytest.param("https://github.com:4443/login", "it uses an unusual port, 4443", id="port"),
     pytest.param("https://localhost/admin", "it is on this machine", id="this machine"),
 ]
 

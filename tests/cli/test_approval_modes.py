@@ -141,7 +141,7 @@ def test_a_rule_that_asks_holds_over_stdio(desk: Desk) -> None:
     ("words", "sentence"),
     [
         ((), "approval mode client: the client in front asks its own user; calls pass unless a rule denies or asks"),
-        (("--approval", "ask"), "approval mode ask: a call that no rule allows is asked about by elicitation"),
+        (("--approval", "ask"), "approval mode ask: a call that no rule allows needs approval by elicitation"),
         (("--approval", "deny"), "approval mode deny: only calls that a rule or an earlier approval allows pass"),
     ],
 )

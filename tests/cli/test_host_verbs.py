@@ -320,9 +320,7 @@ def test_a_rule_that_asks_about_a_typed_call_refuses_it_without_a_terminal(desk:
     desk.policy.write_text(ASK_ECHO, encoding="utf-8")
     code, out, err = desk.run("call", "demo", "echo", "text=hi")
     assert (code, out) == (6, "")
-    assert "demo/echo needs approval (rule rules.toml:1 requires approval)" in err.replace(
-        str(desk.folder) + "/", ""
-    )
+    assert "demo/echo needs approval (rule rules.toml:1 requires approval)" in err.replace(str(desk.folder) + "/", "")
     assert 'Allow it: trunkline grants allow demo/echo; or change the effect of that rule to "allow"' in err
     assert [entry["stage"] for entry in trail(tmp_path)] == ["denied"]
 

@@ -375,7 +375,7 @@ def test_a_page_is_shown_whole_with_its_host_and_warnings(monkeypatch: pytest.Mo
         f"  {url}\n"
         "               ^^^^^^^^^^^^^^^^\n"
         "The page is at: xn--pple-43d.com\n"
-        "Careful: what stands before the @ is no host: the page is at xn--pple-43d.com.\n"
+        "Careful: the part before the @ is not the host: the page is at xn--pple-43d.com.\n"
     ) in screen
     assert "Careful: one word of the host mixes scripts: Cyrillic, Latin.\n" in screen
 

@@ -201,7 +201,7 @@ def test_what_is_no_answer_is_a_no(answer: Any, book: GrantBook) -> None:
 )
 def test_each_no_says_how_it_came_about(answer: Any, by: str, reason: str, book: GrantBook) -> None:
     ruling = rule(Consent(book), face=Faces(answer))
-    expected = reason.format("it is not an Answer object")
+    expected = reason.format("it is not an ApprovalAnswer object")
     assert (ruling.allowed, ruling.by, ruling.reason) == (False, by, expected)
 
 

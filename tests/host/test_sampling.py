@@ -534,14 +534,14 @@ async def test_results_of_tools_go_to_the_model() -> None:
 @pytest.mark.parametrize(
     ("talk", "words"),
     [
-        pytest.param([], "there is no message", id="nothing"),
+        pytest.param([], "there are no messages", id="nothing"),
         pytest.param([said("assistant", USE)], "Tool result missing in request", id="no-result"),
         pytest.param([said("assistant", USE), said("user", TEXT)], "Tool result missing in request", id="other-reply"),
         pytest.param([said("assistant", USE), said("user", RESULT, TEXT)], "Tool results mixed", id="mixed"),
-        pytest.param([said("user", RESULT)], "belongs to no call", id="result-of-nothing"),
-        pytest.param([said("user", USE), said("user", RESULT)], "of the assistant's", id="a-users-call"),
-        pytest.param([said("assistant", USE, USE), said("user", RESULT)], "one id", id="one-id-twice"),
-        pytest.param([said("user", {**IMAGE, "data": "no base64!"})], "no base64", id="no-base64"),
+        pytest.param([said("user", RESULT)], "has no matching call", id="result-of-nothing"),
+        pytest.param([said("user", USE), said("user", RESULT)], "assistant messages", id="a-users-call"),
+        pytest.param([said("assistant", USE, USE), said("user", RESULT)], "have the same id", id="one-id-twice"),
+        pytest.param([said("user", {**IMAGE, "data": "no base64!"})], "not valid base64", id="no-base64"),
     ],
 )
 @in_loop

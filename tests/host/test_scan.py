@@ -58,8 +58,8 @@ def test_precision_and_recall_hold(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_finding_says_where_it_is_and_shows_what_cannot_be_seen() -> None:
     document = tool("Adds.", a={"anyOf": [{"description": "x\u200b\u200b\u200b\u200by"}], "type": "string"})
     assert told(document) == [
-        "hide: /inputSchema/properties/a/anyOf/0/description: 4 zero-width characters, in which something may be "
-        "written: x\\u200b\\u200b\\u200b\\u200by"
+        "hide: /inputSchema/properties/a/anyOf/0/description: 4 zero-width characters, which can "
+        "hide text: x\\u200b\\u200b\\u200b\\u200by"
     ]
 
 

@@ -101,7 +101,7 @@ def test_a_rule_that_allows_a_writing_tool_asks_once_the_session_is_tainted() ->
     decision = Policy([rule()]).decide(WRITE)
     assert (decision.effect, decision.rule) == ("ask", "default: writing tool, tainted session")
     assert decision.reason == (
-        "rule 'r' (p.toml:1) allows it, but something from an untrusted server came into this session before; "
+        "rule 'r' (p.toml:1) allows it, but untrusted text came into this session before; "
         "tainted = true in the rule would allow it even then"
     )
 

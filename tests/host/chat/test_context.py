@@ -104,7 +104,7 @@ def test_tools_that_come_and_go_are_announced_in_short(tmp_path: Path) -> None:
     came, message, gone, last = run_async(main())
     assert came.startswith("Tools now available: more__tool_0, ")
     assert "and 18 more." in came
-    assert message.startswith("[Note of the host: Tools now available: more__tool_0")
+    assert message.startswith("[Note from the host: Tools now available: more__tool_0")
     assert "inputSchema" not in message
     assert message.endswith("Now?")
     assert gone.startswith("Tools no longer available: more__tool_0")
@@ -166,7 +166,7 @@ def test_a_large_catalog_is_searched_and_what_is_found_is_called_by_its_own_name
 
     events, tools, conversation = run_async(main())
     assert {tool.name for tool in tools} == {"search_tools", "call_tool", "read_output", "search_output"}
-    assert "40 tools are searched" in noticed(events)
+    assert "searches the 40 tools" in noticed(events)
     assert [(each.server, each.tool) for each in of(events, Proposed)] == [
         ("trunkline", "search_tools"),
         ("many", "tool_17"),
@@ -205,7 +205,7 @@ def test_what_is_called_by_the_searching_tool_is_judged_like_any_call(tmp_path: 
         pytest.param(("read_output", {"id": "out-1"}), "There is no output", id="no-output"),
         pytest.param(("read_output", {"id": 1}), "takes the id", id="no-id"),
         pytest.param(("search_output", {"id": "out-1"}), "takes a pattern", id="no-pattern"),
-        pytest.param(("read_output", {"id": "out-1", "offset": "x"}), "whole numbers", id="no-number"),
+        pytest.param(("read_output", {"id": "out-1", "offset": "x"}), "as integers", id="no-number"),
     ],
 )
 def test_the_hosts_own_tools_say_how_they_are_used(tmp_path: Path, call: Any, sentence: str) -> None:
@@ -236,7 +236,7 @@ def test_instructions_are_bounded_and_marked_as_their_servers_own(tmp_path: Path
     assert system.endswith("[cut off]\n</server_instructions>")
     assert len(system) < 3500
     assert "Be brief." in system
-    assert "does not speak for the user" in system
+    assert "do not speak for the user" in system
 
 
 async def _echo_text(text: str) -> str:
@@ -351,7 +351,7 @@ def test_a_large_output_is_previewed_kept_privately_paged_and_searched(tmp_path:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert text.startswith("Emma, line 0\n")
     assert text.endswith("Emma, line 4999")
-    assert "all of it is out-1: use read_output or search_output" in text
+    assert "the whole output is out-1: use read_output or search_output" in text
     assert len(text) < 9000
     assert text_in(page).startswith("[out-1, characters 100 to 150 of ")
     assert "Emma, line 4999" in text_in(nothing)
@@ -384,7 +384,7 @@ def test_old_results_make_room_and_can_still_be_read(tmp_path: Path) -> None:
 
     events, conversation = run_async(main())
     first, *_, page = results(conversation)
-    assert "old results were taken out" in noticed(events)
+    assert "old results were removed" in noticed(events)
     assert "it is out-1: use read_output" in text_in(first)
     assert "Emma, line 0" in text_in(page)
     assert consistent(conversation.messages)
@@ -399,7 +399,7 @@ def test_when_results_are_not_enough_the_oldest_messages_are_not_sent_any_more(t
             return events, talk.model.requests[-1].messages, talk.conversation.messages
 
     events, sent, messages = run_async(main())
-    assert "oldest messages are not sent" in noticed([event for turn in events for event in turn])
+    assert "oldest messages are no longer sent" in noticed([event for turn in events for event in turn])
     assert len(sent) < len(messages) == 8
     assert sent[0].role == "user"
 
@@ -409,7 +409,7 @@ def test_a_message_larger_than_the_window_says_so(tmp_path: Path) -> None:
         async with talking(tmp_path, {}, ["ok"], model=traits(window_tokens=8_000)) as talk:
             return noticed(await talk.say("long " * 10_000))
 
-    assert "begin a new one, or attach less" in run_async(main())
+    assert "start a new one, or attach less" in run_async(main())
 
 
 def test_a_request_that_the_provider_finds_too_long_is_made_again_shorter(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_a_request_that_the_provider_finds_too_long_is_made_again_shorter(tmp_pa
 
     events, (first, _) = run_async(main())
     assert heard(events)[0] == "short"
-    assert "taken out to make room" in text_in(first)
+    assert "removed to make room" in text_in(first)
 
 
 def test_a_request_that_cannot_be_made_shorter_fails_as_too_long(tmp_path: Path) -> None:

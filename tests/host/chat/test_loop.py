@@ -156,7 +156,7 @@ def test_arguments_that_do_not_fit_are_not_sent_and_the_model_learns_where(tmp_p
 def test_arguments_that_are_no_json_are_a_result(tmp_path: Path) -> None:
     script = [Turn(calls=(Call(tool="add", raw='{"a": 1, "b"'),)), "sorry"]
     talk, events, shop = run(tmp_path, script)
-    assert "no JSON object" in talk.last_request
+    assert "not a JSON object" in talk.last_request
     assert of(events, Proposed)[0].arguments is None
     assert shop.calls == []
 
@@ -265,9 +265,9 @@ AGAIN = Turn(calls=(Call(tool="report"),), again=True, usage=Usage(100, 10))
 @pytest.mark.parametrize(
     ("options", "sentence", "made"),
     [
-        pytest.param(limits(turns=2), "asked 2 times", 1, id="turns"),
-        pytest.param(limits(tokens=100_000), "of the 100000 tokens", 0, id="tokens"),
-        pytest.param(limits(cost=0.5), "of the $0.5", 0, id="cost"),
+        pytest.param(limits(turns=2), "called 2 times", 1, id="turns"),
+        pytest.param(limits(tokens=100_000), "of its limit of 100000 tokens", 0, id="tokens"),
+        pytest.param(limits(cost=0.5), "of its limit of $0.5", 0, id="cost"),
     ],
 )
 def test_a_limit_ends_the_turn_with_a_sentence(tmp_path: Path, options: ChatOptions, sentence: str, made: int) -> None:
@@ -433,7 +433,7 @@ class Broken(ScriptedModel):
     ("failure", "sentence"),
     [
         pytest.param(ValueError("x"), "failed: ValueError", id="fails"),
-        pytest.param(None, "ended its answer", id="ends"),
+        pytest.param(None, "stopped early", id="ends"),
     ],
 )
 def test_an_adapter_that_breaks_is_a_failure_of_the_model(

@@ -125,7 +125,7 @@ def test_an_output_that_cannot_be_kept_is_still_previewed(tmp_path: Path) -> Non
     (tmp_path / "0123456789abcdef").write_text("in the way")
     seen = shown(tmp_path, result(text("x" * 10_000)), limit=100)
     assert seen.spilled is None
-    assert "the rest cannot be kept" in seen.text
+    assert "the rest cannot be saved" in seen.text
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_picture_that_cannot_be_shown_is_kept_and_named(
     tmp_path: Path, data: bytes, said: str, traits: Traits, what: str
 ) -> None:
     seen = shown(tmp_path, result(t.ImageContent(data=b64(data), mime_type=said)), traits=traits)
-    path = Path(seen.text.rpartition("kept for the user as ")[2].rstrip("]"))
+    path = Path(seen.text.rpartition("saved for the user as ")[2].rstrip("]"))
     assert what in seen.text
     assert path.read_bytes() == data
 
@@ -233,12 +233,12 @@ def test_sound_is_played_to_a_model_that_hears_and_kept_for_others(
 ) -> None:
     seen = shown(tmp_path, result(t.AudioContent(data=b64(b"RIFF"), mime_type=mime_type)), traits=traits)
     assert isinstance(seen.content[0], AudioBlock) is heard
-    assert ("kept for the user" in seen.text) is not heard
+    assert ("saved for the user" in seen.text) is not heard
 
 
 def test_sound_that_is_none_becomes_a_note(tmp_path: Path) -> None:
     seen = shown(tmp_path, result(t.AudioContent(data="", mime_type="audio/wav")))
-    assert "cannot be played" in seen.text
+    assert "cannot be used" in seen.text
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_conditions_at_the_root_are_said_in_general(word: str) -> None:
 
 
 def test_a_schema_that_no_object_fits_makes_a_tool_unfit() -> None:
-    with pytest.raises(Unfit, match="no object fits"):
+    with pytest.raises(Unfit, match="no object matches"):
         projected({"anyOf": [{"type": "string"}, {"type": "array"}]})
 
 

@@ -88,8 +88,8 @@ def test_a_file_that_ends_within_a_turn_is_completed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        pytest.param("{", "no saved conversation", id="cut-off"),
-        pytest.param("[]", "no saved conversation", id="something-else"),
+        pytest.param("{", "not a saved conversation", id="cut-off"),
+        pytest.param("[]", "not a saved conversation", id="something-else"),
         pytest.param('{"format": 2, "model": "a:b", "outputs": "0123abcd"}', "format 2", id="of-the-future"),
     ],
 )

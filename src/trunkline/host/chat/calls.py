@@ -147,7 +147,7 @@ class Calling:
         spill: Spill,
         options: ChatOptions,
     ) -> None:
-        """Call servers through ``core``; ``desk`` answers their requests, ``face`` asks the person for approval."""
+        """Call servers through the core; the handler answers their requests, the prompter asks for approval."""
         self._core = core
         self._session = session
         self._policy = policy

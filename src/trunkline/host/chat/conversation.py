@@ -204,7 +204,7 @@ class Conversation:
             turn.tell(Noticed(notice))
         blocks: list[tuple[str | None, Shown]] = []
         if for_model is not None:
-            blocks.append((None, TextBlock(f"[Note of the host: {for_model}]")))
+            blocks.append((None, TextBlock(f"[Note from the host: {for_model}]")))
         blocks += self._attached
         self._attached = []
         messages = history.messages

@@ -147,8 +147,8 @@ class Renderer:
         try:
             output = self._spill.keep(content, suffix=suffix)
         except OSError as error:
-            return TextBlock(f"[{what}, {_size(len(content))}: not shown, and not kept: {error.strerror}]")
-        return TextBlock(f"[{what}, {_size(len(content))}: not shown; kept for the user as {output.path}]")
+            return TextBlock(f"[{what}, {_size(len(content))}: not shown, and not saved: {error.strerror}]")
+        return TextBlock(f"[{what}, {_size(len(content))}: not shown; saved for the user as {output.path}]")
 
     # --- bounds ------------------------------------------------------------------------------------------------------
 
@@ -185,9 +185,13 @@ class Renderer:
         try:
             output = self._spill.keep(text)
         except OSError as error:
-            way, path, name = f"the rest cannot be kept: {error.strerror}", None, None
+            way, path, name = f"the rest cannot be saved: {error.strerror}", None, None
         else:
-            way, path, name = f"all of it is {output.id}: use read_output or search_output", output.path, output.id
+            way, path, name = (
+                f"the whole output is {output.id}: use read_output or search_output",
+                output.path,
+                output.id,
+            )
         between = f"\n[… {len(text) - len(first) - len(last)} of {len(text)} characters are not shown; {way} …]\n"
         others = [block for block in blocks if not isinstance(block, TextBlock)]
         return Rendered((TextBlock(first + between + last), *others), path, name)

@@ -40,7 +40,7 @@ def output_tools() -> list[t.Tool]:
             "type": "object",
             "properties": {
                 "id": name,
-                "offset": {"type": "integer", "minimum": 0, "description": "The character to begin with."},
+                "offset": {"type": "integer", "minimum": 0, "description": "The character to start at."},
                 "limit": {"type": "integer", "minimum": 1, "maximum": _LONGEST_PAGE, "default": _USUAL_PAGE},
             },
             "required": ["id"],
@@ -50,7 +50,7 @@ def output_tools() -> list[t.Tool]:
     )
     search = t.Tool(
         name=SEARCH_OUTPUT,
-        description="Find what fits a regular expression (RE2) in an output that was too long to be shown.",
+        description="Find matches of a regular expression (RE2) in an output that was too long to be shown.",
         input_schema={
             "type": "object",
             "properties": {"id": name, "pattern": {"type": "string"}},
@@ -75,7 +75,7 @@ def use_output(spill: Spill, tool: str, arguments: Mapping[str, Any]) -> str:
         if tool == READ_OUTPUT:
             offset, limit = arguments.get("offset", 0), arguments.get("limit", _USUAL_PAGE)
             if not isinstance(offset, int) or not isinstance(limit, int):
-                raise OwnToolError(f"{tool} takes offset and limit as whole numbers.")
+                raise OwnToolError(f"{tool} takes offset and limit as integers.")
             return spill.read(name, offset=offset, limit=min(limit, _LONGEST_PAGE))
         pattern = arguments.get("pattern")
         if not isinstance(pattern, str):
@@ -93,7 +93,7 @@ def search(index: SearchIndex, arguments: Mapping[str, Any]) -> t.CallToolResult
     """
     query, limit = arguments.get("query"), arguments.get("limit", 10)
     if not isinstance(query, str) or not isinstance(limit, int):
-        raise OwnToolError(f"{SEARCH_TOOL} takes query (text) and limit (a whole number).")
+        raise OwnToolError(f"{SEARCH_TOOL} takes query (a string) and limit (an integer).")
     return render_hits(index.search(query, max(1, min(limit, _MOST_HITS))))
 
 
@@ -111,5 +111,5 @@ def inner_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             inner = None
     if not isinstance(name, str) or not isinstance(inner, dict):
-        raise OwnToolError(f"{CALL_TOOL} takes name (text) and arguments (an object).")
+        raise OwnToolError(f"{CALL_TOOL} takes name (a string) and arguments (an object).")
     return name, inner

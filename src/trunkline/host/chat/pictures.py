@@ -67,7 +67,7 @@ def _look(content: bytes) -> Picture:
         if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
             return _webp(content)
     except IndexError:
-        raise PictureError("its header is truncated") from None
+        raise PictureError("it is truncated in its header") from None
     return Picture(None)
 
 

@@ -131,7 +131,7 @@ class Spill:
         end = offset + len(part)
         if not part:
             raise SpillError(f"{name} has {len(text)} characters; there is nothing at offset {offset}.")
-        more = f"go on with offset {end}" if end < len(text) else "the end"
+        more = f"continue with offset {end}" if end < len(text) else "the end"
         return f"[{name}, characters {offset} to {end} of {len(text)}; {more}]\n{part}"
 
     def search(self, name: str, pattern: str) -> str:

@@ -157,7 +157,7 @@ class Turn:
         """Update the tools, and make room in the window."""
         notices, for_model = self._talk.refresh()
         if for_model is not None:
-            self._talk.history.say(f"[Note of the host: {for_model}]")
+            self._talk.history.say(f"[Note from the host: {for_model}]")
         for notice in [*notices, *await self._talk.make_room()]:
             self.tell(Noticed(notice))
         if first and self._limits.cost is not None and self._talk.model.traits.input_price is None:
@@ -169,7 +169,7 @@ class Turn:
         used = talk.usage.input_tokens + talk.usage.output_tokens
         coming = talk.tokens if ahead else 0
         if limits.tokens is not None and used + coming >= limits.tokens:
-            return f"The conversation has used {used} of its {limits.tokens} tokens."
+            return f"The conversation has used {used} of its limit of {limits.tokens} tokens."
         if limits.cost is not None:
             cost = (talk.cost or 0.0) + (talk.model.traits.cost(Usage(coming)) or 0.0)
             if cost >= limits.cost:

@@ -54,18 +54,18 @@ def read_address(url: str) -> Address:
         InvalidPageUrl: a browser should not be sent there.
     """
     if len(url) > _LONGEST:
-        raise AddressRefused(f"the address has {len(url)} characters, and {_LONGEST} are allowed")
+        raise AddressRefused(f"the URL has {len(url)} characters; the limit is {_LONGEST}")
     if _UNREADABLE.search(url) or any(unicodedata.category(each) == "Cf" for each in url):
-        raise AddressRefused("the address has spaces, backslashes, control or invisible characters in it")
+        raise AddressRefused("the URL has spaces, backslashes, control or invisible characters in it")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise AddressRefused(f"the address cannot be read: {error}") from error
+        raise AddressRefused(f"the URL cannot be parsed: {error}") from error
     if parts.scheme not in _PORTS:
         raise AddressRefused("only http and https pages can be opened")
     if not host or not url[len(parts.scheme) :].startswith("://"):
-        raise AddressRefused("the address names no host")
+        raise AddressRefused("the URL has no host")
     ascii_host = _ascii(host)
     before, written, after = _cut(url, parts)
     return Address(
@@ -95,7 +95,7 @@ def _ascii(host: str) -> str:
     try:
         return plain.encode("idna").decode().lower()
     except UnicodeError as error:
-        raise AddressRefused("the name of the host is none that can be looked up") from error
+        raise AddressRefused("the host name cannot be looked up") from error
 
 
 def _warnings(parts: SplitResult, host: str, ascii_host: str, *, port: int | None) -> Iterator[str]:
@@ -103,9 +103,9 @@ def _warnings(parts: SplitResult, host: str, ascii_host: str, *, port: int | Non
     if parts.scheme == "http" and not loopback:
         yield "it is not encrypted (http): others on the network can read and change the page"
     if "@" in parts.netloc:
-        yield f"what stands before the @ is no host: the page is at {ascii_host}"
+        yield f"the part before the @ is not the host: the page is at {ascii_host}"
     if port is not None and port != _PORTS[parts.scheme]:
-        yield f"it is at an unusual port, {port}"
+        yield f"it uses an unusual port, {port}"
     if loopback:
         yield "it is on this machine"
     yield from _about_number(ascii_host, loopback=loopback)

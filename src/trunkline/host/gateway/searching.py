@@ -108,7 +108,7 @@ class Searching:
         """
         query, limit = arguments.get("query"), arguments.get("limit", 10)
         if not isinstance(query, str) or not isinstance(limit, int):
-            raise InvalidParams(f"Invalid params: {SEARCH_TOOL} takes query (text) and limit (a whole number)")
+            raise InvalidParams(f"Invalid params: {SEARCH_TOOL} takes query (a string) and limit (an integer)")
         if self._index is None:
             self._index = SearchIndex(self._all, instructions=self._core.catalog.instructions)
         hits = [hit for hit in self._index.search(query, 50) if sees(hit.item)][: max(1, min(limit, 50))]
@@ -130,7 +130,7 @@ class Searching:
             except (msgspec.DecodeError, RecursionError):
                 inner = None
         if not isinstance(name, str) or not isinstance(inner, dict):
-            raise InvalidParams(f"Invalid params: {CALL_TOOL} takes name (text) and arguments (an object)")
+            raise InvalidParams(f"Invalid params: {CALL_TOOL} takes name (a string) and arguments (an object)")
         item = self._hidden.get(name)
         if item is None or not sees(item):
             return failed(f"Unknown tool: {name[:200]}. Find its name with {SEARCH_TOOL}.")

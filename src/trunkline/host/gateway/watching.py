@@ -112,7 +112,7 @@ class Watches:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*waits)
         except TimeoutError:
-            log.debug("not listening to all of %s yet", [server for server, _ in places])
+            log.debug("not all subscriptions at %s are active yet", [server for server, _ in places])
 
     async def aclose(self) -> None:
         """Cancel all subscriptions."""
@@ -142,11 +142,11 @@ class Watches:
                                 self._tell(outer_uri(server, uri))
             except MissingCapability as error:
                 # It may still send notifications: the host forwards those without a subscription, too.
-                log.debug("not listening to %s: %s", server, error)
+                log.debug("no subscription at %s: %s", server, error)
                 heard.set()
                 return
             except TrunklineError as error:
-                log.debug("not listening to %s: %s", server, error)
+                log.debug("no subscription at %s: %s", server, error)
             heard.clear()
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)

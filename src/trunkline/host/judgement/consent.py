@@ -230,7 +230,7 @@ class Consent:
         if answer is None:
             return case.unanswered(None)
         if not isinstance(answer, Answer) or not isinstance(answer.allow, bool):
-            return case.misfit("it is not an Answer object")
+            return case.misfit("it is not an ApprovalAnswer object")
         return self._accept(case, question, answer) if answer.allow else case.refused(answer)
 
     def _accept(self, case: _Case, question: Question, answer: Answer) -> Ruling:
@@ -266,7 +266,7 @@ class Consent:
         grant = self._granted(act, answer, tools)
         book = session_grants if grant.scope == "session" else self._grants
         if book is None:
-            raise ValueError("there is no place to keep it")
+            raise ValueError("there is no store for it")
         # A resumed request (input_required) carries the answer of its last round again.
         known = next((kept for kept in book.all() if is_same(kept, grant)), None)
         if known is None:

@@ -139,7 +139,7 @@ def alike(arguments: Mapping[str, Any] | None, *, vary: str | None = None, like:
     if taken is None:
         raise ValueError(f"there is no argument at {vary}")
     if like is not None and (vary is None or not _is_plain(like)):
-        raise ValueError(f"{like!r} fits nothing: give a pattern without . and .. between the slashes")
+        raise ValueError(f"{like!r} matches nothing: use a pattern without . and .. as segments")
     return Likeness(rest=taken[1], vary=vary, like=like, shown=redact(dict(arguments or {})))
 
 
@@ -212,7 +212,7 @@ def make_grant(
         ValueError: nothing identifies what was allowed: a tool without a pin, or ``alike`` without arguments.
     """
     if act.kind == "tool" and act.pin is None:
-        raise ValueError(f"{act.server}/{act.name} has no pin: what would be allowed is not known")
+        raise ValueError(f"{act.server}/{act.name} has no pin, so nothing identifies what would be allowed")
     if (scope == "alike") is not (match is not None):
         raise ValueError("a grant has an argument pattern if and only if its scope is alike")
     if scope != "session" and expires is None:

@@ -309,7 +309,7 @@ def decoded(arguments: Raw | None) -> dict[str, Any]:
     try:
         value = {} if arguments is None else msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestFailed(f"Invalid params: arguments cannot be read: {error}", code=-32602) from error
+        raise RequestFailed(f"Invalid params: arguments cannot be decoded: {error}", code=-32602) from error
     if not isinstance(value, dict):
-        raise RequestFailed("Invalid params: arguments are an object", code=-32602)
+        raise RequestFailed("Invalid params: arguments must be an object", code=-32602)
     return value

@@ -44,7 +44,7 @@ def _says(effect: Effect, name: str, reason: str, cause: Cause = "default") -> D
 
 
 #: Why a session in which untrusted text may influence the model needs more approval.
-TAINTED = "something from an untrusted server came into this session before"
+TAINTED = "untrusted text came into this session before"
 _TAINTED = f"{TAINTED}, and no rule allows it"
 #: The decision on a definition that the scan flagged, even if a rule allows it.
 FLAGGED = _says(

@@ -98,11 +98,11 @@ def check_messages(request: t.CreateMessageRequestParams) -> None:
         InvalidParams: it breaks the protocol.
     """
     if not request.messages:
-        raise InvalidParams("Invalid params: there is no message")
+        raise InvalidParams("Invalid params: there are no messages")
     if len(request.messages) > _MOST_MESSAGES:
         raise InvalidParams(f"Invalid params: more than {_MOST_MESSAGES} messages")
     if request.max_tokens < 1:
-        raise InvalidParams("Invalid params: maxTokens is at least 1")
+        raise InvalidParams("Invalid params: maxTokens must be at least 1")
     waiting: set[str] = set()
     for message in request.messages:
         waiting = _check_message(message, waiting)
@@ -120,14 +120,14 @@ def _check_message(message: t.SamplingMessage, waiting: set[str]) -> set[str]:
     if results and (len(results) < len(blocks) or message.role != "user"):
         raise InvalidParams("Tool results mixed with other content")
     if uses and message.role != "assistant":
-        raise InvalidParams("Invalid params: a call of a tool is in a message of the assistant's")
+        raise InvalidParams("Invalid params: tool calls belong in assistant messages")
     answered = {block.tool_use_id for block in results}
     if waiting - answered:
         raise InvalidParams("Tool result missing in request")
     if answered - waiting or len(answered) < len(results):
-        raise InvalidParams("Invalid params: a tool result belongs to no call, or two to one")
+        raise InvalidParams("Invalid params: a tool result has no matching call, or a call has two results")
     if len({block.id for block in uses}) < len(uses):
-        raise InvalidParams("Invalid params: two calls of tools have one id")
+        raise InvalidParams("Invalid params: two tool calls have the same id")
     return {block.id for block in uses}
 
 
@@ -135,7 +135,7 @@ def _check_data(request: t.CreateMessageRequestParams) -> None:
     for message in request.messages:
         for block in _every(message):
             if isinstance(block, t.ImageContent | t.AudioContent) and not _BASE64.fullmatch(block.data):
-                raise InvalidParams("Invalid params: the data of an image or of audio is no base64")
+                raise InvalidParams("Invalid params: image or audio data is not valid base64")
 
 
 def _check_tools(tools: Iterable[t.Tool]) -> None:
@@ -143,7 +143,7 @@ def _check_tools(tools: Iterable[t.Tool]) -> None:
     if len(names) > _MOST_TOOLS:
         raise InvalidParams(f"Invalid params: more than {_MOST_TOOLS} tools")
     if len(set(names)) < len(names):
-        raise InvalidParams("Invalid params: two tools have one name")
+        raise InvalidParams("Invalid params: two tools have the same name")
 
 
 def tool_rounds(request: t.CreateMessageRequestParams) -> int:
@@ -243,9 +243,9 @@ def result_from(finished: Finished, names: Names) -> t.CreateMessageResult:
     for use in finished.message.tool_uses:
         own = names.own(use.name)
         if own is None:
-            raise RequestFailed("The model wanted to call a tool that the request does not have")
+            raise RequestFailed("The model called a tool that the request does not have")
         if use.arguments is None:
-            raise RequestFailed(f"The model wrote arguments for {own[:80]!r} that are no JSON object")
+            raise RequestFailed(f"The model wrote arguments for {own[:80]!r} that are not a JSON object")
         content.append(t.ToolUseContent(id=use.id, name=own, input=use.arguments))
     return t.CreateMessageResult(
         role="assistant",
