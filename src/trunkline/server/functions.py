@@ -13,6 +13,8 @@ from contextlib import aclosing
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
+
 from trunkline.connection import Exchange
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.context import BlockingContext, Context
@@ -150,7 +152,7 @@ class FreeSignature:
         self.is_async_generator = inspect.isasyncgenfunction(function)
         self.is_generator = inspect.isgeneratorfunction(function)
 
-    def bind(self, raw: object) -> dict[str, Any]:
+    def bind(self, raw: bytes | Raw | None) -> dict[str, Any]:
         """Never asked: the schema decides."""
         raise TypeError("a function with a schema written by hand is not bound by its signature")
 

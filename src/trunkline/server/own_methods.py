@@ -21,6 +21,7 @@ from trunkline.server.functions import UserFunction
 from trunkline.server.mismatch import ArgumentError
 from trunkline.server.routes import Route
 from trunkline.server.scopes import demand
+from trunkline.types import RequestParams
 
 __all__ = ["hear", "route_of"]
 
@@ -30,7 +31,7 @@ log = logging.getLogger("trunkline")
 def route_of(function: UserFunction, scopes: tuple[str, ...] = ()) -> Route:
     """Make the handler of a method out of a function, for who has the scopes; what it returns becomes an object."""
 
-    async def serve(exchange: Exchange, params: object) -> Any:
+    async def serve(exchange: Exchange, params: RequestParams) -> Any:
         if scopes:
             demand(exchange, scopes, exchange.connection.owner.hierarchy)
         members = _members(exchange.params)

@@ -188,7 +188,7 @@ class ToolResult:
         self,
         content: object = None,
         structured_content: object = UNSET,
-        meta: dict[str, object] | None = None,
+        meta: Mapping[str, object] | None = None,
         is_error: bool = False,
     ) -> None:
         """Take content as a tool may return it; without any, the structured value is also the text."""
@@ -240,7 +240,7 @@ class ResourceContent:
 
     __slots__ = ("content", "meta", "mime_type")
 
-    def __init__(self, content: object, mime_type: str | None = None, meta: dict[str, object] | None = None) -> None:
+    def __init__(self, content: object, mime_type: str | None = None, meta: Mapping[str, object] | None = None) -> None:
         """Take the content; its URI is that of the resource."""
         self.content = content
         self.mime_type = mime_type
@@ -318,7 +318,7 @@ def _from_tool_result(value: ToolResult) -> CallToolResult:
         # An empty list is meant as no content here; returned by a tool itself it is a value, shown as such.
         content=[] if content is None or content == [] else _blocks(content),
         structured_content=structured,
-        meta=value.meta,
+        meta=None if value.meta is None else dict(value.meta),
         is_error=value.is_error or None,
     )
 
@@ -408,7 +408,7 @@ def _contents(value: object, uri: str, mime_type: str | None) -> ResourceContent
         return value
     if isinstance(value, ResourceContent):
         inner = _contents(value.content, uri, value.mime_type or mime_type)
-        return msgspec.structs.replace(inner, meta=value.meta)
+        return msgspec.structs.replace(inner, meta=None if value.meta is None else dict(value.meta))
     if isinstance(value, _Media):
         return _media_contents(value, uri)
     if isinstance(value, str):
