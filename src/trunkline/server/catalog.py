@@ -24,7 +24,7 @@ from trunkline.server.options import (
     resource_options,
     tool_options,
 )
-from trunkline.server.registry import EMPTY, Registry
+from trunkline.server.registry import EMPTY, Definition, Key, Registry
 from trunkline.server.subscriptions import Hub
 from trunkline.server.tools import ToolDefinition
 
@@ -77,11 +77,11 @@ class Catalog:
         """Register a function as a tool; options as in ``ToolOptions``, and the names other frameworks give them."""
         return self._decorate(name_or_function, options, self._add_tool)
 
-    def add_tool(self, function: Callable[..., Any], **options: Unpack[ToolKeywords]) -> None:
+    def add_tool(self, function: Callable[..., object], **options: Unpack[ToolKeywords]) -> None:
         """Register a function as a tool; clients are told."""
         self._add_tool(function, options)
 
-    def _add_tool(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    def _add_tool(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
         definition = ToolDefinition(function, tool_options(options), owner=self)  # type: ignore[arg-type]
         if not _USUAL_NAME.match(definition.name):
             log.warning(
@@ -105,11 +105,11 @@ class Catalog:
         """Register a function as a prompt; options as in ``PromptOptions``."""
         return self._decorate(name_or_function, options, self._add_prompt)
 
-    def add_prompt(self, function: Callable[..., Any], **options: Unpack[PromptKeywords]) -> None:
+    def add_prompt(self, function: Callable[..., object], **options: Unpack[PromptKeywords]) -> None:
         """Register a function as a prompt; clients are told."""
         self._add_prompt(function, options)
 
-    def _add_prompt(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    def _add_prompt(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
         from trunkline.server.prompts import PromptDefinition
 
         definition = PromptDefinition(function, prompt_options(options), owner=self)  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ class Catalog:
         return register
 
     def add_resource(
-        self, uri: str, value: Callable[..., Any] | ResourceValue, **options: Unpack[ResourceKeywords]
+        self, uri: str, value: Callable[..., object] | ResourceValue, **options: Unpack[ResourceKeywords]
     ) -> None:
         """Register a function, or a fixed text or bytes, as a resource; clients are told."""
         function = value if callable(value) else lambda: value
@@ -157,7 +157,7 @@ class Catalog:
     def completion(self, function: F, /) -> F: ...
     @overload
     def completion(self, ref: str | None = None, argument: str | None = None, /) -> Callable[[F], F]: ...
-    def completion(self, ref: Any = None, argument: str | None = None, /) -> Any:
+    def completion(self, ref: str | F | None = None, argument: str | None = None, /) -> Any:
         """Register what completes an argument of a prompt or template: ``@server.completion("city://{name}", "name")``.
 
         Without arguments the function completes everything else: it is given ``(ref, argument, context)``.
@@ -265,7 +265,7 @@ class Catalog:
 
         return [namespaced_uri(mount.namespace, what) for mount in self._mounts if mount.server is child]
 
-    def _put(self, kind: str, key: Any, definition: Any) -> None:
+    def _put(self, kind: str, key: Key, definition: Definition) -> None:
         with self._changing:
             own = self._own
             if key in getattr(own, kind) and self._on_duplicate != "error":
@@ -276,7 +276,7 @@ class Catalog:
                 own = own.removing(kind, key)
             self._change(own.adding(kind, key, definition))
 
-    def _remove(self, kind: str, key: Any) -> None:
+    def _remove(self, kind: str, key: Key) -> None:
         with self._changing:
             self._change(self._own.removing(kind, key))
 
@@ -335,8 +335,8 @@ class Catalog:
     def _decorate(
         self,
         given: str | F | None,
-        options: Mapping[str, Any],
-        add: Callable[[Callable[..., Any], Mapping[str, Any]], None],
+        options: Mapping[str, object],
+        add: Callable[[Callable[..., object], Mapping[str, object]], None],
     ) -> F | Callable[[F], F]:
         if callable(given):
             add(given, options)
@@ -351,7 +351,7 @@ class Catalog:
         return register
 
 
-def _differ(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> bool:
+def _differ(before: Mapping[Key, Definition], after: Mapping[Key, Definition]) -> bool:
     """Tell whether two shelves show different things: what is mounted is copied at any change, its functions stay."""
     if before is after or len(before) != len(after):
         return before is not after

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import inspect as mi
 
 from trunkline.server.mismatch import KEY
+
+if TYPE_CHECKING:
+    from trunkline.types.json_values import JsonValue
 
 __all__ = ["choices_at", "coerce"]
 
@@ -44,7 +47,7 @@ _RECORDS = (mi.StructType, mi.DataclassType, mi.TypedDictType)
 _OBJECTS = (*_RECORDS, mi.DictType)
 
 
-def coerce(value: Any, kind: mi.Type) -> Any:
+def coerce(value: JsonValue, kind: mi.Type) -> Any:
     """Give the value as the type would have it, or as it is where nothing fits."""
     kinds = _alternatives(kind)
     if isinstance(value, str):
@@ -144,7 +147,7 @@ def _from_float(value: float, kinds: list[mi.Type]) -> Any:
     return int(value) if wants_integer else value
 
 
-def _inside_object(value: dict[str, Any], kinds: list[mi.Type]) -> Any:
+def _inside_object(value: dict[str, JsonValue], kinds: list[mi.Type]) -> Any:
     for kind in kinds:
         if isinstance(kind, mi.StructType) and kind.tag_field and value.get(kind.tag_field) != kind.tag:
             continue
@@ -153,13 +156,13 @@ def _inside_object(value: dict[str, Any], kinds: list[mi.Type]) -> Any:
     return value
 
 
-def _inside_array(value: list[Any], kinds: list[mi.Type]) -> Any:
+def _inside_array(value: list[JsonValue], kinds: list[mi.Type]) -> Any:
     for kind in kinds:
         if isinstance(kind, (*_ARRAYS, mi.TupleType, mi.NamedTupleType)):
             return [_at_step(item, kind, index) for index, item in enumerate(value)]
     return value
 
 
-def _at_step(item: Any, kind: mi.Type, step: str | int) -> Any:
+def _at_step(item: JsonValue, kind: mi.Type, step: str | int) -> Any:
     inner = _step_into(kind, step)
     return coerce(item, inner[0]) if inner else item

@@ -24,7 +24,7 @@ class CompletionDefinition:
 
     __slots__ = ("_wants_arguments", "argument", "function", "owners", "ref", "source")
 
-    def __init__(self, ref: str, argument: str, function: Callable[..., Any], *, owner: Server) -> None:
+    def __init__(self, ref: str, argument: str, function: Callable[..., object], *, owner: Server) -> None:
         """Take ``function(value)`` or ``function(value, arguments)``, sync or async."""
         self.ref = ref
         self.argument = argument

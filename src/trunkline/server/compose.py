@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from trunkline.server.registry import Registry
+from trunkline.server.registry import Definition, Key, Registry
 
 if TYPE_CHECKING:
+    from trunkline.server.resources import ResourceDefinition, TemplateDefinition
     from trunkline.server.server import Server
 
 __all__ = ["Mount", "flatten", "namespaced", "namespaced_uri"]
@@ -61,13 +62,13 @@ def _add(shelves: dict[str, dict[Any, Any]], mount: Mount) -> None:
         _put(shelves, "completions", (moved, argument), _moved(completion, mount.server, ref=moved))
 
 
-def _put(shelves: dict[str, dict[Any, Any]], kind: str, key: Any, definition: Any) -> None:
+def _put(shelves: dict[str, dict[Any, Any]], kind: str, key: Key, definition: Definition) -> None:
     if key in shelves[kind]:
         raise ValueError(f"mounting would give two {kind} the name {key!r}; choose another namespace")
     shelves[kind][key] = definition
 
 
-def _moved(definition: Any, child: Server, **changes: Any) -> Any:
+def _moved(definition: Definition, child: Server, **changes: str) -> Any:
     """Copy a definition under a new name; its owner's middleware stays around it."""
     moved = copy.copy(definition)
     moved.owners = (child, *definition.owners)
@@ -79,7 +80,7 @@ def _moved(definition: Any, child: Server, **changes: Any) -> Any:
     return moved
 
 
-def _readable(definition: Any, mount: Mount) -> Any:
+def _readable(definition: ResourceDefinition | TemplateDefinition, mount: Mount) -> Any:
     uri = namespaced_uri(mount.namespace, definition.uri)
     moved = _moved(definition, mount.server, uri=uri)
     return moved.under(uri) if mount.namespace else moved

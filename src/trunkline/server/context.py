@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
+
+from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.connection import Exchange
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockingContext", "ClientView", "Context", "HandlerLeft", "wants_level"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
@@ -224,7 +227,7 @@ class _View:
             self._exchange.kept = RequestStore()
         return self._exchange.kept
 
-    def _tell(self, method: str, params: Any) -> None:
+    def _tell(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
         questions = self._exchange.questions
         # What was told in an earlier round of this call need not be told again.
         if questions is None or not questions.replaying:
@@ -336,7 +339,7 @@ class Context(_View):
         """Log at level error."""
         await self.log("error", message, logger_name=logger_name, extra=extra, **fields)
 
-    async def notify(self, method: str, params: Any = None) -> None:
+    async def notify(self, method: str, params: Struct | Mapping[str, object] | None = None) -> None:
         """Send the caller a notification of one's own, as part of this request."""
         self._tell(method, params)
         await self._exchange.connection.drain()
@@ -477,7 +480,7 @@ class Context(_View):
 
         return await list_roots(self._server, self._exchange, key=key)
 
-    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call a function at most once in all rounds of this call that reach the client, and give its result.
 
         A handler that asks runs again from its start when the answers come; what must not happen again stands here.
@@ -508,12 +511,12 @@ class BlockingContext(_View):
         if name.startswith("_") or method is None:
             raise AttributeError(f"a context has no {name!r}")
 
-        def blocking(*args: Any, **kwargs: Any) -> Any:
+        def blocking(*args: object, **kwargs: object) -> Any:
             return self._wait(method(Context(self._server, self._exchange), *args, **kwargs))
 
         return blocking
 
-    def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call a function at most once in all rounds of this call, in this thread: the loop must not wait for it."""
         made = None if self._wait(self._did(key)) else function(*args, **kwargs)
         return self._wait(Context(self._server, self._exchange).once(key, lambda: made))

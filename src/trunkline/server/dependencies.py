@@ -34,7 +34,7 @@ class Depends:
 
     __slots__ = ("function",)
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         """Take the function, class or context manager function that makes the value."""
         if not callable(function):
             raise TypeError(
@@ -55,16 +55,16 @@ class Dependency:
     def __init__(
         self,
         name: str,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         *,
-        open: Callable[..., Any],
+        open: Callable[..., object],
         context_name: str | None,
         dependencies: tuple[Dependency, ...],
     ) -> None:
         """Keep what was read of the function; ``open`` is what is called."""
         self.name = name
         self.function = function
-        self.open = open
+        self.open: Callable[..., Any] = open
         self.context_name = context_name
         self.dependencies = dependencies
 
@@ -86,7 +86,7 @@ class Resolution:
 
     __slots__ = ("_context", "_dependencies", "_stack", "_values")
 
-    def __init__(self, signature: NeedsDependencies, context: Any) -> None:
+    def __init__(self, signature: NeedsDependencies, context: object) -> None:
         """Take whose dependencies to resolve, and the context for those that ask for it."""
         self._dependencies = signature.dependencies
         self._context = context
@@ -129,7 +129,7 @@ class Resolution:
         return value
 
 
-def is_context(annotation: Any, context_type: tuple[type, ...]) -> bool:
+def is_context(annotation: object, context_type: tuple[type, ...]) -> bool:
     """Whether an annotation asks for the context: the type, an optional, an annotated or a subscripted one."""
     inner, _ = peel(annotation)
     if type(inner) is type or (isinstance(inner, type) and get_origin(inner) is None):
@@ -140,7 +140,7 @@ def is_context(annotation: Any, context_type: tuple[type, ...]) -> bool:
     return any(is_context(part, context_type) for part in get_args(inner) if isinstance(part, type) or get_origin(part))
 
 
-def marked_dependency(annotation: Any, default: Any) -> Depends | None:
+def marked_dependency(annotation: object, default: object) -> Depends | None:
     """Find the mark of a dependency in a parameter's default or metadata."""
     if isinstance(default, Depends):
         return default
@@ -149,10 +149,10 @@ def marked_dependency(annotation: Any, default: Any) -> Depends | None:
 
 def plan_dependency(
     name: str,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     *,
     context_type: tuple[type, ...],
-    outer: tuple[Callable[..., Any], ...] = (),
+    outer: tuple[Callable[..., object], ...] = (),
 ) -> Dependency:
     """Read what a dependency's function needs.
 
@@ -186,7 +186,7 @@ def plan_dependency(
     return Dependency(name, function, open=_opener(function), context_name=context_name, dependencies=tuple(inner))
 
 
-def _parameters(function: Callable[..., Any]) -> Any:
+def _parameters(function: Callable[..., object]) -> Any:
     import inspect
 
     try:
@@ -196,7 +196,7 @@ def _parameters(function: Callable[..., Any]) -> Any:
         return {}
 
 
-def _hints(function: Callable[..., Any], label: str) -> dict[str, Any]:
+def _hints(function: Callable[..., object], label: str) -> dict[str, Any]:
     target: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     try:
         return resolve_hints(target)
@@ -207,7 +207,7 @@ def _hints(function: Callable[..., Any], label: str) -> dict[str, Any]:
         return {}
 
 
-def _opener(function: Callable[..., Any]) -> Callable[..., Any]:
+def _opener(function: Callable[..., object]) -> Callable[..., Any]:
     """Give what to call: generator functions become context managers, ready ones are wrapped to be told apart."""
     import inspect
 

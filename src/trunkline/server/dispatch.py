@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Container, Coroutine
+from collections.abc import Collection, Container, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange, Refusal
@@ -97,7 +99,7 @@ class ServedConnection:
             return
         connection.notify(*message(notice, None))
 
-    def notify(self, method: str, params: Any) -> None:
+    def notify(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
         """Send a handshake client a notification of the server's own, once it has said that it is ready."""
         if self.session is not None and self.session.initialized and self.connection is not None:
             self.connection.notify(method, params)

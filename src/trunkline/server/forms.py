@@ -20,6 +20,8 @@ from trunkline.server.native_types import NativeArguments, NativeReader, adapt, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trunkline.types.json_values import JsonObject
+
 __all__ = ["form_schema"]
 
 Schema = dict[str, Any]
@@ -38,7 +40,7 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _FORMATS = frozenset({"date", "date-time", "email", "uri"})
 
 
-def form_schema(kind: Any) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
+def form_schema(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
     """Give the form of a type, and what reads accepted content into a value of it.
 
     The reader raises `ArgumentError` for content that does not fit.
@@ -67,7 +69,7 @@ def form_schema(kind: Any) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
     return schema, lambda content: arguments.bind(msgspec.json.encode(content))[_VALUE]
 
 
-def _by_hand(schema: Schema) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
+def _by_hand(schema: Schema) -> tuple[Schema, Callable[[JsonObject], Any]]:
     """Take a form as it was written, and read content as the plain object it is."""
     from trunkline.protocol.json_schema import SchemaError, compile_schema
     from trunkline.server.mismatch import ArgumentError
@@ -85,7 +87,7 @@ def _by_hand(schema: Schema) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
     except SchemaError as error:
         raise TypeError(f"a form written by hand: {error}") from error
 
-    def read(content: dict[str, Any]) -> dict[str, Any]:
+    def read(content: JsonObject) -> dict[str, Any]:
         problem = validator.first_problem(content)
         if problem is not None:
             raise ArgumentError(problem.message, path=problem.path)
@@ -94,18 +96,18 @@ def _by_hand(schema: Schema) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
     return schema, read
 
 
-def _choice_of(choices: list[Any] | tuple[Any, ...]) -> Any:
+def _choice_of(choices: list[object] | tuple[object, ...]) -> Any:
     if not choices or not all(isinstance(choice, str) for choice in choices):
         raise TypeError("a list of choices for a form holds one or more texts")
     return Literal[tuple(choices)]
 
 
-def _is_record(kind: Any) -> bool:
+def _is_record(kind: object) -> bool:
     marks = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "model_fields")
     return is_typeddict(kind) or (isinstance(kind, type) and any(hasattr(kind, mark) for mark in marks))
 
 
-def _one_value(kind: Any) -> Any:
+def _one_value(kind: object) -> Any:
     fields = [(_VALUE, adapt(kind), msgspec.UNSET)]
     try:
         if survey((kind,)).from_pydantic:
@@ -117,7 +119,7 @@ def _one_value(kind: Any) -> Any:
         raise TypeError(f"{kind!r} cannot be asked for in a form: {failure}") from failure
 
 
-def _record_form(kind: Any) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
+def _record_form(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
     reader: Any
     if survey((kind,)).from_pydantic:
         from trunkline.server.pydantic_types import PydanticReader
@@ -129,7 +131,7 @@ def _record_form(kind: Any) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
     optional = [name for name, field in described.get("properties", {}).items() if _is_nullable(field)]
     schema = _flat(described)
 
-    def read(content: dict[str, Any]) -> Any:
+    def read(content: JsonObject) -> Any:
         # A form leaves out what was not filled in; the type says None.
         required = described.get("required", ())
         missing = {name: None for name in optional if name in required and name not in content}

@@ -13,6 +13,8 @@ from contextlib import aclosing
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
+
 from trunkline.connection import Exchange
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.context import BlockingContext, Context
@@ -32,7 +34,7 @@ class UserFunction:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         *,
         owner: Server,
         what: str,
@@ -41,7 +43,7 @@ class UserFunction:
         free: bool = False,
     ) -> None:
         """Read the signature; ``what`` names the function in errors, ``free`` lets it take whatever it is given."""
-        self.function = function
+        self.function: Callable[..., Any] = function
         self.owner = owner
         self.signature = FreeSignature(function) if free else _read(function, what, exclude)
         self.context_name = self.signature.context_name
@@ -128,7 +130,7 @@ class FreeSignature:
     dependencies = ()
     parameters = ()
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         """Find what kind of function it is, and the parameter that wants the context."""
         import inspect
 
@@ -150,7 +152,7 @@ class FreeSignature:
         self.is_async_generator = inspect.isasyncgenfunction(function)
         self.is_generator = inspect.isgeneratorfunction(function)
 
-    def bind(self, raw: Any) -> dict[str, Any]:
+    def bind(self, raw: bytes | Raw | None) -> dict[str, Any]:
         """Never asked: the schema decides."""
         raise TypeError("a function with a schema written by hand is not bound by its signature")
 
@@ -171,7 +173,7 @@ def meant_for_caller(group: ExceptionGroup[Exception]) -> HandlerError | Missing
     return None
 
 
-def _read(function: Callable[..., Any], what: str, exclude: Collection[str]) -> Signature:
+def _read(function: Callable[..., object], what: str, exclude: Collection[str]) -> Signature:
     return Signature.of(
         function,
         context_type=(Context, BlockingContext),

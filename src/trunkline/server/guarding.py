@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +16,8 @@ from msgspec.structs import replace
 from trunkline.protocol.access import Hierarchy, origin_may, read_scopes
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.methods import METHODS
-from trunkline.server.registry import Kind, Registry
+from trunkline.server.registry import Kind, Listed, Registry
+from trunkline.types import ToolAnnotations
 
 __all__ = ["Guard", "guarded", "make_guard", "may_tell", "unsaid_scopes"]
 
@@ -32,9 +32,10 @@ class Guard(Struct, frozen=True):
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
 
-    def scopes(self, kind: Kind, definition: Any) -> tuple[str, ...]:
+    def scopes(self, kind: Kind, definition: Listed) -> tuple[str, ...]:
         """Give what a definition needs."""
-        return self.write if kind == "tools" and not _only_reads(definition.options.annotations) else self.read
+        annotations = getattr(definition.options, "annotations", None)
+        return self.write if kind == "tools" and not _only_reads(annotations) else self.read
 
 
 def make_guard(read: str | Sequence[str], write: str | Sequence[str]) -> Guard:
@@ -71,5 +72,5 @@ def may_tell(guards: Iterable[Guard], method: str, origin: Origin, hierarchy: Hi
     return False
 
 
-def _only_reads(annotations: Any) -> bool:
+def _only_reads(annotations: ToolAnnotations | None) -> bool:
     return annotations is not None and annotations.read_only_hint is True

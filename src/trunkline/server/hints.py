@@ -45,7 +45,7 @@ def pydantic_module() -> Any:
     return sys.modules.get("pydantic")
 
 
-def _is_pydantic_class(kind: Any) -> bool:
+def _is_pydantic_class(kind: object) -> bool:
     return "pydantic" in sys.modules and (
         hasattr(kind, "__pydantic_validator__") or hasattr(kind, "__get_pydantic_core_schema__")
     )
@@ -55,7 +55,7 @@ def _is_pydantic_metadata(item: object) -> bool:
     return type(item).__module__.partition(".")[0] in ("pydantic", "pydantic_core", "annotated_types")
 
 
-def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
+def resolve_hints(function: Callable[..., object]) -> dict[str, Any]:
     """Give the annotations of a function as types, looking into the enclosing function's names if need be.
 
     Raises:
@@ -76,7 +76,7 @@ def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(function, localns=names, include_extras=True)
 
 
-def _evaluate(note: Any, scope: dict[str, Any]) -> Any:
+def _evaluate(note: object, scope: dict[str, object]) -> Any:
     if isinstance(note, str):
         # Most annotations are one name, which needs no compiling.
         note = scope[note] if note in scope else getattr(builtins, note, None) or eval(note, scope)
@@ -95,7 +95,7 @@ def _is_open(note: Any) -> bool:
     return origin is not None and origin is not Literal and any(_is_open(part) for part in get_args(note))
 
 
-def _enclosing_names(function: Callable[..., Any]) -> dict[str, Any] | None:
+def _enclosing_names(function: Callable[..., object]) -> dict[str, Any] | None:
     """Find the local names of the function a function is defined in, while that one still runs."""
     outer, nested, _ = function.__qualname__.rpartition(".<locals>.")
     if not nested:
@@ -117,7 +117,7 @@ def peel(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return annotation, ()
 
 
-def optional_of(annotation: Any) -> Any | None:
+def optional_of(annotation: object) -> Any | None:
     """Give ``T`` of ``T | None``, or none for any other type."""
     if get_origin(annotation) not in _UNIONS:
         return None
@@ -158,13 +158,13 @@ _ALIASES = ("__supertype__", "__value__")
 _MARKS = ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__", "__required_keys__")
 
 
-def is_record(kind: Any) -> bool:
+def is_record(kind: object) -> bool:
     """Whether a class is one of the kinds of record whose members are annotated."""
     named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
     return named_tuple or any(hasattr(kind, mark) for mark in _MARKS)
 
 
-def _member_types(kind: Any) -> Mapping[str, Any]:
+def _member_types(kind: object) -> Mapping[str, Any]:
     if kind in PLAIN or _is_pydantic_class(kind) or not is_record(kind):
         return {}
     try:

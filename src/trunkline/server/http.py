@@ -137,7 +137,7 @@ class _ServedOnce(ServedConnection):
         self.session = admitted.caller.session
 
 
-def make_endpoint(server: Server, path: str, options: Mapping[str, Any]) -> Endpoint:
+def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> Endpoint:
     """Make the ASGI application of a server."""
     given = _known({**server.http_options, **options}, AsgiOptions.__annotations__, ("host", "port", "path"))
     endpoint = EndpointOptions(
@@ -171,7 +171,7 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, Any]) -> Endp
     return Endpoint(ServerAcceptor(server), endpoint, guard=guard, limits=server.limits, gate=gate)
 
 
-async def run_http(server: Server, transport: str, options: Mapping[str, Any]) -> None:
+async def run_http(server: Server, transport: str, options: Mapping[str, object]) -> None:
     """Serve over HTTP until told to stop; requests in flight finish first.
 
     Raises:
@@ -200,7 +200,7 @@ async def run_http(server: Server, transport: str, options: Mapping[str, Any]) -
 _RUN_OPTIONS = ("certfile", "keyfile", "keyfile_password", "log_level", "started")
 
 
-def _known(options: Mapping[str, Any], known: Mapping[str, Any], ignored: Sequence[str]) -> dict[str, Any]:
+def _known(options: Mapping[str, object], known: Mapping[str, object], ignored: Sequence[str]) -> dict[str, Any]:
     given = own_options("http", options, known)
     for name in given:
         if name not in known and name not in ignored:

@@ -19,7 +19,7 @@ class Lifespan:
 
     __slots__ = ("_enter", "_stop", "_task", "_users", "ready", "value")
 
-    def __init__(self, enter: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+    def __init__(self, enter: Callable[[], AbstractAsyncContextManager[object]]) -> None:
         """Take what makes the context manager."""
         self._enter = enter
         self._users = 0

@@ -21,7 +21,7 @@ from trunkline.protocol.access import Hierarchy, may
 from trunkline.protocol.caller import Caller
 from trunkline.protocol.revisions import Revision
 from trunkline.protocol.shaping import shape
-from trunkline.server.registry import Registry
+from trunkline.server.registry import Listed, Registry
 
 __all__ = ["Listing", "Visible"]
 
@@ -94,7 +94,7 @@ class Listing:
             self._keep(key, kept)
         return kept
 
-    def sees(self, caller: Caller, definition: Any) -> bool:
+    def sees(self, caller: Caller, definition: Listed) -> bool:
         """Tell whether a caller may see a definition; what is hidden is refused in calls too.
 
         What is mounted must be seen by its own server's filter as well, under the name it has there.
@@ -106,7 +106,7 @@ class Listing:
         inner: Listing = definition.owners[0].listing
         return inner.sees(caller, definition.source)
 
-    def _view(self, shelf: Mapping[str, Any], caller: Caller) -> View:
+    def _view(self, shelf: Mapping[str, Listed], caller: Caller) -> View:
         if not self.hides:
             return None
         return frozenset(

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trunkline.server.context import Context
+from trunkline.types import RequestParams
 
 __all__ = ["CallNext", "Middleware", "ServerRequest", "wrap"]
 
@@ -25,7 +26,7 @@ class ServerRequest(Struct, frozen=True):
         """How often the caller has been asked before in this call: middleware runs in each round."""
         return self.context.round
 
-    def with_params(self, params: Any) -> ServerRequest:
+    def with_params(self, params: RequestParams) -> ServerRequest:
         """Give the same request with other params."""
         return replace(self, params=params)
 

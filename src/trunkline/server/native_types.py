@@ -58,7 +58,7 @@ class NativeReader:
 
     __slots__ = ("_decode", "_kind", "_tree")
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: object) -> None:
         """Make the decoder, which is where msgspec refuses types it cannot do."""
         self._kind = kind
         self._decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(kind, dec_hook=_read_other).decode
@@ -92,7 +92,7 @@ class NativeReader:
             sentence = f"expected {describe_choices(choices)}"
         return join_path(steps), sentence
 
-    def _schema(self, finish: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
+    def _schema(self, finish: Callable[[dict[str, object]], None] | None) -> dict[str, Any]:
         from trunkline.server.schemas import tidy
 
         (schema,), definitions = msgspec.json.schema_components((self._kind,), schema_hook=_other_schema)
@@ -128,7 +128,7 @@ class NativeReader:
         path, sentence = self.explain(refusal)
         return ArgumentError(sentence, path=path)
 
-    def _check(self, value: Any) -> None:
+    def _check(self, value: object) -> None:
         """Look at a value before it is read again; for subclasses."""
 
 
@@ -137,7 +137,7 @@ class NativeArguments(NativeReader):
 
     __slots__ = ("_fields",)
 
-    def __init__(self, fields: Iterable[tuple[str, Any, Any]]) -> None:
+    def __init__(self, fields: Iterable[tuple[str, object, object]]) -> None:
         """Take (name, adapted annotation, default); the default is `msgspec.UNSET` where there is none.
 
         Making the struct is half the cost of registration, so it waits for the first call if it cannot fail.
@@ -187,13 +187,13 @@ class NativeArguments(NativeReader):
             self._build()
         return self._schema(finish)
 
-    def _check(self, value: Any) -> None:
+    def _check(self, value: object) -> None:
         if isinstance(value, dict):
             required = [name for name, _, default in self._fields if default is _MISSING]
             check_names(value, [name for name, _, _ in self._fields], required=required)
 
 
-def _is_certain(annotation: Any) -> bool:
+def _is_certain(annotation: object) -> bool:
     """Whether msgspec is sure to know a type."""
     if type(annotation) is type:
         return annotation in PLAIN
@@ -201,7 +201,7 @@ def _is_certain(annotation: Any) -> bool:
     return annotation is Any or (inner is not None and _is_certain(inner))
 
 
-def _field(field: tuple[str, Any, Any]) -> Any:
+def _field(field: tuple[str, object, object]) -> Any:
     name, annotation, default = field
     if default is _MISSING:
         return name, annotation
@@ -225,7 +225,7 @@ def adapt(annotation: Any, default: Any = _MISSING) -> Any:
     return adapted | None if default is None else adapted
 
 
-def _annotated(inner: Any, metadata: tuple[Any, ...]) -> Any:
+def _annotated(inner: object, metadata: tuple[object, ...]) -> Any:
     for item in metadata:
         inner = Annotated[inner, item]
     return inner
@@ -247,7 +247,7 @@ def unsupported(found: Survey) -> Any | None:
     return None
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> Any:
     """Give a default as JSON holds it, or none where it cannot be written."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=write_other))
@@ -255,7 +255,7 @@ def plain_value(value: Any) -> Any:
         return None
 
 
-def write_other(value: Any) -> Any:
+def write_other(value: object) -> Any:
     """Write what msgspec has no form for: paths, and pydantic models inside other values.
 
     Raises:
@@ -275,7 +275,7 @@ def _read_other(kind: Any, value: Any) -> Any:
     return value
 
 
-def _other_schema(kind: Any) -> dict[str, Any]:
+def _other_schema(kind: object) -> dict[str, Any]:
     # msgspec takes no empty answer; a default of None is one that `tidy` drops.
     return {"default": None} if kind is object else {"type": "string", "format": "path"}
 
@@ -295,7 +295,7 @@ class UntypedResult:
         """Give none: there is nothing to describe."""
         return None
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Write a value as JSON.
 
         Raises:
@@ -317,7 +317,7 @@ class NativeResult(UntypedResult):
 
     described = True
 
-    def __init__(self, annotation: Any) -> None:
+    def __init__(self, annotation: object) -> None:
         """Make the reader of the type."""
         self._reader = NativeReader(annotation)
         self._decode = self._reader._decode
@@ -327,7 +327,7 @@ class NativeResult(UntypedResult):
         """Make the JSON Schema of the value."""
         return self._reader.schema()
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Write a value as JSON after checking it.
 
         Raises:
@@ -342,7 +342,7 @@ class NativeResult(UntypedResult):
             find_infinite(_plain(value))
         return data
 
-    def _error(self, value: Any, failure: Exception) -> ResultError:
+    def _error(self, value: object, failure: Exception) -> ResultError:
         if not isinstance(failure, msgspec.DecodeError):
             return ResultError(f"cannot be written as JSON: {failure}")
         # A NaN was written as null; to say that a number was expected and null came would mislead.
@@ -356,12 +356,12 @@ class ScalarResult(NativeResult):
 
     __slots__ = ("_annotation",)
 
-    def __init__(self, annotation: Any) -> None:
+    def __init__(self, annotation: object) -> None:
         """Keep the type to convert to."""
         super().__init__(annotation)
         self._annotation = annotation
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Write a value as JSON after checking it.
 
         Raises:
@@ -381,17 +381,17 @@ class ScalarResult(NativeResult):
         return data
 
 
-def native_result(annotation: Any) -> NativeResult:
+def native_result(annotation: object) -> NativeResult:
     """Choose the cheapest check that looks inside."""
     inner, _ = peel(annotation)
     return ScalarResult(annotation) if type(inner) is type and inner in _SCALARS else NativeResult(annotation)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return msgspec.to_builtins(value, enc_hook=write_other, str_keys=True)
 
 
-def find_infinite(value: Any) -> None:
+def find_infinite(value: object) -> None:
     """Refuse NaN and the infinities, which JSON cannot say and msgspec writes as null.
 
     Raises:

@@ -73,26 +73,26 @@ class ToolKeywords(ComponentKeywords, total=False):
     wrap_result: bool | None
 
 
-def tool_options(given: Mapping[str, Any]) -> ToolOptions:
+def tool_options(given: Mapping[str, object]) -> ToolOptions:
     """Read the options of a tool."""
     return _read(ToolOptions, given, "tool")
 
 
-def prompt_options(given: Mapping[str, Any]) -> PromptOptions:
+def prompt_options(given: Mapping[str, object]) -> PromptOptions:
     """Read the options of a prompt."""
     from trunkline.server.prompts import PromptOptions
 
     return _read(PromptOptions, given, "prompt")
 
 
-def resource_options(given: Mapping[str, Any]) -> ResourceOptions:
+def resource_options(given: Mapping[str, object]) -> ResourceOptions:
     """Read the options of a resource."""
     from trunkline.server.resources import ResourceOptions
 
     return _read(ResourceOptions, given, "resource")
 
 
-def own_options(place: Place, given: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+def own_options(place: Place, given: Mapping[str, object], known: Container[str]) -> dict[str, Any]:
     """Return the options under our names, translated if one of them is not ours."""
     if all(name in known for name in given):
         return dict(given)
@@ -101,7 +101,7 @@ def own_options(place: Place, given: Mapping[str, Any], known: Container[str]) -
     return translate(place, given, known)
 
 
-def _read(kind: type[T], given: Mapping[str, Any], what: Literal["tool", "prompt", "resource"]) -> T:
+def _read(kind: type[T], given: Mapping[str, object], what: Literal["tool", "prompt", "resource"]) -> T:
     known = kind.__struct_fields__
     options = own_options(what, given, known)
     for name in options:

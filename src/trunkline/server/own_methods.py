@@ -21,6 +21,7 @@ from trunkline.server.functions import UserFunction
 from trunkline.server.mismatch import ArgumentError
 from trunkline.server.routes import Route
 from trunkline.server.scopes import demand
+from trunkline.types import RequestParams
 
 __all__ = ["hear", "route_of"]
 
@@ -30,7 +31,7 @@ log = logging.getLogger("trunkline")
 def route_of(function: UserFunction, scopes: tuple[str, ...] = ()) -> Route:
     """Make the handler of a method out of a function, for who has the scopes; what it returns becomes an object."""
 
-    async def serve(exchange: Exchange, params: Any) -> Any:
+    async def serve(exchange: Exchange, params: RequestParams) -> Any:
         if scopes:
             demand(exchange, scopes, exchange.connection.owner.hierarchy)
         members = _members(exchange.params)
@@ -46,7 +47,7 @@ def route_of(function: UserFunction, scopes: tuple[str, ...] = ()) -> Route:
     return serve
 
 
-def hear(function: Callable[..., Any], event: NotificationReceived, running: set[asyncio.Future[Any]]) -> None:
+def hear(function: Callable[..., object], event: NotificationReceived, running: set[asyncio.Future[object]]) -> None:
     """Call a function with a notification's params; what it raises is logged, what runs on is kept in ``running``."""
     try:
         members = _members(event.params)
@@ -61,7 +62,7 @@ def hear(function: Callable[..., Any], event: NotificationReceived, running: set
         task.add_done_callback(lambda ended: _report(ended, event.method, running))
 
 
-def _report(ended: asyncio.Future[Any], method: str, running: set[asyncio.Future[Any]]) -> None:
+def _report(ended: asyncio.Future[object], method: str, running: set[asyncio.Future[object]]) -> None:
     running.discard(ended)
     if not ended.cancelled() and ended.exception() is not None:
         log.error("hearing %s failed", method, exc_info=ended.exception())

@@ -40,7 +40,7 @@ class PromptDefinition:
 
     __slots__ = ("_listed", "function", "name", "options", "owners", "scopes", "source")
 
-    def __init__(self, function: Callable[..., Any], options: PromptOptions, *, owner: Server) -> None:
+    def __init__(self, function: Callable[..., object], options: PromptOptions, *, owner: Server) -> None:
         """Make a prompt of a function."""
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":

@@ -42,7 +42,7 @@ class PydanticReader:
 
     __slots__ = ("_adapter",)
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: object) -> None:
         """Make the adapter, which is where pydantic refuses types it cannot do."""
         self._adapter = pydantic_module().TypeAdapter(kind)
 
@@ -66,12 +66,12 @@ class PydanticReader:
         """Make the JSON Schema of what the type is written as."""
         return self._tidy(self._generate("serialization"))
 
-    def write(self, value: Any) -> bytes:
+    def write(self, value: object) -> bytes:
         """Check a value against the type and write it as JSON."""
         written: bytes = self._adapter.dump_json(self._adapter.validate_python(value), by_alias=True)
         return written
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         """Give the value as plain Python, numbers as they are."""
         return self._adapter.dump_python(self._adapter.validate_python(value), by_alias=True)
 
@@ -114,7 +114,7 @@ class PydanticArguments(PydanticReader):
 
     __slots__ = ("_fields", "_required")
 
-    def __init__(self, fields: Iterable[tuple[str, Any, Any]]) -> None:
+    def __init__(self, fields: Iterable[tuple[str, object, object]]) -> None:
         """Take (name, annotation, default); the default is `msgspec.UNSET` where there is none.
 
         Raises:
@@ -159,7 +159,7 @@ class PydanticArguments(PydanticReader):
         super()._refuse(refusal)
 
 
-def is_field(value: Any) -> bool:
+def is_field(value: object) -> bool:
     """Whether a parameter's default is pydantic's description of the parameter."""
     pydantic = pydantic_module()
     return pydantic is not None and isinstance(value, pydantic.fields.FieldInfo)
@@ -190,7 +190,7 @@ def _as_field(meta: msgspec.Meta) -> Any:
     return pydantic_module().Field(json_schema_extra=meta.extra_json_schema, **known)
 
 
-def _typed_dict(fields: Sequence[tuple[str, Any, Any]]) -> Any:
+def _typed_dict(fields: Sequence[tuple[str, object, object]]) -> Any:
     # pydantic refuses the one of `typing` before Python 3.12, and brings this one with it.
     import typing_extensions
 

@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -32,6 +32,7 @@ from trunkline.server.request_state import Binding, RoundState, StateSeal, diges
 __all__ = ["Asking", "Deeds", "Direct", "Question", "Rounds", "bind", "read_answer"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: What is being done once by the code that looks, outermost first.
 _within: ContextVar[tuple[tuple[Deeds, str], ...]] = ContextVar("trunkline_once", default=())
@@ -42,7 +43,7 @@ class Question:
 
     __slots__ = ("key", "method", "name", "params")
 
-    def __init__(self, method: str, params: Any, key: str | None) -> None:
+    def __init__(self, method: str, params: t.RequestParams, key: str | None) -> None:
         """Say what is asked; ``key`` is the handler's own name for it."""
         self.method = method
         self.params = params
@@ -57,7 +58,7 @@ class Asking(Questions, Protocol):
     async def ask(self, question: Question) -> Raw:
         """Get the answer of the caller; asking the same question object again rejects its last answer."""
 
-    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call a function once in all rounds of this call and give its result."""
 
 
@@ -91,7 +92,8 @@ class Direct:
         """Send the request and wait for its answer; the time a person may take is bounded."""
         self._asked += 1
         if self._asked > self._limits.rounds and question.name is not None:
-            raise RequestFailed(f"The question {question.params.message!r} was never answered as it asks")
+            asked = getattr(question.params, "message", question.method)
+            raise RequestFailed(f"The question {asked!r} was never answered as it asks")
         question.name = question.key or str(self._asked)
         await self._ready()
         params = shape_params(question.params, self._exchange.admitted.caller.revision)
@@ -108,7 +110,7 @@ class Direct:
         async with asyncio.timeout(self._limits.ask_seconds):
             await ready
 
-    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function; the same key again gives the same result."""
         return await self._once.do(key, lambda: _call(function, args, kwargs))
 
@@ -209,7 +211,7 @@ class Rounds:
             request_state=self._seal.seal(state, binding=self._binding),
         )
 
-    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function unless an earlier round did; the result travels in the sealed state."""
 
         async def call() -> Any:
@@ -251,7 +253,7 @@ class Deeds:
         """Whether something is being done that should not be cut short."""
         return bool(self._doing)
 
-    async def do(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def do(self, key: str, call: Callable[[], Awaitable[object]]) -> Any:
         """Give the result under a key; whoever comes first makes it, others wait for that one."""
         while key in self._doing:
             await asyncio.shield(self._doing[key])
@@ -302,6 +304,6 @@ async def _never() -> Raw:
     return await never
 
 
-async def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _call(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     value = function(*args, **kwargs)
     return await value if inspect.isawaitable(value) else value

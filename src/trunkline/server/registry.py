@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from trunkline.server.resources import ResourceDefinition, TemplateDefinition
     from trunkline.server.tools import ToolDefinition
 
-__all__ = ["EMPTY", "Kind", "Registry"]
+__all__ = ["EMPTY", "Definition", "Key", "Kind", "Listed", "Registry"]
 
 Kind = str
+#: What a definition is found by: its name or URI, or for a completion the reference and the argument.
+Key: TypeAlias = str | tuple[str, str]
+#: Something that is listed: a visibility filter decides about it.
+Listed: TypeAlias = "ToolDefinition | PromptDefinition | ResourceDefinition | TemplateDefinition"
+#: Something that is registered.
+Definition: TypeAlias = "Listed | CompletionDefinition"
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -37,7 +43,7 @@ class Registry(Struct, frozen=True):
     #: Whether something may need scopes; once so, it stays so.
     guarded: bool = False
 
-    def adding(self, kind: Kind, key: Any, definition: Any) -> Registry:
+    def adding(self, kind: Kind, key: Key, definition: Definition) -> Registry:
         """Give a registry with one more entry.
 
         Raises:
@@ -49,7 +55,7 @@ class Registry(Struct, frozen=True):
         added = self._with(kind, {**shelf, key: definition})
         return replace(added, guarded=True) if getattr(definition, "scopes", ()) and not self.guarded else added
 
-    def removing(self, kind: Kind, key: Any) -> Registry:
+    def removing(self, kind: Kind, key: Key) -> Registry:
         """Give a registry without one entry.
 
         Raises:
@@ -60,7 +66,7 @@ class Registry(Struct, frozen=True):
             raise KeyError(f"no {kind[:-1]} is called {key!r}")
         return self._with(kind, {name: each for name, each in shelf.items() if name != key})
 
-    def _with(self, kind: Kind, shelf: dict[Any, Any]) -> Registry:
+    def _with(self, kind: Kind, shelf: Mapping[Key, Definition]) -> Registry:
         return replace(self, counter=self.counter + 1, **{kind: shelf})
 
 

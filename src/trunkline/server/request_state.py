@@ -325,7 +325,7 @@ def _from_text(text: str) -> bytes:
     return sealed
 
 
-def _read(plain: bytes, kind: Any) -> Any:
+def _read(plain: bytes, kind: object) -> Any:
     try:
         return msgspec.json.decode(plain, type=kind)
     except _UNREADABLE:

@@ -47,7 +47,7 @@ class _Readable:
 
     __slots__ = ("function", "name", "options", "owners", "scopes", "source", "uri")
 
-    def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
+    def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
         self.uri = uri
         self.options = replace(options, annotations=_annotations(options.annotations))
         self.scopes = options.scopes
@@ -56,7 +56,7 @@ class _Readable:
         self.function = UserFunction(function, owner=owner, what=f"resource {uri!r}", thread=options.thread)
         self.owners: tuple[Server, ...] = ()
         #: What this is a copy of, if it is mounted from another server.
-        self.source: _Readable | None = None
+        self.source: ResourceDefinition | TemplateDefinition | None = None
 
     def _described(self) -> dict[str, Any]:
         options = self.options
@@ -70,7 +70,7 @@ class _Readable:
             "meta": dict(options.meta) if options.meta else None,
         }
 
-    async def _read(self, exchange: Exchange, uri: str, kwargs: dict[str, Any]) -> t.ReadResourceResult:
+    async def _read(self, exchange: Exchange, uri: str, kwargs: dict[str, object]) -> t.ReadResourceResult:
         value = await self.function.run(exchange, kwargs)
         options = self.options
         if not isinstance(value, t.ReadResourceResult):
@@ -85,7 +85,7 @@ class ResourceDefinition(_Readable):
 
     __slots__ = ()
 
-    def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
+    def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
         """Make a resource of a function without parameters."""
         super().__init__(uri, function, options, owner=owner)
         if self.function.signature.parameters:
@@ -113,7 +113,7 @@ class TemplateDefinition(_Readable):
 
     __slots__ = ("template",)
 
-    def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
+    def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
         """Make a template of a function that has its variables as parameters."""
         super().__init__(uri, function, options, owner=owner)
         self.template = _parsed(uri)
@@ -140,7 +140,7 @@ class TemplateDefinition(_Readable):
         """Give the variables if the URI belongs to this family."""
         return self.template.match(uri)
 
-    async def read(self, exchange: Exchange, uri: str, values: dict[str, Any]) -> t.ReadResourceResult:
+    async def read(self, exchange: Exchange, uri: str, values: dict[str, object]) -> t.ReadResourceResult:
         """Read one resource of the family; the variables become what the signature says."""
         try:
             kwargs = self.function.signature.bind(msgspec.json.encode(values))
@@ -155,7 +155,7 @@ def _parsed(uri: str) -> UriTemplate:
     return UriTemplate.parse(uri)
 
 
-def _annotations(given: t.Annotations | Mapping[str, Any] | None) -> t.Annotations | None:
+def _annotations(given: t.Annotations | Mapping[str, object] | None) -> t.Annotations | None:
     if given is None or isinstance(given, t.Annotations):
         return given
     try:

@@ -186,9 +186,9 @@ class ToolResult:
 
     def __init__(
         self,
-        content: Any = None,
-        structured_content: Any = UNSET,
-        meta: dict[str, Any] | None = None,
+        content: object = None,
+        structured_content: object = UNSET,
+        meta: Mapping[str, object] | None = None,
         is_error: bool = False,
     ) -> None:
         """Take content as a tool may return it; without any, the structured value is also the text."""
@@ -203,7 +203,7 @@ class Message:
 
     __slots__ = ("content", "role")
 
-    def __init__(self, content: Any, role: Role = "user") -> None:
+    def __init__(self, content: object, role: Role = "user") -> None:
         """Take the content and the role.
 
         Raises:
@@ -220,7 +220,7 @@ class UserMessage(Message):
 
     __slots__ = ()
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: object) -> None:
         """Take the content."""
         super().__init__(content, "user")
 
@@ -230,7 +230,7 @@ class AssistantMessage(Message):
 
     __slots__ = ()
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: object) -> None:
         """Take the content."""
         super().__init__(content, "assistant")
 
@@ -240,7 +240,7 @@ class ResourceContent:
 
     __slots__ = ("content", "meta", "mime_type")
 
-    def __init__(self, content: Any, mime_type: str | None = None, meta: dict[str, Any] | None = None) -> None:
+    def __init__(self, content: object, mime_type: str | None = None, meta: Mapping[str, object] | None = None) -> None:
         """Take the content; its URI is that of the resource."""
         self.content = content
         self.mime_type = mime_type
@@ -258,10 +258,10 @@ ResourceValue: TypeAlias = (
 
 
 def to_tool_result(
-    value: Any,
+    value: object,
     *,
-    encode: Callable[[Any], bytes] | None = None,
-    finish: Callable[[Any, CallToolResult], CallToolResult] | None = None,
+    encode: Callable[[object], bytes] | None = None,
+    finish: Callable[[object, CallToolResult], CallToolResult] | None = None,
     wrap: Callable[[], bool] | None = None,
 ) -> CallToolResult:
     """Return the result of a tool that returned ``value``.
@@ -300,7 +300,7 @@ def _by_value(value: Any) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=data.decode())], structured_content=structured)
 
 
-def with_structured(value: Any, result: CallToolResult) -> CallToolResult:
+def with_structured(value: object, result: CallToolResult) -> CallToolResult:
     """Return a result with the returned value as its structured content, unless the value is content."""
     items = value if isinstance(value, list | tuple) else (value,)
     if any(_is_one_of((*_WHOLE_RESULTS, *_CONTENT), item) for item in items):
@@ -318,12 +318,12 @@ def _from_tool_result(value: ToolResult) -> CallToolResult:
         # An empty list is meant as no content here; returned by a tool itself it is a value, shown as such.
         content=[] if content is None or content == [] else _blocks(content),
         structured_content=structured,
-        meta=value.meta,
+        meta=None if value.meta is None else dict(value.meta),
         is_error=value.is_error or None,
     )
 
 
-def _blocks(value: Any) -> list[ContentBlock]:
+def _blocks(value: object) -> list[ContentBlock]:
     """Give a value as content: a list that holds content item by item, any other list as one JSON text."""
     if isinstance(value, list | tuple) and any(_is_one_of(_CONTENT, item) for item in value):
         return [_block(item) for item in value]
@@ -345,14 +345,14 @@ def _block(value: Any) -> ContentBlock:
     return block
 
 
-def _is_one_of(kinds: tuple[type, ...], value: Any) -> bool:
+def _is_one_of(kinds: tuple[type, ...], value: object) -> bool:
     return type(value) not in _DATA and isinstance(value, kinds)
 
 
 # --- Prompts
 
 
-def to_messages(value: Any) -> list[PromptMessage]:
+def to_messages(value: object) -> list[PromptMessage]:
     """Give what a prompt returned as messages; what names no role is said by the user.
 
     Raises:
@@ -361,7 +361,7 @@ def to_messages(value: Any) -> list[PromptMessage]:
     return list(_messages(value))
 
 
-def _messages(value: Any) -> Iterator[PromptMessage]:
+def _messages(value: object) -> Iterator[PromptMessage]:
     if value is None:
         raise TypeError("A prompt must return messages, not None")
     if isinstance(value, PromptMessage):
@@ -377,7 +377,7 @@ def _messages(value: Any) -> Iterator[PromptMessage]:
         yield PromptMessage(role="user", content=_block(value))
 
 
-def _read_block(value: Any) -> Any:
+def _read_block(value: object) -> Any:
     """Read a content block that was written as a dictionary; anything else is left as it is."""
     if not isinstance(value, Mapping) or "type" not in value:
         return value
@@ -390,7 +390,7 @@ def _read_block(value: Any) -> Any:
 # --- Resources
 
 
-def to_contents(value: Any, uri: str, mime_type: str | None = None) -> list[ResourceContents]:
+def to_contents(value: object, uri: str, mime_type: str | None = None) -> list[ResourceContents]:
     """Give what a resource returned as contents: text, base64 for bytes, JSON for other values.
 
     Raises:
@@ -401,14 +401,14 @@ def to_contents(value: Any, uri: str, mime_type: str | None = None) -> list[Reso
     return [_contents(value, uri, mime_type)]
 
 
-def _contents(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
+def _contents(value: object, uri: str, mime_type: str | None) -> ResourceContents:
     if value is None:
         raise TypeError(f"The resource {uri} must return its contents, not None")
     if isinstance(value, ResourceContents):
         return value
     if isinstance(value, ResourceContent):
         inner = _contents(value.content, uri, value.mime_type or mime_type)
-        return msgspec.structs.replace(inner, meta=value.meta)
+        return msgspec.structs.replace(inner, meta=None if value.meta is None else dict(value.meta))
     if isinstance(value, _Media):
         return _media_contents(value, uri)
     if isinstance(value, str):
@@ -431,7 +431,7 @@ def _media_contents(media: _Media, uri: str) -> ResourceContents:
 # --- JSON
 
 
-def encode_json(value: Any) -> bytes:
+def encode_json(value: object) -> bytes:
     """Encode a value of any type that has a JSON form; pydantic's models are known once the program has imported it.
 
     Raises:
@@ -449,7 +449,7 @@ class _NoJson(Exception):
     """A value inside another has no JSON form."""
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> Any:
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         return Raw(value.model_dump_json(by_alias=True).encode())

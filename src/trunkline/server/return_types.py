@@ -39,7 +39,7 @@ class PydanticResult(UntypedResult):
         """Make the JSON Schema of what is written."""
         return self._reader.result_schema()
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Write a value as JSON after checking it.
 
         Raises:
@@ -54,7 +54,7 @@ class PydanticResult(UntypedResult):
         return data
 
 
-def result_of(annotation: Any, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
+def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
     """Choose how results of a return annotation are described and checked."""
     annotation = _awaited(annotation)
     if _is_silent(annotation, (*content_types, *get_args(ContentBlock), CallToolResult, ResourceContents)):
@@ -72,14 +72,14 @@ def result_of(annotation: Any, *, content_types: tuple[type, ...] = ()) -> Untyp
         return UntypedResult()
 
 
-def _awaited(annotation: Any) -> Any:
+def _awaited(annotation: object) -> Any:
     inner, _ = peel(annotation)
     if get_origin(inner) in (abc.Awaitable, abc.Coroutine):
         return _awaited(get_args(inner)[-1])
     return annotation
 
 
-def _is_silent(annotation: Any, content_types: tuple[type, ...]) -> bool:
+def _is_silent(annotation: object, content_types: tuple[type, ...]) -> bool:
     inner, _ = peel(annotation)
     if inner in _SILENT or inner in _SEQUENCES:
         return True
@@ -89,7 +89,7 @@ def _is_silent(annotation: Any, content_types: tuple[type, ...]) -> bool:
     return _has_content(inner, content_types)
 
 
-def _has_content(annotation: Any, content_types: tuple[type, ...]) -> bool:
+def _has_content(annotation: object, content_types: tuple[type, ...]) -> bool:
     inner, _ = peel(annotation)
     origin = get_origin(inner)
     if origin in (Union, UnionType) or origin in _SEQUENCES:

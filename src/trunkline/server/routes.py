@@ -137,7 +137,7 @@ async def read_resource(
 
 
 async def _read(
-    found: ResourceDefinition | TemplateDefinition, exchange: Exchange, uri: str, values: dict[str, Any] | None
+    found: ResourceDefinition | TemplateDefinition, exchange: Exchange, uri: str, values: dict[str, object] | None
 ) -> t.ReadResourceResult:
     if values is None:
         return await found.read(exchange)  # type: ignore[call-arg]
@@ -175,7 +175,7 @@ def session_of(exchange: Exchange) -> Session:
     return session
 
 
-def _not_found(caller: Caller, message: str, data: Any) -> RequestFailed:
+def _not_found(caller: Caller, message: str, data: object) -> RequestFailed:
     kind = InvalidParams if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features else ResourceNotFound
     return kind(message, data=data)
 

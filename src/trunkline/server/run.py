@@ -6,9 +6,9 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trunkline.errors import ConfigError
 from trunkline.server.dispatch import ServedConnection
@@ -22,11 +22,13 @@ __all__ = ["run", "run_async", "run_loop"]
 
 log = logging.getLogger("trunkline")
 
+T = TypeVar("T")
+
 #: HTTP, and the names that others give it; the last one also serves the oldest transport where others do.
 _HTTP = ("http", "streamable-http", "sse")
 
 
-def run(server: Server, transport: str | None, **options: Any) -> None:
+def run(server: Server, transport: str | None, **options: object) -> None:
     """Run a server until its input ends or it is told to stop.
 
     What is wrong with the way it is to be run is one sentence for whoever started the program, and exit code 2.
@@ -38,22 +40,23 @@ def run(server: Server, transport: str | None, **options: Any) -> None:
         raise SystemExit(2) from error
 
 
-async def run_async(server: Server, transport: str | None, **options: Any) -> None:
+async def run_async(server: Server, transport: str | None, **options: object) -> None:
     """Run a server in the running loop."""
-    if "show_banner" in options:
+    given: Mapping[str, object] = options
+    if "show_banner" in given:
         from trunkline.compat import translate
 
-        options = translate("run", options, ())
+        given = translate("run", given, ())
     if transport in _HTTP:
         try:
-            await _http(server, transport, options)
+            await _http(server, transport, given)
         finally:
             server.close()
         return
     if transport not in ("stdio", None):
         raise ConfigError(f"There is no transport {transport!r}: it is one of stdio, {', '.join(_HTTP)}")
-    if options:
-        raise TypeError(f"the stdio transport takes no {', '.join(sorted(options))}{_nearest(options)}")
+    if given:
+        raise TypeError(f"the stdio transport takes no {', '.join(sorted(given))}{_nearest(given)}")
     if server.auth is not None:
         raise ConfigError(
             "auth= is for HTTP: over stdio whoever starts the server passes credentials in its environment. Leave "
@@ -114,7 +117,7 @@ def _signals(heard: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _first_of(future: asyncio.Future[Any], event: asyncio.Event, *, seconds: float | None = None) -> bool:
+async def _first_of(future: asyncio.Future[T], event: asyncio.Event, *, seconds: float | None = None) -> bool:
     """Wait until a future is done or an event is set, without cancelling the future; return True if it is done."""
     waiting = asyncio.ensure_future(event.wait())
     try:
@@ -145,7 +148,7 @@ async def _over(task: asyncio.Task[None]) -> None:
     await asyncio.wait((task,))
 
 
-async def _http(server: Server, transport: str, options: dict[str, Any]) -> None:
+async def _http(server: Server, transport: str, options: Mapping[str, object]) -> None:
     from trunkline.server.http import run_http
 
     await run_http(server, transport, options)

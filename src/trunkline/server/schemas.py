@@ -36,7 +36,7 @@ def declared_orders(found: Survey) -> Orders:
     return {frozenset(map(_key, values)): values for values in lists if all(map(_is_scalar, values))}
 
 
-def declared_order(values: list[Any], orders: Orders) -> list[Any]:
+def declared_order(values: list[object], orders: Orders) -> list[Any]:
     """Give choices in the order they were written in, where that is known."""
     return orders.get(frozenset(map(_key, values)), values)
 
@@ -74,7 +74,7 @@ def _reaches(name: str, definitions: dict[str, Schema]) -> bool:
     return False
 
 
-def _references(node: Any) -> Iterable[str]:
+def _references(node: object) -> Iterable[str]:
     if isinstance(node, dict):
         reference = node.get("$ref")
         if isinstance(reference, str):
@@ -96,7 +96,7 @@ class _Tidying:
         self.orders = orders
         self.used: set[str] = set()
 
-    def clean(self, node: Any) -> Any:
+    def clean(self, node: object) -> Any:
         """Give a schema's tidy copy."""
         if not isinstance(node, dict):
             return node
@@ -138,11 +138,11 @@ class _Tidying:
         return {**({"type": kind} if kind else {}), **rest, **short}
 
 
-def _key(value: Any) -> tuple[type, Any]:
+def _key(value: object) -> tuple[type, Any]:
     return type(value), value
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: object) -> bool:
     return value is None or isinstance(value, (str, int, float))
 
 

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange, TaskMaker
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from trunkline.server.lifespan import Lifespan
     from trunkline.server.middleware import Middleware
     from trunkline.server.questions import Asking
+    from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
     from trunkline.server.threads import WorkerPool
     from trunkline.transports.http.endpoint import Endpoint
@@ -51,6 +52,7 @@ __all__ = ["Server", "ServerOptions"]
 log = logging.getLogger("trunkline")
 
 T = TypeVar("T")
+P = TypeVar("P", bound=t.RequestParams)
 
 _HTTP_OPTIONS = (
     "host",
@@ -104,7 +106,7 @@ class Server(Catalog):
         instructions: str | None = None,
         *,
         version: str = "",
-        lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None,
+        lifespan: Callable[[Server], AbstractAsyncContextManager[object]] | None = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits | None = None,
         **options: Unpack[ServerOptions],
@@ -290,7 +292,7 @@ class Server(Catalog):
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
-    def notify(self, method: str, params: Any = None) -> None:
+    def notify(self, method: str, params: Struct | Mapping[str, object] | None = None) -> None:
         """Send a notification of one's own to every handshake client; ``ctx.notify`` reaches a handler's caller."""
         if any(method in notifications_to_client(revision) for revision in REVISIONS):
             raise ValueError(f"{method} is the protocol's own; it is sent when it is due")
@@ -323,7 +325,7 @@ class Server(Catalog):
                 self._pool.close()
         return self._pool
 
-    async def around(self, exchange: Exchange, params: Any, route: Route) -> Any:
+    async def around(self, exchange: Exchange, params: t.RequestParams, route: Route) -> Any:
         """Run a handler once the lifespans are entered, inside the middleware."""
         for lifespan in self._hold(exchange.connection.holder):
             assert lifespan.ready is not None
@@ -332,14 +334,15 @@ class Server(Catalog):
             return await route(exchange, params)
         return await self._inside([self], exchange, params, lambda given: route(exchange, given))
 
-    async def through(self, definition: Any, exchange: Exchange, params: Any, last: Callable[[Any], Awaitable[T]]) -> T:
+    async def through(
+        self, definition: Definition, exchange: Exchange, params: P, last: Callable[[P], Awaitable[T]]
+    ) -> T:
         """Run a mounted definition inside the middleware of the servers it was mounted with."""
-        result: T = await self._inside(definition.owners, exchange, params, last)
-        return result
+        return await self._inside(definition.owners, exchange, params, last)
 
     async def _inside(
-        self, servers: Sequence[Server], exchange: Exchange, params: Any, last: Callable[[Any], Awaitable[Any]]
-    ) -> Any:
+        self, servers: Sequence[Server], exchange: Exchange, params: P, last: Callable[[P], Awaitable[T]]
+    ) -> T:
         from trunkline.server.context import Context
         from trunkline.server.middleware import ServerRequest, wrap
 
@@ -347,7 +350,8 @@ class Server(Catalog):
             return await last(request.params)
 
         chain = wrap([each for server in servers for each in server.middleware], handle)
-        return await chain(ServerRequest(exchange.method, params, Context(servers[-1], exchange)))
+        result: T = await chain(ServerRequest(exchange.method, params, Context(servers[-1], exchange)))
+        return result
 
     def asking(self, exchange: Exchange) -> Asking:
         """Give the way questions of an exchange are asked in its revision."""
@@ -455,7 +459,7 @@ class Server(Catalog):
         return found
 
 
-def _made(enter: Callable[[], AbstractAsyncContextManager[Any]]) -> Lifespan:
+def _made(enter: Callable[[], AbstractAsyncContextManager[object]]) -> Lifespan:
     from trunkline.server.lifespan import Lifespan
 
     return Lifespan(enter)
@@ -479,7 +483,7 @@ def _limits(given: Limits, page_size: int | None) -> Limits:
     return limits
 
 
-def _http_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _http_options(options: Mapping[str, object]) -> dict[str, Any]:
     """Keep what was said about HTTP, for whoever says it when a server is made and not when it is run."""
     return {name: options[name] for name in _HTTP_OPTIONS if name in options}
 

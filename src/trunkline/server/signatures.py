@@ -39,7 +39,9 @@ class Parameter:
 
     __slots__ = ("annotation", "default", "description", "name", "required")
 
-    def __init__(self, name: str, annotation: Any, *, default: Any = _UNSET, description: str | None = None) -> None:
+    def __init__(
+        self, name: str, annotation: object, *, default: object = _UNSET, description: str | None = None
+    ) -> None:
         """Keep what the function says of it."""
         self.name = name
         self.annotation = annotation
@@ -95,7 +97,7 @@ class Signature:
     @classmethod
     def of(
         cls,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         *,
         context_type: type | tuple[type, ...] = (),
         content_types: tuple[type, ...] = (),
@@ -134,8 +136,8 @@ class Signature:
 
     def _sort(
         self,
-        raw: Iterable[tuple[str, Any]],
-        hints: dict[str, Any],
+        raw: Iterable[tuple[str, object]],
+        hints: dict[str, object],
         *,
         contexts: tuple[type, ...],
         exclude: Collection[str],
@@ -222,7 +224,7 @@ class Signature:
         return self._result
 
 
-def _parameters_of(function: Callable[..., Any], label: str) -> tuple[list[tuple[str, Any]], int]:
+def _parameters_of(function: Callable[..., object], label: str) -> tuple[list[tuple[str, Any]], int]:
     """Give (name, default) of each parameter and the flags of the code."""
     plain = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(plain, FunctionType) or hasattr(plain, "__wrapped__") or hasattr(plain, "__signature__"):
@@ -237,7 +239,7 @@ def _parameters_of(function: Callable[..., Any], label: str) -> tuple[list[tuple
     return [(name, defaults.get(name, _UNSET)) for name in names], code.co_flags
 
 
-def _inspected(function: Callable[..., Any], label: str) -> tuple[list[tuple[str, Any]], int]:
+def _inspected(function: Callable[..., object], label: str) -> tuple[list[tuple[str, Any]], int]:
     """Do the same the slow way, for what is not a plain function, and refuse what cannot be named."""
     import inspect
 
@@ -281,7 +283,7 @@ def _hints_of(function: Any, label: str) -> dict[str, Any]:
         ) from failure
 
 
-def _arguments(given: list[tuple[str, Any, Any]], label: str) -> NativeArguments | PydanticArguments:
+def _arguments(given: list[tuple[str, object, object]], label: str) -> NativeArguments | PydanticArguments:
     """Choose the engine and let it refuse what it cannot do."""
     found = survey(annotation for _, annotation, _ in given)
     if found.from_pydantic or any(_is_pydantic_field(default) for _, _, default in given):
@@ -294,13 +296,13 @@ def _arguments(given: list[tuple[str, Any, Any]], label: str) -> NativeArguments
     raise _native_refusal(given, label)
 
 
-def _native_refusal(given: list[tuple[str, Any, Any]], label: str) -> TypeError:
+def _native_refusal(given: list[tuple[str, object, object]], label: str) -> TypeError:
     """Find the parameter that msgspec cannot do."""
     reasons = (_native_reason(name, annotation, default) for name, annotation, default in given)
     return TypeError(f"{label}: {next(filter(None, reasons), 'its parameters cannot be read together')}")
 
 
-def _native_reason(name: str, annotation: Any, default: Any) -> str | None:
+def _native_reason(name: str, annotation: object, default: object) -> str | None:
     try:
         kind = unsupported(survey((annotation,)))
         NativeArguments([(name, adapt(annotation, default), default)])
@@ -314,7 +316,7 @@ def _native_reason(name: str, annotation: Any, default: Any) -> str | None:
     )
 
 
-def _pydantic_arguments(given: list[tuple[str, Any, Any]], label: str) -> PydanticArguments:
+def _pydantic_arguments(given: list[tuple[str, object, object]], label: str) -> PydanticArguments:
     if pydantic_module() is None:
         raise TypeError(
             f"{label}: its annotations need pydantic, which is not loaded; import pydantic, or use msgspec.Meta"
@@ -336,7 +338,7 @@ def _pydantic_arguments(given: list[tuple[str, Any, Any]], label: str) -> Pydant
     return PydanticArguments(fields)
 
 
-def _is_pydantic_field(default: Any) -> bool:
+def _is_pydantic_field(default: object) -> bool:
     return type(default).__module__ == "pydantic.fields"
 
 
@@ -346,7 +348,7 @@ def _plain_default(default: Any) -> Any:
     return _UNSET if default.is_required() else default.get_default(call_default_factory=True)
 
 
-def _own_description(annotation: Any, default: Any) -> str | None:
+def _own_description(annotation: object, default: object) -> str | None:
     """Give the text that stands in the annotation or default itself."""
     inner, metadata = peel(annotation)
     optional = optional_of(inner)

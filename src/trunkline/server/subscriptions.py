@@ -235,7 +235,7 @@ def _stamp(exchange: Exchange) -> dict[str, Any]:
     return {t.META_SUBSCRIPTION_ID: exchange.id}
 
 
-def message(notice: Notice, meta: dict[str, Any] | None) -> tuple[str, t.NotificationParams | None]:
+def message(notice: Notice, meta: dict[str, object] | None) -> tuple[str, t.NotificationParams | None]:
     """Give the method and params that tell of a change."""
     kind, uri = notice
     if uri is not None:

@@ -85,7 +85,7 @@ class WorkerPool:
         self._too_many = False
 
     def submit(
-        self, function: Callable[..., Any], kwargs: Mapping[str, Any], context: contextvars.Context | None = None
+        self, function: Callable[..., object], kwargs: Mapping[str, object], context: contextvars.Context | None = None
     ) -> asyncio.Future[Any]:
         """Have a function called in a thread and give the future of its result, in the running loop.
 
@@ -246,7 +246,7 @@ class _Outbox:
         self._results: deque[tuple[asyncio.Future[Any], _Outcome]] = deque()
         self._woken = False
 
-    def post(self, future: asyncio.Future[Any], outcome: _Outcome) -> None:
+    def post(self, future: asyncio.Future[object], outcome: _Outcome) -> None:
         """Hand over how a call ended, from any thread."""
         # Append first, then look at the flag that the drain lowers before it takes anything: whoever finds it raised
         # knows that a drain is still to come. Two threads that both find it lowered cost a wake-up too many, no more.
@@ -280,7 +280,7 @@ _Job: TypeAlias = tuple[_Outbox, asyncio.Future[Any], Callable[..., Any], Mappin
 _CANCELLED: _Outcome = (None, None)
 
 
-def _call(function: Callable[..., Any], kwargs: Mapping[str, Any], context: contextvars.Context) -> _Outcome:
+def _call(function: Callable[..., object], kwargs: Mapping[str, object], context: contextvars.Context) -> _Outcome:
     try:
         return context.run(function, **kwargs), None
     except _NOT_FOR_A_LOOP as raised:

@@ -89,7 +89,7 @@ class ToolDefinition:
         "source",
     )
 
-    def __init__(self, function: Callable[..., Any], options: ToolOptions, *, owner: Server) -> None:
+    def __init__(self, function: Callable[..., object], options: ToolOptions, *, owner: Server) -> None:
         """Make a tool of a function."""
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
@@ -202,7 +202,7 @@ class ToolDefinition:
             log.exception("tool %r failed (request %r)", self.name, exchange.id)
             return failed(str(error) if not function.owner.masks_errors else f"Tool {self.name!r} failed unexpectedly.")
 
-    async def _run_in_time(self, exchange: Exchange, kwargs: dict[str, Any], seconds: float) -> Any:
+    async def _run_in_time(self, exchange: Exchange, kwargs: dict[str, object], seconds: float) -> Any:
         try:
             async with asyncio.timeout(seconds) as bound:
                 return await self.function.run(exchange, kwargs)
@@ -336,12 +336,12 @@ def failed(message: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text=message)], is_error=True)
 
 
-def _names_header(annotations: Iterable[Any]) -> bool:
+def _names_header(annotations: Iterable[object]) -> bool:
     """Tell whether an annotation puts its argument into a header, without making schemas of all the others."""
     return any("x-mcp-header" in repr(getattr(each, "__metadata__", "")) for each in annotations)
 
 
-def _compiled(schema: dict[str, Any], what: str) -> Validator:
+def _compiled(schema: dict[str, object], what: str) -> Validator:
     """Compile a schema written by hand, so that what is wrong with it is said where it was written."""
     from trunkline.protocol.json_schema import SchemaError, compile_schema
 
@@ -351,13 +351,13 @@ def _compiled(schema: dict[str, Any], what: str) -> Validator:
         raise TypeError(f"{what}: {error}") from error
 
 
-def _unstructured(value: Any, result: t.CallToolResult) -> t.CallToolResult:
+def _unstructured(value: object, result: t.CallToolResult) -> t.CallToolResult:
     """Leave the structured value out, unless the function made the whole result."""
     whole = isinstance(value, t.CallToolResult | ToolResult)
     return result if whole else replace(result, structured_content=msgspec.UNSET)
 
 
-def _kept(promise: Validator, value: Any, result: t.CallToolResult) -> t.CallToolResult:
+def _kept(promise: Validator, value: object, result: t.CallToolResult) -> t.CallToolResult:
     """See that a result keeps the promise of an output schema written by hand.
 
     Raises:
@@ -381,7 +381,7 @@ def _is_object(arguments: Raw | None) -> bool:
     return arguments is None or bytes(arguments)[:1] in (b"{", b"n")
 
 
-def _annotations(given: t.ToolAnnotations | Mapping[str, Any] | None) -> t.ToolAnnotations | None:
+def _annotations(given: t.ToolAnnotations | Mapping[str, object] | None) -> t.ToolAnnotations | None:
     if given is None or isinstance(given, t.ToolAnnotations):
         return given
     try:
