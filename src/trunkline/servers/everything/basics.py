@@ -1,4 +1,4 @@
-"""The tools of the official server that need nothing from the client: text, images, structured content, links, progress."""
+"""The tools of the official server that need nothing from the client: text, images, structured content, progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTML tree as Markdown: headings, paragraphs, lists, links, code, tables, quotes, and images by their alternative text.
+"""An HTML tree as Markdown: headings, paragraphs, lists, links, code, tables, quotes, and images by their alt text.
 
 Blocks are written line by line under a stack of prefixes, so that nothing is copied again for each level of nesting;
 output beyond ``max_chars`` is cut. Links and images come out absolute and over http or https, or as their text only: no
