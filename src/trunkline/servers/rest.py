@@ -254,7 +254,7 @@ class Api:
                 # Nothing was sent.
                 raise ApiError(self._unreachable(error)) from error
             except (aiohttp.ClientConnectionError, OSError) as error:
-                # An idle connection may have been closed while the request was sent; no retry if we closed it ourselves.
+                # An idle connection may have been closed during sending; no retry if we closed it ourselves.
                 if last or method not in _SAFE or self._session is None:
                     said = f"{self.service} closed the connection before it answered"
                     raise ApiError(said + _afterwards(method)) from error

@@ -180,7 +180,7 @@ async def outdated(project: Project, chosen: Chosen) -> OutdatedReport:
 async def _compare(
     wanted: Wanted, current: str | None, chosen: Chosen, asked: dict[str, None]
 ) -> Outdated | str | None:
-    """Return the newer version, None if up to date, or the reason why it is unknown; record the registry in ``asked``."""
+    """Return the newer version, None if up to date, or why it is unknown; record the registry in ``asked``."""
     name, spec = _source(wanted)
     if not spec or ":" in spec or "/" in spec:
         return "not from the registry"
