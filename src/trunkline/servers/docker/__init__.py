@@ -1,4 +1,4 @@
-"""The Docker reference server: inspect containers and images, start and stop them, and run commands within tight limits."""
+"""The Docker reference server: inspect containers and images, start and stop them, and run within tight limits."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def _blocks(rows: Sequence[Mapping[str, Any]], kind: str) -> int:
 
 
 def demultiplexed(content: bytes) -> tuple[bytes, bytes]:
-    """Split multiplexed output into stdout and stderr; each frame has a kind, a length and data, the last may be cut."""
+    """Split multiplexed output into stdout and stderr; each frame has a kind, a length and data."""
     streams = {1: bytearray(), 2: bytearray()}
     place = 0
     while place + _FRAME_HEAD <= len(content):
