@@ -101,7 +101,7 @@ class Access:
         if action == sqlite3.SQLITE_PRAGMA:
             return first.lower() in _TELLING
         if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
-            # Reported when a virtual table is opened, even for reading; SQLite itself rejects a statement's own update first.
+            # Reported when a virtual table is opened, even for reading; SQLite itself rejects an explicit update.
             return True
         if action not in self._allowed:
             return False

@@ -1,7 +1,7 @@
 """The shadow tables of full-text and spatial indexes: a caller's statement must not write to them.
 
-SQLite enforces this itself in defensive mode, which Python can set from 3.12 on. Before that, the authorizer has to; but
-it is also called for the index's own writes, which are compiled while a statement runs. So the statement is first
+SQLite enforces this itself in defensive mode, which Python can set from 3.12 on. Before, the authorizer has to; but it
+is also called for the index's own writes, which are compiled while a statement runs. So the statement is first
 compiled without running, as ``EXPLAIN``: whatever the authorizer is called for then belongs to the statement itself.
 """
 
