@@ -1,4 +1,4 @@
-"""The inferred schema of a collection, from a sample of documents: members, types and frequencies. Pure, with limits."""
+"""The inferred schema of a collection, from sampled documents: members, types and frequencies. Pure, with limits."""
 
 from __future__ import annotations
 
