@@ -138,9 +138,9 @@ def test_no_json_is_said() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text="<html>")
 
-    with pytest.raises(ApiError, match=r"that is no JSON$"):
+    with pytest.raises(ApiError, match=r"that is not JSON$"):
         asked(answer, "GET", "/").json()
-    with pytest.raises(ApiError, match=r"that is no JSON; whether it was done is not known"):
+    with pytest.raises(ApiError, match=r"that is not JSON; whether it was done is not known"):
         asked(answer, "POST", "/").json()
 
 

@@ -60,7 +60,7 @@ def test_http_alone_leaves_the_address_to_the_server() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        pytest.param(["--http", "nowhere"], 1, "'nowhere' is no [HOST:]PORT", id="no address"),
+        pytest.param(["--http", "nowhere"], 1, "'nowhere' is not [HOST:]PORT", id="no address"),
         pytest.param(["--no-such"], 1, "No such option", id="unknown option"),
         pytest.param(["run", "--path", "/x"], 1, "--path is for HTTP: give --http as well.", id="http option on stdio"),
         pytest.param(["run", "--tokens-env", "X"], 1, "--tokens-env is for HTTP", id="auth on stdio"),

@@ -76,7 +76,7 @@ class Reply(Struct, frozen=True):
         try:
             return msgspec.json.decode(self.body) if self.body else None
         except (msgspec.DecodeError, RecursionError) as error:
-            said = f"{self.service} answered with something that is no JSON"
+            said = f"{self.service} answered with something that is not JSON"
             raise ApiError(said + _afterwards(self.method), status=self.status) from error
 
 
@@ -259,7 +259,7 @@ class Api:
                     said = f"{self.service} closed the connection before it answered"
                     raise ApiError(said + _afterwards(method)) from error
             except aiohttp.ClientError as error:
-                said = f"{self.service} broke its answer off, or sent something that is no HTTP"
+                said = f"{self.service} broke its answer off, or sent something that is not HTTP"
                 raise ApiError(said + _afterwards(method)) from error
         raise AssertionError("unreachable")
 

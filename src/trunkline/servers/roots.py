@@ -83,7 +83,7 @@ class Allowed:
             names = ", ".join(os.fspath(each) for each in found)
             raise ConfigError(f"None of these is a folder that can be opened: {names}. Give one that exists.")
         for name in (each for each, folder in found.items() if folder is None):
-            log.warning("%s is no folder that can be opened; it is left out", os.fspath(name))
+            log.warning("%s is not a folder that can be opened; it is skipped", os.fspath(name))
         #: Counts the root changes of all clients.
         self._round = 0
         self._hears: Server | None = None
@@ -199,7 +199,7 @@ def _folders(said: Sequence[t.Root]) -> tuple[Folder, ...]:
     found = [(uri, None if path is None else Folder.find(path)) for uri, path in named]
     roots = tuple(dict.fromkeys(folder for _, folder in found if folder is not None))
     for uri in (uri for uri, folder in found if folder is None):
-        log.warning("the client's root %.200r is no folder that can be opened; it is left out", uri)
+        log.warning("the client's root %.200r is not a folder that can be opened; it is skipped", uri)
     if found and not roots:
         raise ToolError(
             "None of the client's roots is a folder on the machine of this server: "

@@ -169,7 +169,7 @@ def _scopes(words: list[str], number: int, variable: str) -> tuple[str, ...]:
 def _address(context: click.Context, option: click.Parameter, value: str | None) -> Address | None:
     address = None if value is None else read_address(value)
     if value is not None and address is None:
-        raise click.BadParameter(f"{value!r} is no [HOST:]PORT; --http alone goes last.", context, option)
+        raise click.BadParameter(f"{value!r} is not [HOST:]PORT; --http alone goes last.", context, option)
     return address
 
 
@@ -179,7 +179,7 @@ def _scope(context: click.Context, option: click.Parameter, value: str | None) -
     except TypeError:
         scopes = ()
     if value and len(scopes) != 1:
-        raise click.BadParameter(f"{value!r} is no scope: it is one word of ASCII.", context, option)
+        raise click.BadParameter(f"{value!r} is not a scope: it must be one ASCII word.", context, option)
     return value
 
 

@@ -24,7 +24,9 @@ def read_token(value: str | None, variable: str) -> str | None:
     """
     token = (value or "").strip()
     if not all("!" <= each <= "~" for each in token):
-        raise ConfigError(f"The value of {variable} is no token: it holds spaces or other characters that none has")
+        raise ConfigError(
+            f"The value of {variable} is not a valid token: it contains spaces or other invalid characters"
+        )
     return token or None
 
 

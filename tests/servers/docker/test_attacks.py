@@ -22,7 +22,7 @@ ASKED_NOTHING = pytest.mark.parametrize(
 @pytest.mark.parametrize("tool", ["inspect", "logs", "stats", "stop"])
 def test_a_reference_that_leads_elsewhere_is_refused_before_anything_is_sent(tool: str, ref: str) -> None:
     asked: list[str] = []
-    with pytest.raises(ToolError, match="is no name or id of a container"):
+    with pytest.raises(ToolError, match="is not the name or id of a container"):
         ask(tool, {"container": ref}, check=lambda double: asked.extend(double.asked))
     assert asked == []
 
@@ -47,7 +47,7 @@ def test_a_reference_that_leads_elsewhere_is_refused_before_anything_is_sent(too
 )
 def test_an_image_that_is_no_plain_name_is_refused(image: str) -> None:
     bodies: list[Any] = []
-    with pytest.raises(ToolError, match="is no name of an image"):
+    with pytest.raises(ToolError, match="is not an image name"):
         ask("run", {"image": image}, check=lambda double: bodies.extend(double.bodies))
     assert bodies == []
 

@@ -73,7 +73,7 @@ def container_ref(text: str) -> str:
         ToolError: it is not.
     """
     if not _REF.fullmatch(text):
-        raise ToolError(f"{text[:100]!r} is no name or id of a container: look with list_containers")
+        raise ToolError(f"{text[:100]!r} is not the name or id of a container: look with list_containers")
     return text
 
 
@@ -84,9 +84,7 @@ def check_image(text: str, ceilings: Ceilings) -> None:
         ToolError: it is invalid or not allowed.
     """
     if len(text) > _IMAGE_CHARS or not _IMAGE.fullmatch(text):
-        raise ToolError(
-            f"{text[:100]!r} is no name of an image: give one such as alpine:3.20 or ghcr.io/owner/name:1.0"
-        )
+        raise ToolError(f"{text[:100]!r} is not an image name: give one such as alpine:3.20 or ghcr.io/owner/name:1.0")
     if ceilings.images and not any(_is_meant(text, pattern) for pattern in ceilings.images):
         raise ToolError(f"The image {text} is not among those that may be run here: {', '.join(ceilings.images[:10])}")
 
@@ -188,7 +186,7 @@ def _check(wish: Wish, ceilings: Ceilings) -> None:
     if wish.network and not ceilings.network:
         raise ToolError("Containers have no network here: leave network out")
     if wish.user and not _USER.fullmatch(wish.user):
-        raise ToolError(f"{wish.user[:100]!r} is no user: give a name or number, or user:group")
+        raise ToolError(f"{wish.user[:100]!r} is not a user: give a name or number, or user:group")
     if wish.workdir and (not wish.workdir.startswith("/") or not _is_plain(wish.workdir)):
         raise ToolError("workdir must be an absolute path inside the container")
     for name, value in wish.environment.items():

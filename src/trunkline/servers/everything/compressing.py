@@ -95,7 +95,7 @@ async def _fetch(url: str, fetching: Fetching) -> bytes:
         parts = urlsplit(url)
         host = (parts.hostname or "").lower()
     except ValueError as error:
-        raise ToolError("data is no URL: give an https URL or a data URI.") from error
+        raise ToolError("data is not a URL: give an https URL or a data URI.") from error
     if parts.scheme.lower() not in ("http", "https"):
         raise ToolError("data must be an https URL or a data URI.")
     allowed = [domain.lower() for domain in fetching.domains]

@@ -153,7 +153,7 @@ def _host_named(given: str) -> str:
     except (FetchError, ValueError):
         sound = False
     if not sound:
-        raise ConfigError(f"--allow-host {one_line(given, 100)!r} is no host: give HOST or HOST:PORT")
+        raise ConfigError(f"--allow-host {one_line(given, 100)!r} is not a host: give HOST or HOST:PORT")
     return host if parts.port is None else f"{host}:{parts.port}"
 
 

@@ -234,7 +234,7 @@ def _page_of(answer: Fetched, *, raw: bool, max_chars: int) -> Page:
     binary = binary_type(content_type, answer.body)
     if binary is not None:
         size = f"more than {len(answer.body)}" if answer.cut else f"{len(answer.body)}"
-        raise ToolError(f"{_place(answer.url)} gave {binary[:100]!r} of {size} bytes, which is no text.")
+        raise ToolError(f"{_place(answer.url)} gave {binary[:100]!r} of {size} bytes, which is not text.")
     text = read_text(content_type, answer.body).text
     # A header may contain bytes that are not UTF-8.
     said = one_line(content_type.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), 100)

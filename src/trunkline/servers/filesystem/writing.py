@@ -150,7 +150,7 @@ def _make_folder(place: Place) -> bool:
     if found is not None and stat.S_ISLNK(found.st_mode):
         raise Swapped(errno.ELOOP, os.strerror(errno.ELOOP))
     if found is not None and not stat.S_ISDIR(found.st_mode):
-        raise ToolError(f"{place.path} exists already, and is no folder.")
+        raise ToolError(f"{place.path} exists already and is not a folder.")
     return False
 
 

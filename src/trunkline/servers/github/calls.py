@@ -154,7 +154,7 @@ def check_branch(branch: str) -> str:
         or any(part.startswith(".") or part.endswith(".lock") for part in parts)
     )
     if wrong:
-        raise ToolError(f"{branch!r} is no name of a branch: use letters, digits, '-', '_', '.' and single '/'")
+        raise ToolError(f"{branch!r} is not a branch name: use letters, digits, '-', '_', '.' and single '/'")
     return branch
 
 
@@ -169,7 +169,7 @@ def check_path(path: str) -> list[str]:
     inner = path.strip("/")
     segments = inner.split("/") if inner else []
     if any(each in ("", ".", "..") or "\x00" in each for each in segments):
-        raise ToolError(f"{path!r} is no path in a repository: write it from the top, without '.', '..' and '//'")
+        raise ToolError(f"{path!r} is not a path in a repository: write it from the top, without '.', '..' and '//'")
     return segments
 
 
@@ -181,5 +181,5 @@ def check_file(path: str) -> str:
     """
     segments = check_path(path)
     if not segments or path.endswith("/"):
-        raise ToolError(f"{path!r} is no path of a file: write it from the top of the repository, as in src/main.py")
+        raise ToolError(f"{path!r} is not a file path: write it from the top of the repository, as in src/main.py")
     return "/".join(segments)

@@ -60,7 +60,7 @@ def make_server(path: str | os.PathLike[str], *, limits: GraphLimits | None = No
     if os.path.isdir(where):
         raise ConfigError(f"The memory file {where} is a folder: name a file with --file or in MEMORY_FILE_PATH")
     if os.path.exists(where) and not os.path.isfile(where):
-        raise ConfigError(f"The memory file {where} is no file: name one with --file or in MEMORY_FILE_PATH")
+        raise ConfigError(f"The memory file {where} is not a file: name one with --file or in MEMORY_FILE_PATH")
     given = limits or GraphLimits()
     server = Server("memory-server", _INSTRUCTIONS, title="Memory", version=__version__)
     memory = _Memory(server, GraphFile(where, given), given)

@@ -184,7 +184,7 @@ def _read_file(path: str, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _OPENED)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ToolError(f"The memory file {path} is no file: name one with --file or MEMORY_FILE_PATH.")
+            raise ToolError(f"The memory file {path} is not a file: name one with --file or MEMORY_FILE_PATH.")
         # Closed below: if the file object cannot be created, as for a folder, it would stay open.
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(most)

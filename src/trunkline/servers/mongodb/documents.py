@@ -62,7 +62,7 @@ def database_name(name: str) -> str:
     """
     odd = not name.isprintable() or not _NOT_DATABASE.isdisjoint(name)
     if not name or odd or len(name.encode()) > _DATABASE_CHARS:
-        raise ToolError(f"{name[:100]!r} is no name of a database: look with list_databases")
+        raise ToolError(f"{name[:100]!r} is not a database name: look with list_databases")
     return name
 
 
@@ -74,7 +74,7 @@ def collection_name(name: str) -> str:
     """
     odd = "$" in name or "\0" in name or name.startswith((".", "system.")) or ".." in name or name.endswith(".")
     if not name or odd or len(name) > _COLLECTION_CHARS:
-        raise ToolError(f"{name[:100]!r} is no name of a collection: look with list_collections")
+        raise ToolError(f"{name[:100]!r} is not a collection name: look with list_collections")
     return name
 
 
@@ -95,7 +95,7 @@ def from_json(value: Any) -> Any:
         read = loads(json.dumps(value), json_options=RELAXED_JSON_OPTIONS)
         encode({"v": read})  # checks that it can be encoded: numbers, depth, member names
     except (BSONError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise ToolError(f"This is no extended JSON that MongoDB can take: {str(error)[:200]}") from error
+        raise ToolError(f"This is not extended JSON that MongoDB accepts: {str(error)[:200]}") from error
     for part in _parts(read):
         if type(part).__name__ == "Code":
             raise ToolError("JavaScript is not sent to the database")

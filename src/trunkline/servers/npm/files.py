@@ -26,7 +26,7 @@ def read_file(folder: Path, name: str, most: int) -> bytes | None:
         raise ToolError(f"{name} in {folder} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ToolError(f"{name} in {folder} is no file")
+        raise ToolError(f"{name} in {folder} is not a file")
     with os.fdopen(descriptor, "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

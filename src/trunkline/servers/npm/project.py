@@ -46,7 +46,7 @@ def package_name(name: str) -> str:
     scope, _, rest = name[1:].partition("/")
     parts = (scope, rest) if name.startswith("@") else (name,)
     if len(name) > _NAME_CHARS or not all(part and part[0] not in "._-" and _PLAIN.issuperset(part) for part in parts):
-        raise ToolError(f"{name[:100]!r} is no name of a package: give a name such as react or @types/node")
+        raise ToolError(f"{name[:100]!r} is not a package name: give a name such as react or @types/node")
     return name
 
 
@@ -65,7 +65,7 @@ def find_project(path: str | None, folders: Sequence[Path]) -> Project:
     # One message for both: it must not reveal whether a folder outside exists.
     if real is None or not any(real.is_relative_to(folder) for folder in folders) or not real.is_dir():
         allowed = ", ".join(str(folder) for folder in folders[:5])
-        raise ToolError(f"{str(path)[:200]!r} is no folder inside the allowed ones ({allowed})")
+        raise ToolError(f"{str(path)[:200]!r} is not a folder inside the allowed ones ({allowed})")
     return Project(real)
 
 
@@ -139,9 +139,9 @@ class Project:
         try:
             value = msgspec.json.decode(content)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise ToolError(f"{name} in {self.folder} is no JSON: {str(error)[:200]}") from error
+            raise ToolError(f"{name} in {self.folder} is not JSON: {str(error)[:200]}") from error
         if not isinstance(value, dict):
-            raise ToolError(f"{name} in {self.folder} is no JSON object")
+            raise ToolError(f"{name} in {self.folder} is not a JSON object")
         return value
 
 

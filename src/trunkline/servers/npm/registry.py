@@ -124,7 +124,7 @@ class Registry:
     async def manifest(self, name: str, version: str) -> Manifest:
         """Look up one version, by number or by tag."""
         if not _TAG.fullmatch(version):
-            raise ToolError(f"{version[:100]!r} is no version or tag: give one such as 1.2.3 or latest, not a range")
+            raise ToolError(f"{version[:100]!r} is not a version or tag: give one such as 1.2.3 or latest, not a range")
         path = self._api.path(package_name(name), version)
         return _manifest(as_dict((await self._request("GET", path, name=name)).json()), self.url)
 

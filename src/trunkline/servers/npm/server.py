@@ -208,7 +208,7 @@ def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Ma
 def _program(npm: str, environ: Mapping[str, str]) -> str:
     found = shutil.which(npm, path=environ.get("PATH"))
     if found is None:
-        raise ConfigError(f"--npm {npm!r} is no program that can be run: give the path of npm")
+        raise ConfigError(f"--npm {npm!r} is not an executable program: give the path of npm")
     return os.path.abspath(found)
 
 

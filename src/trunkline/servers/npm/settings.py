@@ -193,7 +193,7 @@ def _checked(url: str, where: str, *, foreign: bool) -> str:
         usable = False
     odd = not url.isprintable() or any(each in url for each in " \\@?#")
     if not usable or odd or _climbs(parts.path):
-        raise ToolError(f"The registry {shown!r} of {where} is no address such as https://npm.example.com. {_fix()}")
+        raise ToolError(f"The registry {shown!r} of {where} is not a URL such as https://npm.example.com. {_fix()}")
     if not secure:
         raise ToolError(f"The registry {shown!r} of {where} is not asked: it must start with https://. {_fix()}")
     return url

@@ -120,7 +120,7 @@ class Credentials:
     def _check(self, name: str, value: str) -> None:
         scheme = self._schemes[name]
         if not value or _CONTROLS.search(value) or not _is_unicode(value):
-            raise ConfigError(f"The credential for {name!r} is empty, is no UTF-8, or has control characters in it")
+            raise ConfigError(f"The credential for {name!r} is empty, is not UTF-8, or has control characters in it")
         if _place(scheme) is None:
             raise ConfigError(
                 f"The security scheme {name!r} is of a kind that is not supported: apiKey, http basic and bearer, "

@@ -85,7 +85,7 @@ class Store:
         """
         if _scheme(url) not in _SCHEMES:
             raise ConfigError(
-                f"{shown_url(url)!r} is no address of a Redis server: give redis://HOST:PORT, rediss:// or unix://"
+                f"{shown_url(url)!r} is not the URL of a Redis server: give redis://HOST:PORT, rediss:// or unix://"
             )
         self.shown = shown_url(url)
         self._url = url

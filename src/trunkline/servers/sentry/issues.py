@@ -57,7 +57,7 @@ def _split(link: str) -> tuple[str, list[str]]:
 
 def _checked(number: str, given: str) -> str:
     if not _NUMBER.fullmatch(number):
-        raise ToolError(f"{given[:100]!r} is no issue: give its number, such as 4815162342, or a link to it")
+        raise ToolError(f"{given[:100]!r} is not an issue: give its number, such as 4815162342, or a link to it")
     return number
 
 

@@ -74,7 +74,7 @@ class _Sentry:
         issue = await self._read(f"{place}/")
         hashes = await self._read(f"{place}/hashes/")
         if not isinstance(issue, dict) or not isinstance(hashes, list):
-            raise ApiError("Sentry answered with something that is no issue")
+            raise ApiError("Sentry answered with something that is not an issue")
         if not hashes:
             raise ToolError(f"Sentry has no events for the issue {number} any more")
         event = hashes[0].get("latestEvent") if isinstance(hashes[0], dict) else None

@@ -58,7 +58,7 @@ class Slack:
         self._token = read_token(token, VARIABLE)
         self.channels = tuple(dict.fromkeys(each.strip() for each in channels if each.strip()))
         if wrong := [each for each in self.channels if not _ID.fullmatch(each)]:
-            raise ConfigError(f"SLACK_CHANNEL_IDS holds {wrong[0]!r}, which is no id of a channel such as C0123ABCD")
+            raise ConfigError(f"SLACK_CHANNEL_IDS holds {wrong[0]!r}, which is not a channel id such as C0123ABCD")
         if len(self.channels) > MOST_CHANNELS:
             raise ConfigError(
                 f"SLACK_CHANNEL_IDS holds {len(self.channels)} channels; up to {MOST_CHANNELS} are possible"
@@ -108,7 +108,7 @@ class Slack:
         except ApiError as error:
             raise without(error, self._token) from None
         if not isinstance(value, dict):
-            raise ApiError("Slack answered with something that is no object")
+            raise ApiError("Slack answered with something that is not an object")
         return value
 
     def _done(self, answer: dict[str, Any]) -> dict[str, Any]:

@@ -309,7 +309,7 @@ class _Statement:
         if text.startswith("database is locked"):
             return f"{text}: another program is writing to it; try again"
         if text == "file is not a database":
-            return f"{self._path} is no SQLite database; start the server with another --db-path FILE"
+            return f"{self._path} is not a SQLite database; start the server with another --db-path FILE"
         return text
 
 
