@@ -91,7 +91,7 @@ def test_what_would_reach_the_machine_is_no_argument(extra: dict[str, Any]) -> N
         ({"environment": {"A=B": "x"}}, "cannot be a variable"),
         ({"environment": {"A": "x\0"}}, "cannot be a variable"),
         ({"environment": {"": "x"}}, "cannot be a variable"),
-        ({"user": "root; id"}, "is no user"),
+        ({"user": "root; id"}, "is not a user"),
         ({"workdir": "relative"}, "absolute path"),
         ({"command": ["x"] * 101}, "at most 100 words"),
         ({"command": ["a\0b"]}, "at most 100 words"),
@@ -101,7 +101,7 @@ def test_what_would_reach_the_machine_is_no_argument(extra: dict[str, Any]) -> N
         ({"cpus": 1e9}, r"cpus must be from 0\.01 to 2"),
         ({"cpus": 1e-12}, r"cpus must be from 0\.01 to 2"),  # would be no limit at all, once rounded
         ({"pids": -1}, "pids must be from 2 to 512"),
-        ({"name": "../x"}, "is no name or id"),
+        ({"name": "../x"}, "is not the name or id"),
         ({"seconds": 100_000}, "seconds"),
     ],
 )

@@ -239,7 +239,7 @@ def test_a_token_whose_variable_is_not_set_is_none(desk: Desk) -> None:
 
 
 def test_a_token_that_cannot_be_one_is_refused_without_being_shown(desk: Desk) -> None:
-    with pytest.raises(ToolError, match=r"//registry\.npmjs\.org/:_authToken is no token") as refused:
+    with pytest.raises(ToolError, match=r"//registry\.npmjs\.org/:_authToken is not a valid token") as refused:
         desk.place(user="//registry.npmjs.org/:_authToken=hun ter2")
     assert "hun" not in str(refused.value)
 
@@ -455,5 +455,5 @@ def test_the_users_token_is_not_sent_in_the_clear(desk: Desk) -> None:
 
 
 def test_a_token_with_spaces_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigError, match="NPM_TOKEN is no token"):
+    with pytest.raises(ConfigError, match="NPM_TOKEN is not a valid token"):
         make_server(token="a b", environ={})
