@@ -44,7 +44,7 @@ class ApiError(ToolError):
     """The service rejected the request, cannot be reached, or sent an invalid response."""
 
     def __init__(self, message: str, *, status: int = 0, retry_after: float | None = None) -> None:
-        """Take the message; ``status`` is 0 without a response."""
+        """Initialize with the message; ``status`` is 0 without a response."""
         super().__init__(message)
         self.status = status
         #: Seconds until the service accepts requests again, if it said so.
@@ -95,7 +95,7 @@ class Api:
         unix_socket: str | None = None,
         user_agent: str = "trunkline",
     ) -> None:
-        """Take the service's URL; ``max_wait`` is the longest wait for a rate limit.
+        """Initialize with the service's URL; ``max_wait`` is the longest wait for a rate limit.
 
         Raises:
             ConfigError: the URL is invalid, or aiohttp is not installed.

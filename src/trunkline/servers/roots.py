@@ -72,7 +72,7 @@ class Allowed:
     """The folders that a server may use for a caller."""
 
     def __init__(self, configured: Sequence[str | os.PathLike[str]] = ()) -> None:
-        """Take the configured folders; those that do not exist are skipped.
+        """Initialize with the configured folders; those that do not exist are skipped.
 
         Raises:
             ConfigError: folders were given, and none of them exists.

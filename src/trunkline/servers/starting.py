@@ -87,7 +87,7 @@ class Serving(Struct, frozen=True):
         if self.tokens_env and self.issuer:
             raise ConfigError("--tokens-env and --issuer exclude each other: say who issues the tokens, once")
         if self.audience and not self.issuer:
-            raise ConfigError("--audience goes with --issuer, whose tokens name it")
+            raise ConfigError("--audience needs --issuer: it names the server that the issuer's tokens are for")
         if (self.read_scope or self.write_scope) and not (self.tokens_env or self.issuer):
             raise ConfigError("--read-scope and --write-scope go with --tokens-env or --issuer: tokens have scopes")
         if self.tokens_env:

@@ -236,7 +236,7 @@ def test_control_characters_of_a_script_are_shown_written_out(folder: Path, npm:
         ({"name": "hello\n"}, "cannot be the name"),
         ({"name": "hello; id"}, "has no script 'hello; id'"),
         ({"name": "missing"}, "it has: -x, escape, hello"),
-        ({"name": "huge"}, "too long for anybody to approve"),
+        ({"name": "huge"}, "too long for a user to approve"),
         ({"name": "hello", "arguments": ["\x1b[2K"]}, "control characters"),
         ({"name": "hello", "arguments": ["x"] * 51}, "at most 50 arguments"),
     ],

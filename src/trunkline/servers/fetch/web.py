@@ -74,7 +74,7 @@ class Web:
         resolve: Resolve | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the settings; no connection is opened yet."""
+        """Initialize with the settings; no connection is opened yet."""
         self._settings: dict[str, Any] = {
             "allow_private": allow_local,
             "allow_hosts": allow_hosts,

@@ -48,7 +48,7 @@ class Desk:
         submit: Callable[[Callable[[], Any]], Awaitable[Any]],
         kernel_walk: bool = True,
     ) -> None:
-        """Take the allowed folders, the limits, and ``submit``, which runs a function in a thread."""
+        """Initialize with the allowed folders, the limits, and ``submit``, which runs a function in a thread."""
         self.allowed = allowed
         self.limits = limits
         self._submit = submit

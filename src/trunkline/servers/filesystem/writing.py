@@ -48,7 +48,9 @@ def replace_file(place: Place, data: bytes, *, most: int, seen: os.stat_result |
     try:
         _write_new(place.directory, name, data, before)
         if seen is not None and not same_file(seen, place.status()):
-            raise ToolError(f"{place.path} was changed by somebody else meanwhile; nothing was written. Read it again.")
+            raise ToolError(
+                f"{place.path} was changed by another program meanwhile; nothing was written. Read it again."
+            )
         os.rename(name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
     except BaseException:
         with suppress(OSError):

@@ -26,7 +26,7 @@ class GitHub:
     """API client with the token of the server's user."""
 
     def __init__(self, *, token: str | None = None, api_url: str = DEFAULT_URL, seconds: float = 30.0) -> None:
-        """Take the token and the base URL.
+        """Initialize with the token and the base URL.
 
         Raises:
             ConfigError: one of them is invalid.

@@ -50,7 +50,7 @@ class GraphFile:
     """A graph in a file, which need not exist yet."""
 
     def __init__(self, path: str, limits: GraphLimits, *, lock_seconds: float = _LOCK_SECONDS) -> None:
-        """Take the path; nothing is read or created."""
+        """Initialize with the path; nothing is read or created."""
         self.path = path
         self._limits = limits
         self._lock_seconds = lock_seconds

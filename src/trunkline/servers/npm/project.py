@@ -73,7 +73,7 @@ class Project:
     """One folder with a ``package.json``."""
 
     def __init__(self, folder: Path) -> None:
-        """Take an allowed folder."""
+        """Initialize with an allowed folder."""
         self.folder = folder
 
     def scripts(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ class Chosen:
     """The registries of one call."""
 
     def __init__(self, settings: Settings, folder: Path | None, kept: dict[Place, Registry]) -> None:
-        """Take the settings, and the folder of the project if there is one."""
+        """Initialize with the settings, and the folder of the project if there is one."""
         self._settings = settings
         self._folder = folder
         self._kept = kept

@@ -93,7 +93,7 @@ class Registry:
     """Client of one registry."""
 
     def __init__(self, url: str, *, token: str | None = None) -> None:
-        """Take the registry's URL, and a token that is sent only there.
+        """Initialize with the registry's URL, and a token that is sent only there.
 
         Raises:
             ConfigError: the URL is invalid, or the token would be sent in the clear.

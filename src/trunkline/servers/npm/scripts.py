@@ -83,10 +83,10 @@ def make_plan(project: Project, name: str, arguments: Sequence[str]) -> Plan:
     if len(arguments) > _MOST_ARGUMENTS or any(len(each) > _ARGUMENT_CHARS for each in arguments):
         raise ToolError(f"Give at most {_MOST_ARGUMENTS} arguments of {_ARGUMENT_CHARS} characters")
     if any(not each.isprintable() for each in arguments):
-        raise ToolError("An argument holds control characters, which cannot be shown to whoever is asked")
+        raise ToolError("An argument holds control characters, which cannot be shown to the user for approval")
     lines = tuple((each, scripts[each]) for each in (f"pre{name}", name, f"post{name}") if each in scripts)
     if any(len(line) > _LINE_CHARS for _, line in lines):
-        raise ToolError(f"The script is longer than {_LINE_CHARS} characters, too long for anybody to approve")
+        raise ToolError(f"The script is longer than {_LINE_CHARS} characters, too long for a user to approve")
     tail = ("--", *arguments) if arguments else ()
     # Otherwise a project's .npmrc could make npm run the scripts of its workspaces instead of the one shown.
     return Plan(("npm", "run-script", "--workspaces=false", name, *tail), str(project.folder), lines)

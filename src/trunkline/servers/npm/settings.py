@@ -93,7 +93,7 @@ class Layers:
         folder: Path | None,
         token: str | None,
     ) -> None:
-        """Take the settings; the environment overrides the project, and the project overrides the user."""
+        """Initialize with the settings; the environment overrides the project, and the project overrides the user."""
         self._layers = (
             (environment, "the environment", False),
             (project, f"the .npmrc of {folder}", True),

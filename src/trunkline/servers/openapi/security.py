@@ -92,7 +92,7 @@ class Credentials:
     def __init__(
         self, document: Document, values: Mapping[str, str] | None = None, *, fixed: Mapping[str, str] | None = None
     ) -> None:
-        """Take the values by scheme name, and the headers that the user sends with every request.
+        """Initialize with the values by scheme name, and the headers that the user sends with every request.
 
         Raises:
             ConfigError: the document has no such scheme, or the value is invalid for it.
@@ -127,7 +127,7 @@ class Credentials:
                 "oauth2 and openIdConnect are"
             )
         if _place(scheme) == "header" and not _TOKEN.fullmatch(scheme["name"]):
-            raise ConfigError(f"The security scheme {name!r} is in a header whose name cannot be one")
+            raise ConfigError(f"The security scheme {name!r} names an invalid header")
         if _place(scheme) == "basic" and ":" not in value:
             raise ConfigError(f"The credential for {name!r} must be USER:PASSWORD")
 

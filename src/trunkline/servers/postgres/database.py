@@ -54,7 +54,7 @@ class Database:
     """A database; usable inside ``opened``."""
 
     def __init__(self, url: DatabaseUrl, *, bounds: Bounds, allow_superuser: bool = False) -> None:
-        """Take the URL; does not connect yet."""
+        """Initialize with the URL; does not connect yet."""
         self._asyncpg = load_asyncpg()
         self._url = url
         self._bounds = bounds

@@ -54,7 +54,7 @@ class CatalogSchema:
     """Reads the tables of one schema of a database."""
 
     def __init__(self, database: Database, schema: str) -> None:
-        """Take the database and the name of the schema, usually ``public``."""
+        """Initialize with the database and the name of the schema, usually ``public``."""
         self._database = database
         self._schema = schema
 

@@ -27,7 +27,7 @@ _HINTS: Mapping[str, str] = MappingProxyType(
     {
         "not_authed": "set SLACK_BOT_TOKEN",
         "invalid_auth": "the token in SLACK_BOT_TOKEN is wrong",
-        "account_inactive": "the token in SLACK_BOT_TOKEN belongs to nobody any more",
+        "account_inactive": "the token in SLACK_BOT_TOKEN belongs to a deactivated account",
         "token_revoked": "the token in SLACK_BOT_TOKEN was revoked",
         "token_expired": "the token in SLACK_BOT_TOKEN has expired",
         "missing_scope": "the app behind SLACK_BOT_TOKEN lacks a permission; add it and install the app again",
@@ -50,7 +50,7 @@ class Slack:
     def __init__(
         self, token: str | None, *, api_url: str = DEFAULT_URL, channels: Iterable[str] = (), seconds: float = 30.0
     ) -> None:
-        """Take the token, the URL, and the allowed channels; none means all that the bot can see.
+        """Initialize with the token, the URL, and the allowed channels; none means all that the bot can see.
 
         Raises:
             ConfigError: one of them is invalid.

@@ -85,7 +85,7 @@ class Connections:
     """Opens connections to a database file and pools reading ones."""
 
     def __init__(self, path: Path, bounds: Bounds) -> None:
-        """Take the file and the statement limits; does not connect yet."""
+        """Initialize with the file and the statement limits; does not connect yet."""
         self.path = path
         self._bounds = bounds
         self._kept: deque[Opened] = deque()
