@@ -187,7 +187,7 @@ def test_nobody_is_asked_unless_told() -> None:
         pytest.param(Serving(write_scope="w"), "go with --tokens-env or --issuer", id="scope without tokens"),
         pytest.param(Serving(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
         pytest.param(Serving(issuer="https://a.example"), "needs --audience", id="no audience"),
-        pytest.param(Serving(audience="https://me.example"), "goes with --issuer", id="no issuer"),
+        pytest.param(Serving(audience="https://me.example"), "--audience needs --issuer", id="no issuer"),
     ],
 )
 def test_settings_of_auth_that_make_no_sense_are_refused(

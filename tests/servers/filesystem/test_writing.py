@@ -170,7 +170,7 @@ def test_a_file_that_changes_while_it_is_edited_is_left_alone(tmp_path: Path, mo
 
     (tmp_path / "x").write_text("a\n")
     monkeypatch.setattr(writing, "_write_new", meanwhile)
-    assert "changed by somebody else" in refused(lambda: edit(tmp_path, ("a", "b")))
+    assert "changed by another program" in refused(lambda: edit(tmp_path, ("a", "b")))
     assert ((tmp_path / "x").read_text(), os.listdir(tmp_path)) == ("somebody else's", ["x"])
 
 
