@@ -223,8 +223,8 @@ def test_a_huge_stack_trace_is_cut_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("instead", "said"),
     [
-        pytest.param({"text": "<html>", "status": 200}, "no JSON", id="html"),
-        pytest.param({"text": "[]", "status": 200}, "no issue", id="list"),
+        pytest.param({"text": "<html>", "status": 200}, "is not JSON", id="html"),
+        pytest.param({"text": "[]", "status": 200}, "is not an issue", id="list"),
         pytest.param({"status": 302, "headers": {"Location": "http://localhost:1/"}}, "another place", id="redirect"),
         pytest.param({"status": 429, "headers": {"Retry-After": "60"}}, "try again in 60 seconds", id="rate-limit"),
         pytest.param({"text": f'{{"detail":"{SECRET}"}}', "status": 500}, "500: [token]", id="token-repeated"),
