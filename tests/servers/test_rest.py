@@ -138,9 +138,9 @@ def test_no_json_is_said() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text="<html>")
 
-    with pytest.raises(ApiError, match=r"that is no JSON$"):
+    with pytest.raises(ApiError, match=r"that is not JSON$"):
         asked(answer, "GET", "/").json()
-    with pytest.raises(ApiError, match=r"that is no JSON; whether it was done is not known"):
+    with pytest.raises(ApiError, match=r"that is not JSON; whether it was done is not known"):
         asked(answer, "POST", "/").json()
 
 
@@ -149,7 +149,7 @@ def test_an_answer_too_deep_to_be_read_is_said(status: int) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(body=b'{"message":' * 100_000, status=status)
 
-    with pytest.raises(ApiError, match=r"no JSON|^Sample answered 400$"):
+    with pytest.raises(ApiError, match=r"is not JSON|^Sample answered 400$"):
         asked(answer, "GET", "/").json()
 
 

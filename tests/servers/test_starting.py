@@ -60,14 +60,14 @@ def test_http_alone_leaves_the_address_to_the_server() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        pytest.param(["--http", "nowhere"], 1, "'nowhere' is no [HOST:]PORT", id="no address"),
+        pytest.param(["--http", "nowhere"], 1, "'nowhere' is not [HOST:]PORT", id="no address"),
         pytest.param(["--no-such"], 1, "No such option", id="unknown option"),
         pytest.param(["run", "--path", "/x"], 1, "--path is for HTTP: give --http as well.", id="http option on stdio"),
         pytest.param(["run", "--tokens-env", "X"], 1, "--tokens-env is for HTTP", id="auth on stdio"),
         pytest.param(["run", "--audience", "X"], 1, "--audience is for HTTP", id="audience on stdio"),
         pytest.param(["run", "--write-scope", "w"], 1, "--write-scope is for HTTP", id="scope on stdio"),
-        pytest.param(["--http", "1", "--write-scope", "a b"], 1, "'a b' is no scope", id="two scopes"),
-        pytest.param(["--http", "1", "--read-scope", 'a"b'], 1, "is no scope", id="no scope"),
+        pytest.param(["--http", "1", "--write-scope", "a b"], 1, "'a b' is not a scope", id="two scopes"),
+        pytest.param(["--http", "1", "--read-scope", 'a"b'], 1, "is not a scope", id="no scope"),
         pytest.param(["run", "--http", "0", "--write-scope", "w"], 2, "go with --tokens-env", id="scope of nobody"),
         pytest.param(["broken"], 2, "The word must not be broken: say whole", id="a wrong setting"),
         pytest.param(["run", "--http", "0.0.0.0:0"], 2, "with --tokens-env NAME or --issuer URL", id="open to others"),
@@ -187,7 +187,7 @@ def test_nobody_is_asked_unless_told() -> None:
         pytest.param(Serving(write_scope="w"), "go with --tokens-env or --issuer", id="scope without tokens"),
         pytest.param(Serving(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
         pytest.param(Serving(issuer="https://a.example"), "needs --audience", id="no audience"),
-        pytest.param(Serving(audience="https://me.example"), "goes with --issuer", id="no issuer"),
+        pytest.param(Serving(audience="https://me.example"), "--audience needs --issuer", id="no issuer"),
     ],
 )
 def test_settings_of_auth_that_make_no_sense_are_refused(

@@ -1,7 +1,7 @@
-"""Reference servers on public names: each is a folder with ``make_server`` and a command of its own.
+"""Reference servers on the public API: each is a package with ``make_server`` and its own command.
 
-Drop-in equals of the official reference servers, and some the seeds name besides. Nothing is imported here: a server
-loads what it needs and no more.
+Drop-in replacements for the official reference servers, and several more. Nothing is imported here: a server loads only
+what it needs.
 """
 
 from __future__ import annotations

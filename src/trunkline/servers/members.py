@@ -1,4 +1,4 @@
-"""Members of JSON that others wrote, each as the type that is wanted: what is of another type counts as absent."""
+"""Members of untrusted JSON, each as the expected type; a value of another type counts as absent."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["as_dict", "as_list", "text_of"]
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """Give an object, or an empty one in place of anything else."""
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """Give a list, or an empty one in place of anything else."""
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def text_of(value: Any, most: int = 500) -> str:
-    """Give the beginning of a text, or nothing in place of anything else."""
+    """Return the first ``most`` characters of a string; empty for anything else."""
     return value[:most] if isinstance(value, str) else ""

@@ -1,8 +1,8 @@
-"""A JSON API of a service that the user chose: requests with bounds, and failures a model can act on.
+"""A client for the JSON API of a service that the user chose: bounded requests, and errors that a model can act on.
 
-The service's address comes from the user, what is asked of it from a model. So a path is made of quoted segments, the
-credentials go to the service's own origin and nowhere else, and no answer is read beyond its bound or unpacked. It
-knows no service: that is the business of the server that has it.
+The service's URL comes from the user, the requests from a model. So paths are built from quoted segments, credentials
+go only to the service's own origin, and no response is read beyond its limit or decompressed. This module knows no
+particular service.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 3
 _RATE_LIMITED = frozenset({403, 429, 503})
-#: More digits than any number of seconds has.
+#: Most digits of a number of seconds.
 _LONGEST_NUMBER = 12
-#: What to do after a change that nobody confirmed; sent again it might be made twice.
+#: Advice after a change whose outcome is unknown; a repeated request might apply it twice.
 _UNKNOWN = "whether it was done is not known: look before you try again"
-#: Where services put the sentence about what went wrong, in the order of how much it says.
+#: Members in which services put the error message, most specific first.
 _MEMBERS = ("message", "error_description", "error", "detail", "title", "errors")
 
 
 class ApiError(ToolError):
-    """The service refused, cannot be reached, or answered what it should not have."""
+    """The service rejected the request, cannot be reached, or sent an invalid response."""
 
     def __init__(self, message: str, *, status: int = 0, retry_after: float | None = None) -> None:
-        """Say what happened; ``status`` is 0 if there was no answer."""
+        """Initialize with the message; ``status`` is 0 without a response."""
         super().__init__(message)
         self.status = status
-        #: After how many seconds the service will answer again, if it said so.
+        #: Seconds until the service accepts requests again, if it said so.
         self.retry_after = retry_after
 
 
 class Upload(Struct, frozen=True):
-    """A body that is not JSON."""
+    """A request body that is not JSON."""
 
     content: bytes
     content_type: str
 
 
 class Reply(Struct, frozen=True):
-    """What a service answered; names of headers are in lower case."""
+    """A response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -68,20 +68,20 @@ class Reply(Struct, frozen=True):
     method: str = "GET"
 
     def json(self) -> Any:
-        """Give the answer's value.
+        """Return the decoded body.
 
         Raises:
-            ApiError: it is no JSON.
+            ApiError: it is not valid JSON.
         """
         try:
             return msgspec.json.decode(self.body) if self.body else None
         except (msgspec.DecodeError, RecursionError) as error:
-            said = f"{self.service} answered with something that is no JSON"
+            said = f"{self.service} answered with something that is not JSON"
             raise ApiError(said + _afterwards(self.method), status=self.status) from error
 
 
 class Api:
-    """Asks one service; opens its connections with the first request."""
+    """Client of one service; connects with the first request."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class Api:
         unix_socket: str | None = None,
         user_agent: str = "trunkline",
     ) -> None:
-        """Take the service's address; ``max_wait`` bounds how long a rate limit is waited for.
+        """Initialize with the service's URL; ``max_wait`` is the longest wait for a rate limit.
 
         Raises:
-            ConfigError: the address is none, or what requests are made with is not installed.
+            ConfigError: the URL is invalid, or aiohttp is not installed.
         """
         if find_spec("aiohttp") is None:
             raise ConfigError(f"{service} is asked over HTTP: pip install 'trunkline[servers]'")
@@ -107,7 +107,7 @@ class Api:
         self.base = base.rstrip("/")
         self._netloc = parts.netloc
         self._origin = _origin(base)
-        # Not asked for and not unpacked: a small answer may become a large one.
+        # Compression is neither requested nor decoded: a small response may expand to a large one.
         self._headers = {
             "user-agent": user_agent,
             "accept": "application/json",
@@ -121,13 +121,13 @@ class Api:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Api:
-        """Give itself."""
+        """Return the client."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the connections."""
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -137,10 +137,10 @@ class Api:
             await session.close()
 
     def path(self, *segments: str | int) -> str:
-        """Make a path of segments, each quoted whole.
+        """Build a path from segments, each quoted completely.
 
         Raises:
-            ToolError: one is empty, leads elsewhere, or holds control characters.
+            ToolError: a segment is empty, is "." or "..", or contains control characters.
         """
         return "".join(f"/{_segment(each)}" for each in segments)
 
@@ -156,13 +156,13 @@ class Api:
         max_bytes: int | None = None,
         seconds: float | None = None,
     ) -> Reply:
-        """Ask the service; a status from 300 on is an error unless it is in ``accept_status``.
+        """Send a request; a status of 300 or above is an error unless it is in ``accept_status``.
 
-        A ``body`` is sent as JSON, an ``Upload`` as it is. Members of ``query`` that are None are left out, a list is
+        A ``body`` is sent as JSON, a ``RawBody`` as it is. Members of ``query`` that are None are omitted, a list is
         repeated.
 
         Raises:
-            ApiError: no answer within the bounds, or one that says no.
+            ApiError: there is no response within the limits, or it is an error.
         """
         url = f"{self.base}{path}{_query(query)}"
         content, kind = _content(body)
@@ -188,10 +188,10 @@ class Api:
         begun: Callable[[], None],
         take: Callable[[int], None],
     ) -> None:
-        """Read an answer without an end in sight and keep nothing of it: ``take`` learns the size of each piece.
+        """Read a streaming response and discard it: ``take`` is called with the size of each chunk.
 
         Raises:
-            ApiError: the service does not answer with success, or breaks off.
+            ApiError: the response is not a success, or breaks off.
         """
         import aiohttp
         from yarl import URL
@@ -207,7 +207,7 @@ class Api:
         except (aiohttp.ClientError, OSError) as error:
             raise ApiError(f"{self.service} broke its answer off") from error
 
-    # --- the way -----------------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     async def _timed(
         self, method: str, url: str, head: Mapping[str, str], content: bytes | None, limit: int, seconds: float
@@ -254,12 +254,12 @@ class Api:
                 # Nothing was sent.
                 raise ApiError(self._unreachable(error)) from error
             except (aiohttp.ClientConnectionError, OSError) as error:
-                # A connection that rested may have been closed while the request was on its way; not if we did it.
+                # An idle connection may have been closed during sending; no retry if we closed it ourselves.
                 if last or method not in _SAFE or self._session is None:
                     said = f"{self.service} closed the connection before it answered"
                     raise ApiError(said + _afterwards(method)) from error
             except aiohttp.ClientError as error:
-                said = f"{self.service} broke its answer off, or sent something that is no HTTP"
+                said = f"{self.service} broke its answer off, or sent something that is not HTTP"
                 raise ApiError(said + _afterwards(method)) from error
         raise AssertionError("unreachable")
 
@@ -274,7 +274,7 @@ class Api:
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            # The one clock is that of the whole request.
+            # The timeout is that of the whole request.
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
         )
@@ -314,7 +314,7 @@ class Api:
         return said if self._unix_socket else f"{said}: check its address, and the network"
 
 
-# --- parts of requests and answers -----------------------------------------------------------------------------------
+# --- parts of requests and responses ---------------------------------------------------------------------------------
 
 
 def _address(base: str, service: str) -> SplitResult:
@@ -333,24 +333,24 @@ def _address(base: str, service: str) -> SplitResult:
 
 
 def shown_address(url: str) -> str:
-    """Give an address as it may be shown: without a password and without a query."""
+    """Return a URL that is safe to show: without password and query."""
     return re.sub(r"//[^/]*@", "//***@", re.split(r"[?#]", url)[0])
 
 
 def _afterwards(method: str) -> str:
-    """Say what to do after a request whose answer is lost, if it was a change."""
+    """Return the advice after a change whose response was lost; empty for a safe method."""
     return "" if method in _SAFE else f"; {_UNKNOWN}"
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None, str | None]:
-    """Say to whom a URL leads: the same for all ways to write the same origin."""
+    """Return the normalized origin of a URL."""
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     return parts.scheme, parts.hostname, port, parts.username
 
 
 def _target(url: str, location: str) -> tuple[Any, str]:
-    """Say where a redirect leads: to whom, and the URL; to nobody if it makes no sense."""
+    """Return origin and URL of a redirect target; the origin is None if it is invalid."""
     try:
         target = urljoin(url, location)
         return _origin(target), target
@@ -390,7 +390,7 @@ def _content(body: Any) -> tuple[bytes | None, str | None]:
 
 
 def _said(body: bytes) -> str:
-    """Give the service's own words, on one line and not too many."""
+    """Return the service's error message, on one line and truncated."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -403,7 +403,7 @@ def _said(body: bytes) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Say why there is no connection, without what the library puts around it."""
+    """Return why the connection failed, without the library's wording around it."""
     from ssl import SSLError
 
     cause = getattr(error, "os_error", None)
@@ -413,7 +413,7 @@ def _reason(error: Exception) -> str:
 
 
 def _retry_after(reply: Reply) -> float | None:
-    """Say after how many seconds a rate limit lets go; None if it is none."""
+    """Return the seconds until a rate limit ends; None if the response is not a rate limit."""
     if reply.status not in _RATE_LIMITED:
         return None
     if (given := reply.headers.get("retry-after")) is not None:
@@ -428,7 +428,7 @@ def _retry_after(reply: Reply) -> float | None:
 def _seconds(given: str) -> float | None:
     if _is_number(given):
         return float(given)
-    # Hardly ever needed, and slow to load.
+    # Rarely needed, and slow to import.
     from email.utils import parsedate_to_datetime
 
     try:

@@ -1,10 +1,10 @@
-"""Which folders a server may touch: those it was started with, or the client's roots, live, in both eras.
+"""Which folders a server may use: those it was started with, or the client's roots, kept current in both eras.
 
-A client that shares roots replaces the configured folders entirely. In a session it is asked by the first call, and
-again after it has said that its roots changed; without sessions it is asked in each call, but for methods that cannot
-ask: these go by what was said last on the connection. A client that reaches the
-server over HTTP did not start it, so its roots only narrow what is configured. The folders are named here, not opened:
-whoever opens something below them must not trust a name that it has checked.
+The roots of a client replace the configured folders entirely. In a session the client is asked on the first call, and
+again after it announced that its roots changed; without sessions it is asked in each call, except for methods that
+cannot send requests: these use the last roots of the connection. A client that connects over HTTP did not start the
+server, so its roots only narrow the configured folders. Folders are only named here, not opened: code that opens files
+below them must not trust a path that was checked before.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ __all__ = ["Allowed", "Folder", "path_of_uri"]
 log = logging.getLogger("trunkline.servers")
 
 _CHANGED = "notifications/roots/list_changed"
-#: How many roots of one client are looked at, and how many sessions are remembered.
+#: Most roots of one client, and most sessions that are cached.
 _MOST_ROOTS = 256
 _MOST_SESSIONS = 1024
-#: How long a program may take to name its folders; nobody is asked there.
+#: Timeout for listing roots; the client answers without asking its user.
 _SECONDS = 20.0
-#: Over these the client did not start the server.
+#: Transports over which the client did not start the server.
 _REMOTE = ("http", "sse")
 
 
 class Folder(Struct, frozen=True):
-    """A folder that may be touched: the path that it was named by, and the path without links."""
+    """An allowed folder: the path it was given by, and its real path."""
 
     given: Path
     real: Path
 
     @classmethod
     def find(cls, path: str | os.PathLike[str]) -> Folder | None:
-        """Find a folder by its path; None if there is none."""
+        """Return the folder at a path; None if there is none."""
         try:
             given = os.path.abspath(os.path.expanduser(path))
             real = os.path.realpath(given, strict=True)
@@ -55,12 +55,12 @@ class Folder(Struct, frozen=True):
             return None
 
     def holds(self, other: Folder) -> bool:
-        """Tell whether another folder is this one or lies in it."""
+        """Return True if another folder is this one or lies in it."""
         return other.real.is_relative_to(self.real)
 
 
 class _Known(Struct):
-    """What a session's client said of its roots; ``round`` tells whether it has changed its mind since."""
+    """The cached roots of a session; outdated once ``round`` has advanced."""
 
     session: object
     round: int
@@ -68,13 +68,13 @@ class _Known(Struct):
 
 
 class Allowed:
-    """The folders that a server may touch for a caller."""
+    """The folders that a server may use for a caller."""
 
     def __init__(self, configured: Sequence[str | os.PathLike[str]] = ()) -> None:
-        """Take the folders that the server was started with; those that are not there are left out.
+        """Initialize with the configured folders; those that do not exist are skipped.
 
         Raises:
-            ConfigError: folders were given, and none of them is there.
+            ConfigError: folders were given, and none of them exists.
         """
         found = {each: Folder.find(each) for each in configured}
         self.configured = tuple(dict.fromkeys(each for each in found.values() if each is not None))
@@ -82,21 +82,21 @@ class Allowed:
             names = ", ".join(os.fspath(each) for each in found)
             raise ConfigError(f"None of these is a folder that can be opened: {names}. Give one that exists.")
         for name in (each for each, folder in found.items() if folder is None):
-            log.warning("%s is no folder that can be opened; it is left out", os.fspath(name))
-        #: Counts how often any client said that its roots changed.
+            log.warning("%s is not a folder that can be opened; it is skipped", os.fspath(name))
+        #: Counts the root changes of all clients.
         self._round = 0
         self._hears: Server | None = None
         self._known: dict[int, _Known] = {}
-        #: What was last said on a connection: some methods of a client without a session cannot ask it.
+        #: The last roots of a connection, for methods that cannot ask a client without a session.
         self._latest: WeakKeyDictionary[object, tuple[Folder, ...]] = WeakKeyDictionary()
 
     def attach(self, server: Server) -> None:
-        """Hear through this server that roots changed; until then every call asks anew."""
+        """Register for root changes on this server; without it every call asks again."""
         server.notification(_CHANGED)(self._changed)
         self._hears = server
 
     async def folders(self, ctx: Context) -> tuple[Path, ...]:
-        """Give the folders, as paths without links, that may be touched for this caller.
+        """Return the real paths of the folders that this caller may use.
 
         Raises:
             ToolError: there are none.
@@ -104,7 +104,7 @@ class Allowed:
         return tuple(dict.fromkeys(each.real for each in await self.named(ctx)))
 
     async def named(self, ctx: Context) -> tuple[Folder, ...]:
-        """Give the same with the names that they were given by.
+        """Return the folders that this caller may use, with the paths they were given by.
 
         Raises:
             ToolError: there are none.
@@ -120,7 +120,7 @@ class Allowed:
         return found
 
     def _changed(self, params: dict[str, Any]) -> None:
-        # Notifications do not say whose they are, so everybody is asked again, once.
+        # Notifications do not name their sender, so every client is asked once more.
         self._round += 1
 
     def _narrowed(self, roots: tuple[Folder, ...]) -> tuple[Folder, ...]:
@@ -162,7 +162,7 @@ class Allowed:
 
 
 def path_of_uri(uri: str) -> str | None:
-    """Give the path that a ``file:`` URI names on this machine; None if it names none."""
+    """Return the local path of a ``file:`` URI; None if it has none."""
     try:
         parts = urlsplit(uri)
         host = parts.hostname
@@ -175,7 +175,7 @@ def path_of_uri(uri: str) -> str | None:
 
 
 def _folders(said: Sequence[t.Root]) -> tuple[Folder, ...]:
-    """Find the folders behind roots.
+    """Return the folders of roots.
 
     Raises:
         ToolError: roots were given, and none of them is a folder here.
@@ -184,7 +184,7 @@ def _folders(said: Sequence[t.Root]) -> tuple[Folder, ...]:
     found = [(uri, None if path is None else Folder.find(path)) for uri, path in named]
     roots = tuple(dict.fromkeys(folder for _, folder in found if folder is not None))
     for uri in (uri for uri, folder in found if folder is None):
-        log.warning("the client's root %.200r is no folder that can be opened; it is left out", uri)
+        log.warning("the client's root %.200r is not a folder that can be opened; it is skipped", uri)
     if found and not roots:
         raise ToolError(
             "None of the client's roots is a folder on the machine of this server: "

@@ -1,6 +1,7 @@
-"""How every reference server starts: the options they share, stdio or HTTP, and failures as one sentence.
+"""How every reference server starts: the shared options, stdio or HTTP, and errors as one sentence.
 
-It knows no server. A server's ``__main__`` has a click command with ``serving_options`` on it, and calls ``start``.
+This module knows no server. The ``__main__`` of a server has a click command decorated with ``with_serve_options``, and
+calls ``run_command``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SHORTEST_TOKEN = 16
 
 
 class Serving(Struct, frozen=True):
-    """Where and for whom a server is served: over stdio, unless there is an address."""
+    """How and to whom a server is served: over stdio, unless there is an address."""
 
     address: Address | None = None
     path: str | None = None
@@ -41,10 +42,10 @@ class Serving(Struct, frozen=True):
     write_scope: str | None = None
 
     def run(self, server: Server) -> None:
-        """Serve until the client goes away, or until told to stop.
+        """Serve until the client disconnects or the process is stopped.
 
         Raises:
-            ConfigError: it cannot be served so; one sentence says what to change.
+            ConfigError: the options are invalid; the message says what to change.
         """
         if self.address is None:
             self._check_stdio()
@@ -74,15 +75,15 @@ class Serving(Struct, frozen=True):
         run_loop(server.run_async("http", **options, started=tell))
 
     def auth(self) -> Any:
-        """Give who may call over HTTP: whoever has a listed token, or one of an issuer's; None if nobody is asked.
+        """Return the token verifier for HTTP: listed tokens, or those of an issuer; None without authentication.
 
         Raises:
-            ConfigError: the options do not go together, or the variable holds no token that could be meant.
+            ConfigError: the options conflict, or the variable contains no valid token.
         """
         if self.tokens_env and self.issuer:
             raise ConfigError("--tokens-env and --issuer exclude each other: say who issues the tokens, once")
         if self.audience and not self.issuer:
-            raise ConfigError("--audience goes with --issuer, whose tokens name it")
+            raise ConfigError("--audience needs --issuer: it names the server that the issuer's tokens are for")
         if (self.read_scope or self.write_scope) and not (self.tokens_env or self.issuer):
             raise ConfigError("--read-scope and --write-scope go with --tokens-env or --issuer: tokens have scopes")
         if self.tokens_env:
@@ -98,7 +99,7 @@ class Serving(Struct, frozen=True):
         return None
 
     def _check_open(self, address: Address) -> None:
-        """Refuse, in words of the command line, what the server would refuse in words of Python."""
+        """Reject an unauthenticated public address with a message in terms of the command line."""
         from trunkline.net.addresses import is_loopback
 
         if not self.allow_unauthenticated and address.host is not None and not is_loopback(address.host, below=False):
@@ -115,7 +116,7 @@ class Serving(Struct, frozen=True):
 
 
 def _tokens(variable: str) -> dict[str, Any]:
-    """Read ``token``, ``name:token`` or ``name:token scope scope``, separated by commas, from the environment."""
+    """Parse ``token``, ``name:token`` or ``name:token scope scope``, separated by commas, from a variable."""
     entries = [entry.split() for entry in os.environ.get(variable, "").split(",") if entry.strip()]
     if not entries:
         raise ConfigError(f"The variable {variable} holds no token: set it to TOKEN, or to NAME:TOKEN,NAME:TOKEN")
@@ -123,7 +124,7 @@ def _tokens(variable: str) -> dict[str, Any]:
     for number, (entry, *scopes) in enumerate(entries, 1):
         name, colon, token = entry.rpartition(":")
         if scopes and not colon:
-            # Otherwise the first half of a name with a space in it would be a token, and easy to guess.
+            # Otherwise the first half of a name with a space would become a token that is easy to guess.
             raise ConfigError(
                 f"Token {number} in the variable {variable} has scopes and no name, or a name with a space: write "
                 "NAME:TOKEN SCOPE SCOPE"
@@ -141,7 +142,7 @@ def _tokens(variable: str) -> dict[str, Any]:
             raise ConfigError(
                 f"Token {number} in the variable {variable} has an empty name: write NAME:TOKEN, or TOKEN"
             )
-        # Who has another token is somebody else, also without a name.
+        # Each token is a different user, even without a name.
         subject = name or ("user" if number == 1 else f"user-{number}")
         tokens[token] = {"subject": subject, "scopes": _scopes(scopes, number, variable)} if scopes else subject
     return tokens
@@ -151,7 +152,7 @@ def _scopes(words: list[str], number: int, variable: str) -> tuple[str, ...]:
     try:
         return read_scopes(words, "scopes")
     except TypeError:
-        # Which word it is stays unsaid: it may be a token in the wrong place.
+        # The word is not repeated: it may be a token in the wrong position.
         raise ConfigError(
             f"Token {number} in the variable {variable} has a scope with a sign that scopes do not have: quotes, "
             "backslashes and letters outside ASCII"
@@ -164,7 +165,7 @@ def _scopes(words: list[str], number: int, variable: str) -> tuple[str, ...]:
 def _address(context: click.Context, option: click.Parameter, value: str | None) -> Address | None:
     address = None if value is None else read_address(value)
     if value is not None and address is None:
-        raise click.BadParameter(f"{value!r} is no [HOST:]PORT; --http alone goes last.", context, option)
+        raise click.BadParameter(f"{value!r} is not [HOST:]PORT; --http alone goes last.", context, option)
     return address
 
 
@@ -174,7 +175,7 @@ def _scope(context: click.Context, option: click.Parameter, value: str | None) -
     except TypeError:
         scopes = ()
     if value and len(scopes) != 1:
-        raise click.BadParameter(f"{value!r} is no scope: it is one word of ASCII.", context, option)
+        raise click.BadParameter(f"{value!r} is not a scope: it must be one ASCII word.", context, option)
     return value
 
 
@@ -190,53 +191,53 @@ _OPTIONS = (
     ),
     click.option("--path", metavar="/PATH", help="HTTP: the path of the endpoint.  [default: /mcp]"),
     click.option("--certfile", metavar="FILE", help="HTTP: serve HTTPS with this certificate (PEM)."),
-    click.option("--keyfile", metavar="FILE", help="HTTP: its key, if that is in another file."),
+    click.option("--keyfile", metavar="FILE", help="HTTP: the private key, if it is in another file."),
     click.option(
         "--allowed-host",
         "allowed_hosts",
         multiple=True,
         metavar="NAME",
-        help="HTTP: a public name under which it is reached, as behind a proxy; may be repeated.",
+        help="HTTP: a public host name of the server, such as behind a proxy; may be repeated.",
     ),
-    click.option(
-        "--allow-unauthenticated", is_flag=True, help="HTTP: let anybody in who can reach it, without a token."
-    ),
+    click.option("--allow-unauthenticated", is_flag=True, help="HTTP: accept requests without a token."),
     click.option(
         "--tokens-env",
         metavar="NAME",
-        help="HTTP: the environment variable with the tokens that callers may have: TOKEN, or NAME:TOKEN,NAME:TOKEN; "
-        "what a token allows follows it: NAME:TOKEN SCOPE SCOPE.",
+        help="HTTP: the environment variable with the accepted tokens: TOKEN, or NAME:TOKEN,NAME:TOKEN; "
+        "the scopes of a token follow it: NAME:TOKEN SCOPE SCOPE.",
     ),
     click.option(
         "--issuer",
         metavar="URL",
-        help="HTTP: let in whoever has a token of this authorization server; needs --audience.",
+        help="HTTP: accept tokens of this authorization server; needs --audience.",
     ),
-    click.option("--audience", metavar="URI", help="HTTP: the URI of this server, which those tokens must name."),
+    click.option(
+        "--audience", metavar="URI", help="HTTP: the URI of this server, which those tokens must be issued for."
+    ),
     click.option(
         "--write-scope",
         metavar="SCOPE",
         callback=_scope,
-        help="HTTP: what a token must allow for the tools that may change something.",
+        help="HTTP: the scope that tools which may change something require.",
     ),
     click.option(
         "--read-scope",
         metavar="SCOPE",
         callback=_scope,
-        help="HTTP: what a token must allow for everything else; for all of it without --write-scope.",
+        help="HTTP: the scope that everything else requires; without --write-scope, everything.",
     ),
     click.option(
         "--log-level",
         type=click.Choice(_LEVELS),
         default="warning",
         show_default=True,
-        help="How much is told on stderr.",
+        help="Log level on stderr.",
     ),
 )
 
 
 def serving_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that every reference server has; the function is given them as ``serving``."""
+    """Add the options of every reference server; the function receives them as ``serving``."""
 
     @wraps(function)
     def with_serving(*args: Any, log_level: str, **given: Any) -> None:
@@ -254,7 +255,7 @@ def serving_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _check_empty(serving: Serving) -> None:
-    """Refuse what was said with nothing in it: a variable that is not set must not open a server to everybody."""
+    """Reject empty option values: an unset shell variable must not open a server to everyone."""
     for name in serving.__struct_fields__:
         value = getattr(serving, name)
         if value == "" or (isinstance(value, tuple) and "" in value):
@@ -266,26 +267,31 @@ def _option(field: str) -> str:
 
 
 def seconds_option(service: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give the option ``--seconds`` of a server that asks a service over HTTP."""
+    """Return the option ``--seconds`` of a server that calls a service over HTTP."""
     return click.option(
         "--seconds",
         type=click.FloatRange(1, 300),
         default=30,
         show_default=True,
         metavar="SECONDS",
-        help=f"How long {service} may take to answer.",
+        help=f"Timeout for requests to {service}.",
     )
 
 
 def statement_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the bounds of one statement to a server of a database: ``--max-rows``, ``--max-bytes`` and ``--timeout``."""
+    """Add the statement limits of a database server: ``--max-rows``, ``--max-bytes`` and ``--timeout``."""
     rows, size = click.IntRange(1, 100_000), click.IntRange(1024, 64 * 1024 * 1024)
     options = (
         click.option(
-            "--max-rows", type=rows, default=1000, show_default=True, metavar="ROWS", help="Rows in one answer."
+            "--max-rows", type=rows, default=1000, show_default=True, metavar="ROWS", help="Most rows in one result."
         ),
         click.option(
-            "--max-bytes", type=size, default=1024**2, show_default=True, metavar="BYTES", help="Bytes in one answer."
+            "--max-bytes",
+            type=size,
+            default=1024**2,
+            show_default=True,
+            metavar="BYTES",
+            help="Most bytes in one result.",
         ),
         click.option(
             "--timeout",
@@ -293,7 +299,7 @@ def statement_options(function: Callable[..., None]) -> Callable[..., None]:
             default=10.0,
             show_default=True,
             metavar="SECONDS",
-            help="Time for one statement.",
+            help="Time limit for one statement.",
         ),
     )
     for option in reversed(options):
@@ -301,12 +307,12 @@ def statement_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-#: What click calls a number within bounds, and what people do.
+#: Click's names for bounded numbers, and plain ones.
 _NUMBERS = (("a valid integer range", "a whole number"), ("a valid float range", "a number"))
 
 
 def start(command: click.Command, arguments: list[str] | None = None) -> NoReturn:
-    """Run a server's command and end the process: 0 when served, 1 for wrong usage, 2 for a wrong setting."""
+    """Run a server's command and exit: 0 on success, 1 for wrong usage, 2 for an invalid setting."""
     name = command.name or "server"
     try:
         command.main(arguments, prog_name=name, standalone_mode=False)
@@ -314,7 +320,7 @@ def start(command: click.Command, arguments: list[str] | None = None) -> NoRetur
         told = error.format_message()
         for theirs, plain in _NUMBERS:
             told = told.replace(theirs, plain)
-        # Some of click's sentences end with a list, and without a stop.
+        # Some of click's messages end with a list, without a full stop.
         stop = "" if told.endswith((".", "?", "?)")) else "."
         click.echo(f"error: {told}{stop} See {name} --help.", err=True)
         raise SystemExit(_USAGE) from None

@@ -1,7 +1,7 @@
-"""A database's schema as MCP shows it: a resource of the whole, one of each table, and a prompt with worked examples.
+"""A database's schema over MCP: a resource for the whole, one for each table, and a prompt with worked examples.
 
-It knows no database, only a ``Schema`` that can be asked. The tables are looked up whenever resources are listed, so
-that one made a moment ago is there, and clients hear of the change.
+This module knows no database, only a ``SchemaReader``. The tables are read whenever resources are listed, so that new
+ones appear at once and clients are notified of the change.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _About = Annotated[str | None, Meta(description="What the questions will be abou
 
 
 class Schema(Protocol):
-    """What tells of a database's tables; each may raise a ``ToolError``."""
+    """Reads the tables of a database; each method may raise a ``ToolError``."""
 
     async def names(self) -> list[str]:
-        """Give the names of the tables, as many as shall be listed."""
+        """Return the names of the tables to list."""
 
     async def tables(self) -> list[Table]:
-        """Give the tables with their columns."""
+        """Return the tables with their columns."""
 
     async def content(self, table: str) -> Any:
-        """Give the schema resource of one table as a JSON value, or None if there is no such table."""
+        """Return the schema resource of one table as a JSON value; None if there is no such table."""
 
 
 def add_schema(server: Server, schema: Schema, *, base: str, dialect: str, tool: str) -> None:
-    """Offer a schema: ``<base>schema``, ``<base><table>/schema``, and the prompt ``query-examples``."""
+    """Add the resources ``<base>schema`` and ``<base><table>/schema``, and the prompt ``query-examples``."""
 
     @server.resource(f"{base}schema", name="Database schema", mime_type=_JSON)
     async def whole_schema() -> str:
         """Every table and view, with columns and foreign keys."""
         tables = await _told(schema.tables(), ResourceError)
-        # It may be megabytes.
+        # In a thread: it may be megabytes.
         return await asyncio.to_thread(lambda: to_json({"tables": [describe(table) for table in tables]}))
 
     async def table_schema(table: str) -> str:
@@ -83,7 +83,7 @@ def _keep_listed(server: Server, schema: Schema, base: str, read: Callable[[str]
             try:
                 names = await schema.names()
             except ToolError:
-                # What cannot be asked now has told its tables before, or says what is wrong when it is read.
+                # If the database is unavailable, the last known tables are listed; reading one reports the error.
                 names = list(listed.values())
             _update(server, listed, {f"{base}{quote(name, safe='')}/schema": name for name in names}, read)
         return await call_next(request)
@@ -111,7 +111,7 @@ def _reading(read: Callable[[str], Awaitable[str]], name: str) -> Callable[[], A
 
 
 async def _told(asking: Awaitable[T], error: type[ResourceError | PromptError]) -> T:
-    """Wait for what was asked of the database; a resource or prompt fails with the sentence a tool would."""
+    """Await a query; turn a ToolError into the error of a resource or prompt with the same message."""
     try:
         return await asking
     except ToolError as failed:

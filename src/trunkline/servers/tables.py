@@ -1,7 +1,7 @@
-"""What the servers of SQL databases share: rows as text within bounds, schemas as records, and prompts made from them.
+"""What the servers of SQL databases share: rows as text within limits, schemas as records, and prompts made from them.
 
-It knows no database. Whatever comes from one (names, types, values, error texts) is data of strangers: it is quoted
-where it becomes SQL, its control characters are spelled out where it becomes text, and it is cut where it is long.
+This module knows no database. Everything that comes from one (names, types, values, error messages) is untrusted: it is
+quoted where it becomes SQL, its control characters are escaped where it becomes text, and it is truncated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "to_json",
 ]
 
-#: Tables that a schema shows, and columns of each; a database may have any number.
+#: Most tables in a schema, and most columns of each.
 MOST_TABLES = 200
 MOST_COLUMNS = 200
 _MOST_EXAMPLES = 8
@@ -50,7 +50,7 @@ _TIMES = ("date", "time")
 
 
 class Column(Struct, frozen=True):
-    """A column: its name, its type in the database's words, and what is known of it."""
+    """A column; the type is the database's own name for it."""
 
     name: str
     type: str = ""
@@ -60,7 +60,7 @@ class Column(Struct, frozen=True):
 
 
 class ForeignKey(Struct, frozen=True):
-    """Columns that point to those of another table."""
+    """Columns that reference those of another table."""
 
     columns: tuple[str, ...]
     table: str
@@ -76,22 +76,22 @@ class Table(Struct, frozen=True):
     foreign_keys: tuple[ForeignKey, ...] = ()
 
     def column(self, name: str) -> Column | None:
-        """Give the column of a name."""
+        """Return the column with a name; None if there is none."""
         return next((each for each in self.columns if each.name == name), None)
 
 
-# --- text of strangers -----------------------------------------------------------------------------------------------
+# --- untrusted text --------------------------------------------------------------------------------------------------
 
 
 def inert(text: str, most: int = 500) -> str:
-    """Give a text as one line without characters that a terminal or a reader could take for more than text."""
+    """Return a text on one line with unprintable characters escaped, truncated."""
     shown = _UNUSUAL.sub(_spelled, text[: most + 1])
     return shown if len(text) <= most else f"{shown[:most]}…"
 
 
 def to_json(value: Any) -> str:
-    """Give a value as indented JSON in which every character that cannot be seen is spelled out."""
-    # What is not printable is only ever inside a string here, so that it stays the same JSON.
+    """Return a value as indented JSON with every unprintable character escaped."""
+    # Unprintable characters occur only inside strings here, so the JSON value stays the same.
     return _UNUSUAL_BUT_NEWLINE.sub(_spelled, json.dumps(value, indent=2, ensure_ascii=False))
 
 
@@ -101,7 +101,7 @@ def _spelled(found: re.Match[str]) -> str:
 
 
 def quote_name(name: str) -> str:
-    """Give a name as SQL: as it is, if it needs no quotes, else quoted."""
+    """Return a name as SQL, quoted if necessary."""
     if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _RESERVED:
         return name
     return '"' + name.replace('"', '""') + '"'
@@ -111,16 +111,16 @@ def quote_name(name: str) -> str:
 
 
 class Fitted(Struct, frozen=True):
-    """The rows that fit into an answer, each as text, and why there are no more of them, if there are not."""
+    """The rows that fit into a result, each as text, and a note if some were left out."""
 
     rows: tuple[str, ...]
     note: str | None = None
 
 
 def fit(rows: Iterable[Any], encode: Callable[[Any], str | None], *, max_rows: int, max_bytes: int) -> Fitted:
-    """Take whole rows while they fit; nothing after the first that does not is looked at.
+    """Collect complete rows while they fit; stop at the first that does not.
 
-    A row that is plainly too long need not be written out: ``encode`` gives None for it.
+    ``encode`` may return None for a row that is obviously too long.
     """
     taken: list[str] = []
     size = 0
@@ -144,7 +144,7 @@ def _note(count: int, why: str) -> str:
 
 
 def rows_result(text: str, note: str | None) -> ToolResult:
-    """Give rows as a tool's result; a note on what is missing is a text of its own, so that the rows stay readable."""
+    """Return rows as a tool result; the note is a separate text, so that the rows stay parseable."""
     blocks = [TextContent(text=text)]
     if note is not None:
         blocks.append(TextContent(text=note))
@@ -155,7 +155,7 @@ def rows_result(text: str, note: str | None) -> ToolResult:
 
 
 def describe(table: Table) -> dict[str, Any]:
-    """Give a table as the JSON of a schema resource."""
+    """Return a table as the JSON of a schema resource."""
     return {
         "name": table.name,
         "type": table.kind,
@@ -177,7 +177,7 @@ def describe(table: Table) -> dict[str, Any]:
 
 
 def outline(tables: Sequence[Table]) -> str:
-    """Give tables as short lines for a model, cut where they are too many."""
+    """Return tables as short lines for a model, truncated if there are too many."""
     lines: list[str] = []
     size = 0
     for table in tables:
@@ -207,7 +207,7 @@ def _shown(name: str) -> str:
 
 
 def relevant(tables: Sequence[Table], topic: str | None) -> list[Table]:
-    """Give the tables that a topic speaks of, by their names and their columns' names; all, if it names none."""
+    """Return the tables whose names or columns match a topic; all, if none does."""
     words = {_stem(word) for word in re.findall(r"\w{3,}", topic or "")}
     named = [table for table in tables if words & _words(table)]
     return named or list(tables)
@@ -223,7 +223,7 @@ def _stem(word: str) -> str:
 
 
 def few_shot(tables: Sequence[Table], topic: str | None, *, dialect: str, tool: str) -> list[Any]:
-    """Give the messages of a prompt: the schema, questions with their SQL from the real tables, and the task."""
+    """Return the messages of a prompt: the schema, example questions with SQL for the real tables, and the task."""
     if not tables:
         return [UserMessage(f"The {dialect} database has no tables yet, so there is nothing to ask it.")]
     chosen = relevant(tables, topic)
@@ -242,9 +242,9 @@ def few_shot(tables: Sequence[Table], topic: str | None, *, dialect: str, tool: 
 
 
 def examples(tables: Sequence[Table]) -> list[tuple[str, str]]:
-    """Give questions and the SQL that answers them, made from real names; a few of each kind."""
+    """Return example questions with their SQL, made from real names; a few of each kind."""
     plain = [table for table in tables if _is_plain(table.name) and table.columns]
-    # Joins are learned from first, and one example of each table in turn comes before many of one table.
+    # Tables with joins come first, and one example of each table comes before a second one of any.
     by_table = [list(_of_table(table, plain)) for table in sorted(plain, key=lambda each: not each.foreign_keys)]
     turns = (made[turn] for turn in range(_MOST_EXAMPLES) for made in by_table if turn < len(made))
     found: list[tuple[str, str]] = []
@@ -309,11 +309,11 @@ def _first(columns: Iterable[Column], kinds: tuple[str, ...]) -> Column | None:
 
 
 def _is_plain(name: str) -> bool:
-    """Tell whether a name can be shown in an example as it is: a word or two, which say little."""
+    """Return True if a name is safe in an example: one or two words, too short for an injected instruction."""
     return len(name) <= 63 and re.fullmatch(r"\w+(?: \w+)?", name) is not None
 
 
-#: Words that cannot be names of columns or tables without quotes in SQLite or PostgreSQL.
+#: Words that need quotes as names of columns or tables in SQLite or PostgreSQL.
 _WORDS = """
 add all alter analyse analyze and any array as asc asymmetric autoincrement between both case cast check collate
 column commit constraint create cross current_catalog current_date current_role current_time current_timestamp

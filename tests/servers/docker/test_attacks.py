@@ -22,7 +22,7 @@ ASKED_NOTHING = pytest.mark.parametrize(
 @pytest.mark.parametrize("tool", ["inspect", "logs", "stats", "stop"])
 def test_a_reference_that_leads_elsewhere_is_refused_before_anything_is_sent(tool: str, ref: str) -> None:
     asked: list[str] = []
-    with pytest.raises(ToolError, match="is no name or id of a container"):
+    with pytest.raises(ToolError, match="is not the name or id of a container"):
         ask(tool, {"container": ref}, check=lambda double: asked.extend(double.asked))
     assert asked == []
 
@@ -47,7 +47,7 @@ def test_a_reference_that_leads_elsewhere_is_refused_before_anything_is_sent(too
 )
 def test_an_image_that_is_no_plain_name_is_refused(image: str) -> None:
     bodies: list[Any] = []
-    with pytest.raises(ToolError, match="is no name of an image"):
+    with pytest.raises(ToolError, match="is not an image name"):
         ask("run", {"image": image}, check=lambda double: bodies.extend(double.bodies))
     assert bodies == []
 
@@ -91,7 +91,7 @@ def test_what_would_reach_the_machine_is_no_argument(extra: dict[str, Any]) -> N
         ({"environment": {"A=B": "x"}}, "cannot be a variable"),
         ({"environment": {"A": "x\0"}}, "cannot be a variable"),
         ({"environment": {"": "x"}}, "cannot be a variable"),
-        ({"user": "root; id"}, "is no user"),
+        ({"user": "root; id"}, "is not a user"),
         ({"workdir": "relative"}, "absolute path"),
         ({"command": ["x"] * 101}, "at most 100 words"),
         ({"command": ["a\0b"]}, "at most 100 words"),
@@ -101,7 +101,7 @@ def test_what_would_reach_the_machine_is_no_argument(extra: dict[str, Any]) -> N
         ({"cpus": 1e9}, r"cpus must be from 0\.01 to 2"),
         ({"cpus": 1e-12}, r"cpus must be from 0\.01 to 2"),  # would be no limit at all, once rounded
         ({"pids": -1}, "pids must be from 2 to 512"),
-        ({"name": "../x"}, "is no name or id"),
+        ({"name": "../x"}, "is not the name or id"),
         ({"seconds": 100_000}, "seconds"),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_file_is_fetched_and_compressed() -> None:
 REFUSED = [
     pytest.param("file:///etc/passwd", {}, "https URL or a data URI", id="a-file"),
     pytest.param("not a url", {}, "https URL or a data URI", id="no-url"),
-    pytest.param("https://[", {}, "no URL", id="half-a-url"),
+    pytest.param("https://[", {}, "is not a URL", id="half-a-url"),
     pytest.param("data:text/plain", {}, "no comma", id="data-without-comma"),
     pytest.param("data:;base64,%%%", {}, "base64", id="data-not-base64"),
     pytest.param("data:," + "x" * 11, {"max_fetch_bytes": 10}, "more than 10 bytes", id="data-too-long"),

@@ -124,7 +124,7 @@ def test_a_file_that_is_no_text_is_an_error_with_type_and_size() -> None:
     async def main() -> None:
         picture = answer(b"\x89PNG\r\n\x1a\n" + b"\0" * 92, "Content-Type: text/html")
         async with origin({"/x": picture}) as site:
-            with pytest.raises(ToolError, match=r"gave 'image/png' of 100 bytes, which is no text"):
+            with pytest.raises(ToolError, match=r"gave 'image/png' of 100 bytes, which is not text"):
                 await fetch(site, "/x")
 
     run_async(main())
@@ -195,7 +195,9 @@ def test_a_wrong_argument_is_told(arguments: dict[str, object], message: str) ->
     ("settings", "message"),
     [
         pytest.param({"proxy_url": "socks5://proxy"}, "--proxy-url must be a URL", id="proxy"),
-        pytest.param({"allow_hosts": ["http://x/"]}, "'http://x/' is no host: give HOST or HOST:PORT", id="host-url"),
+        pytest.param(
+            {"allow_hosts": ["http://x/"]}, "'http://x/' is not a host: give HOST or HOST:PORT", id="host-url"
+        ),
         pytest.param({"allow_hosts": ["x/y"]}, "--allow-host 'x/y'", id="host-with-path"),
         pytest.param({"allow_hosts": ["x#y"]}, "--allow-host 'x#y'", id="host-with-fragment"),
         pytest.param({"allow_hosts": ["x?y"]}, "--allow-host 'x", id="host-with-query"),

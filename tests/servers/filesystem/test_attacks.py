@@ -335,7 +335,7 @@ def test_a_file_that_becomes_a_pipe_after_it_was_found_keeps_nobody_waiting(
         return opens(place, flags)
 
     monkeypatch.setattr(walking.Place, "open", swapped)
-    assert "no regular file" in words(scene, ("read_file", {"path": "name"}), kernel_walk=kernel_walk)
+    assert "is not a regular file" in words(scene, ("read_file", {"path": "name"}), kernel_walk=kernel_walk)
 
 
 def test_a_search_ends_when_nobody_waits_for_it_any_more(scene: Scene) -> None:
@@ -480,7 +480,7 @@ def test_a_pipe_keeps_nobody_waiting(scene: Scene) -> None:
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/tty", "/dev/full"])
 def test_devices_are_not_read(device: str) -> None:
-    assert "no regular file" in refused(lambda: calls(make_server(["/dev"]), ("read_file", {"path": device})))
+    assert "is not a regular file" in refused(lambda: calls(make_server(["/dev"]), ("read_file", {"path": device})))
 
 
 def test_a_file_that_says_it_is_empty_but_is_not_is_bounded() -> None:

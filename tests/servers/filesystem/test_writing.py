@@ -152,7 +152,7 @@ def test_line_ends_of_windows_are_kept(tmp_path: Path) -> None:
 
 def test_what_is_no_text_is_not_edited(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"a\xff")
-    assert "no UTF-8 text" in refused(lambda: edit(tmp_path, ("a", "b")))
+    assert "is not UTF-8 text" in refused(lambda: edit(tmp_path, ("a", "b")))
     assert (tmp_path / "x").read_bytes() == b"a\xff"
 
 
@@ -170,7 +170,7 @@ def test_a_file_that_changes_while_it_is_edited_is_left_alone(tmp_path: Path, mo
 
     (tmp_path / "x").write_text("a\n")
     monkeypatch.setattr(writing, "_write_new", meanwhile)
-    assert "changed by somebody else" in refused(lambda: edit(tmp_path, ("a", "b")))
+    assert "changed by another program" in refused(lambda: edit(tmp_path, ("a", "b")))
     assert ((tmp_path / "x").read_text(), os.listdir(tmp_path)) == ("somebody else's", ["x"])
 
 
@@ -220,7 +220,7 @@ def test_folders_are_made_with_those_they_lie_in(tmp_path: Path, kernel_walk: bo
 
 def test_a_folder_over_a_file_is_refused_and_leaves_no_half_made_path(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
-    assert "no folder" in refused(lambda: call(tmp_path, "create_directory", path="x"))
+    assert "is not a folder" in refused(lambda: call(tmp_path, "create_directory", path="x"))
     assert refused(lambda: call(tmp_path, "create_directory", path=f"a/b/{'x' * 300}"))
     assert os.listdir(tmp_path) == ["x"]
 

@@ -261,7 +261,7 @@ def test_add_says_when_there_was_nothing_to_stage(repository: Path) -> None:
 def test_one_name_that_is_no_file_stages_nothing_of_the_others(repository: Path) -> None:
     assert call(repository, "git_add", files=["a.txt", "missing.txt"]) == (
         True,
-        "Nothing was staged: 'missing.txt' is no file, or is ignored.",
+        "Nothing was staged: 'missing.txt' is not a file, or is ignored.",
     )
     assert git(repository, "diff", "--cached", "--name-only") == ""
 

@@ -71,7 +71,7 @@ def test_a_file_whose_name_is_no_text_is_staged_and_shown(repository: Path) -> N
 def test_a_name_that_is_no_file_is_said_to_be_none(repository: Path, name: str) -> None:
     failed, text = call(repository, "git_add", files=["a.txt", name])
 
-    assert (failed, "is no file, or is ignored" in text) == (True, True)
+    assert (failed, "is not a file, or is ignored" in text) == (True, True)
 
 
 @pytest.mark.parametrize(

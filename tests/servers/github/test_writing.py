@@ -47,7 +47,7 @@ def test_a_review_comment_without_line_is_on_the_whole_file() -> None:
 WRONG_COMMENTS = [
     pytest.param({"line": 42}, "line was given without path", id="line-without-path"),
     pytest.param({"line": 1, "path": BUTTON_PATH}, "line must be part of the diff", id="line-outside-the-diff"),
-    pytest.param({"line": 1, "path": "../secret"}, "is no path in a repository", id="path-that-leads-elsewhere"),
+    pytest.param({"line": 1, "path": "../secret"}, "is not a path in a repository", id="path-that-leads-elsewhere"),
     pytest.param({"pull_number": 42}, "give one of them", id="two-numbers"),
 ]
 
@@ -134,8 +134,8 @@ def test_a_push_never_overwrites_what_somebody_else_pushed_meanwhile() -> None:
 
 WRONG_PUSHES = [
     pytest.param([{"path": "a", "content": "1"}, {"path": "/a", "content": "2"}], "stands twice", id="twice"),
-    pytest.param([{"path": "a/../../b", "content": ""}], "is no path in a repository", id="elsewhere"),
-    pytest.param([{"path": "", "content": ""}], "is no path of a file", id="empty"),
+    pytest.param([{"path": "a/../../b", "content": ""}], "is not a path in a repository", id="elsewhere"),
+    pytest.param([{"path": "", "content": ""}], "is not a file path", id="empty"),
     pytest.param([{"path": "a", "content": "x" * (1024 * 1024 + 1)}], "up to 1048576", id="a-large-file"),
     pytest.param([{"path": str(n), "content": "x" * 1024 * 1024} for n in range(9)], "together", id="much"),
     pytest.param([{"path": str(n), "content": ""} for n in range(201)], "200", id="many"),

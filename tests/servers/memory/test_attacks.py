@@ -297,9 +297,9 @@ def test_a_file_in_the_official_form_is_read_and_written_as_it_was() -> None:
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    with pytest.raises(ToolError, match="is no file: name one with --file"):
+    with pytest.raises(ToolError, match="is not a file: name one with --file"):
         GraphFile(str(path), GraphLimits()).read()
-    with pytest.raises(ConfigError, match="is no file: name one with --file"):
+    with pytest.raises(ConfigError, match="is not a file: name one with --file"):
         make_server(path)
 
 
@@ -307,7 +307,7 @@ def test_a_folder_in_the_place_of_the_file_is_refused_and_keeps_nothing_open(tmp
     path = tmp_path / "m.jsonl"
     file = GraphFile(str(path), GraphLimits())
     path.mkdir()
-    with pytest.raises(ToolError, match="is no file: name one with --file"):
+    with pytest.raises(ToolError, match="is not a file: name one with --file"):
         file.read()
     opened = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
     assert str(path) not in [os.readlink(each) for each in opened if os.path.lexists(each)]

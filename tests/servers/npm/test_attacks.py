@@ -41,13 +41,13 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES, ids=repr)
 @pytest.mark.parametrize("tool", ["view", "versions"])
 def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_sent(tool: str, name: str) -> None:
-    with pytest.raises(ToolError, match="is no name of a package"):
+    with pytest.raises(ToolError, match="is not a package name"):
         ask(tool, {"name": name})
 
 
 @pytest.mark.parametrize("version", ["../left", "..", "", "^1.0.0", "1.0.0/../../x", "latest?x", "-rf", "%2e%2e"])
 def test_a_version_that_leads_elsewhere_is_refused(version: str) -> None:
-    with pytest.raises(ToolError, match="is no version or tag"):
+    with pytest.raises(ToolError, match="is not a version or tag"):
         ask("view", {"name": "left", "version": version})
 
 
@@ -64,12 +64,12 @@ def allowed(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("path", ["..", "../open-evil", "link", "/", "/etc", "nowhere", "a\x00b", "~root"])
 def test_a_path_outside_the_allowed_folders_is_refused(allowed: Path, path: str) -> None:
-    with pytest.raises(ToolError, match="is no folder inside the allowed ones"):
+    with pytest.raises(ToolError, match="is not a folder inside the allowed ones"):
         ask("list_scripts", {"path": path}, folder=allowed)
 
 
 def test_a_sibling_with_the_same_beginning_is_refused(allowed: Path) -> None:
-    with pytest.raises(ToolError, match="is no folder inside the allowed ones"):
+    with pytest.raises(ToolError, match="is not a folder inside the allowed ones"):
         ask("list_scripts", {"path": str(allowed) + "-evil"}, folder=allowed)
 
 
@@ -80,7 +80,7 @@ def test_a_manifest_that_is_a_link_is_refused(allowed: Path) -> None:
 
 def test_a_manifest_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "package.json")
-    with pytest.raises(ToolError, match="is no file"):
+    with pytest.raises(ToolError, match="is not a file"):
         ask("list_scripts", {}, folder=tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_a_manifest_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) ->
 def test_a_folder_in_place_of_a_file_is_refused_and_leaves_nothing_open(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     before = set(os.listdir("/proc/self/fd"))
-    with pytest.raises(ToolError, match=f"{name} in .* is no file"):
+    with pytest.raises(ToolError, match=f"{name} in .* is not a file"):
         read_file(tmp_path, name, 100)
     assert set(os.listdir("/proc/self/fd")) <= before
 
@@ -97,11 +97,11 @@ def test_a_folder_in_place_of_a_file_is_refused_and_leaves_nothing_open(tmp_path
     ("content", "words"),
     [
         (b" " * (1024 * 1024 + 1), "larger than 1048576 bytes"),
-        (b"{", "is no JSON"),
-        (b"\xff\xfe{}", "is no JSON"),
-        (b"[" * 200_000, "is no JSON"),
-        (b"[]", "is no JSON object"),
-        (b"null", "is no JSON object"),
+        (b"{", "is not JSON"),
+        (b"\xff\xfe{}", "is not JSON"),
+        (b"[" * 200_000, "is not JSON"),
+        (b"[]", "is not a JSON object"),
+        (b"null", "is not a JSON object"),
     ],
     ids=["huge", "cut", "utf-16", "deep", "list", "null"],
 )

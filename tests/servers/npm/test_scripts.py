@@ -236,7 +236,7 @@ def test_control_characters_of_a_script_are_shown_written_out(folder: Path, npm:
         ({"name": "hello\n"}, "cannot be the name"),
         ({"name": "hello; id"}, "has no script 'hello; id'"),
         ({"name": "missing"}, "it has: -x, escape, hello"),
-        ({"name": "huge"}, "too long for anybody to approve"),
+        ({"name": "huge"}, "too long for a user to approve"),
         ({"name": "hello", "arguments": ["\x1b[2K"]}, "control characters"),
         ({"name": "hello", "arguments": ["x"] * 51}, "at most 50 arguments"),
     ],
@@ -249,7 +249,7 @@ def test_what_cannot_be_run_safely_is_refused(folder: Path, npm: str, arguments:
 
 @pytest.mark.parametrize("program", ["/nowhere/npm", "no-such-npm", "", "."])
 def test_a_missing_npm_is_refused_at_the_start(folder: Path, program: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--npm .* is no program that can be run: give the path of npm$"):
+    with pytest.raises(ConfigError, match=r"^--npm .* is not an executable program: give the path of npm$"):
         make_server([str(folder)], running=Running(npm=program))
 
 
@@ -298,7 +298,7 @@ def test_a_folder_that_becomes_a_link_while_the_user_is_asked_runs_nothing(
         inner.symlink_to(outside)
         return {"value": True}
 
-    with pytest.raises(ToolError, match=r"is no folder inside|othing was run"):
+    with pytest.raises(ToolError, match=r"is not a folder inside|othing was run"):
         run(folder, npm, {"name": "hello", "path": "inner"}, elicitation=swap, revision="2025-06-18")
     assert not (outside / "ran.json").exists()
 

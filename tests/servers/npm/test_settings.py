@@ -239,7 +239,7 @@ def test_a_token_whose_variable_is_not_set_is_none(desk: Desk) -> None:
 
 
 def test_a_token_that_cannot_be_one_is_refused_without_being_shown(desk: Desk) -> None:
-    with pytest.raises(ToolError, match=r"//registry\.npmjs\.org/:_authToken is no token") as refused:
+    with pytest.raises(ToolError, match=r"//registry\.npmjs\.org/:_authToken is not a valid token") as refused:
         desk.place(user="//registry.npmjs.org/:_authToken=hun ter2")
     assert "hun" not in str(refused.value)
 
@@ -290,22 +290,22 @@ def test_a_project_cannot_replace_a_token(desk: Desk) -> None:
         ("http://10.0.0.1", "must start with https://"),
         ("https://evil.example/${SECRET}/", "a project gets no variables filled in"),
         ("https://${SECRET?}.evil.example/", "a project gets no variables filled in"),
-        ("https://n.example/a/../b/", "is no address"),
-        ("https://n.example/a/%2e%2E/b/", "is no address"),
-        ("https://n.example/a/x%2F..%2f../b/", "is no address"),
-        ("https://n.example/a/%5c..%5Cb/", "is no address"),
-        ("https://n.example/a/%252e%252e/b/", "is no address"),
-        ("https://n.example/a/..%3Bx/b/", "is no address"),
-        ("https://n.example@evil.example/", "is no address"),
-        ("https://n.example\\@evil.example/", "is no address"),
-        ("https://evil.example/?x=", "is no address"),
-        ("https://", "is no address"),
-        ("https://[evil", "is no address"),
-        ("https://evil.example:99999/", "is no address"),
-        ("file:///etc/passwd", "is no address"),
-        ("evil.example", "is no address"),
-        ("https://a b", "is no address"),
-        ("https://a\x1b[31m", "is no address"),
+        ("https://n.example/a/../b/", "is not a URL"),
+        ("https://n.example/a/%2e%2E/b/", "is not a URL"),
+        ("https://n.example/a/x%2F..%2f../b/", "is not a URL"),
+        ("https://n.example/a/%5c..%5Cb/", "is not a URL"),
+        ("https://n.example/a/%252e%252e/b/", "is not a URL"),
+        ("https://n.example/a/..%3Bx/b/", "is not a URL"),
+        ("https://n.example@evil.example/", "is not a URL"),
+        ("https://n.example\\@evil.example/", "is not a URL"),
+        ("https://evil.example/?x=", "is not a URL"),
+        ("https://", "is not a URL"),
+        ("https://[evil", "is not a URL"),
+        ("https://evil.example:99999/", "is not a URL"),
+        ("file:///etc/passwd", "is not a URL"),
+        ("evil.example", "is not a URL"),
+        ("https://a b", "is not a URL"),
+        ("https://a\x1b[31m", "is not a URL"),
     ],
 )
 def test_a_registry_that_a_project_may_not_choose_is_refused(desk: Desk, url: str, why: str) -> None:
@@ -455,5 +455,5 @@ def test_the_users_token_is_not_sent_in_the_clear(desk: Desk) -> None:
 
 
 def test_a_token_with_spaces_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigError, match="NPM_TOKEN is no token"):
+    with pytest.raises(ConfigError, match="NPM_TOKEN is not a valid token"):
         make_server(token="a b", environ={})

@@ -36,9 +36,9 @@ paths:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "is not JSON"),
         ('{"swagger": "2.0"}', "swagger2openapi"),
-        ('{"openapi": "2.0"}', "no OpenAPI 3 document"),
+        ('{"openapi": "2.0"}', "is not an OpenAPI 3 document"),
         ("[]", "must be an object"),
         ('{"openapi": "3.1.0"}', "no operations"),
     ],
@@ -132,7 +132,7 @@ def test_an_operation_may_have_its_own_base_on_the_same_origin() -> None:
         (PETS, {"staff": "no colon"}, "USER:PASSWORD"),
         (PETS, {"api_key": "a\r\nb"}, "control characters"),
         (TRACKER, {"oauth": ""}, "empty"),
-        (TRACKER, {"query_key": "caf\udce9"}, "no UTF-8"),
+        (TRACKER, {"query_key": "caf\udce9"}, "is not UTF-8"),
     ],
     ids=["unknown", "basic", "control", "empty", "bytes"],
 )

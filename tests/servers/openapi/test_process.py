@@ -79,7 +79,7 @@ def test_a_wrong_start_is_one_sentence() -> None:
         (["--auth", "api_key=NOT_SET_AT_ALL"], "the variable NOT_SET_AT_ALL is not set"),
         (["--base-url", "ftp://a.example"], "--base-url must be an http or https URL"),
         (["--auth", "nonsense"], "write NAME=VALUE"),
-        (["--auth", "api_key=sk-live-1234"], "--auth api_key=...: name a variable"),
+        (["--auth", "api_key=sk-live-1234"], "--auth api_key=...: name the environment variable"),
         (["--read-only", "--method", "POST"], "Nothing is left to offer"),
         (["--server-variable", "region=mars"], "'region' cannot be 'mars'"),
         (["--header", "Bad Name=x"], "cannot be sent"),

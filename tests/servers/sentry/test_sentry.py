@@ -110,12 +110,12 @@ WRONG = [
     pytest.param("https://[::1/issues/4815", "no host", id="broken"),
     pytest.param("https://acme.sentry.io/projects/4815", "not one to an issue", id="no-issue"),
     pytest.param("https://acme.sentry.io/issues/", "not one to an issue", id="no-number"),
-    pytest.param("https://acme.sentry.io/issues/..%2fprojects", "is no issue", id="path-in-the-number"),
-    pytest.param("4815/../../projects", "is no issue", id="path-as-the-number"),
-    pytest.param("PROJECT-1A", "is no issue", id="short-name"),
-    pytest.param("\u0664\u0668\u0661\u0665", "is no issue", id="other-digits"),
-    pytest.param("1" * 21, "is no issue", id="long-number"),
-    pytest.param("", "is no issue", id="nothing"),
+    pytest.param("https://acme.sentry.io/issues/..%2fprojects", "is not an issue", id="path-in-the-number"),
+    pytest.param("4815/../../projects", "is not an issue", id="path-as-the-number"),
+    pytest.param("PROJECT-1A", "is not an issue", id="short-name"),
+    pytest.param("\u0664\u0668\u0661\u0665", "is not an issue", id="other-digits"),
+    pytest.param("1" * 21, "is not an issue", id="long-number"),
+    pytest.param("", "is not an issue", id="nothing"),
 ]
 
 
@@ -132,7 +132,7 @@ def test_what_names_no_issue_is_refused_before_anything_is_sent(given: str, said
 def test_a_prompt_that_names_no_issue_fails_with_the_reason() -> None:
     async def main() -> None:
         async with staged() as (client, _):
-            with pytest.raises(RequestFailed, match="is no issue"):
+            with pytest.raises(RequestFailed, match="is not an issue"):
                 await client.get_prompt("sentry-issue", {"issue_id_or_url": "x"})
 
     run_async(main())
@@ -223,8 +223,8 @@ def test_a_huge_stack_trace_is_cut_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("instead", "said"),
     [
-        pytest.param({"text": "<html>", "status": 200}, "no JSON", id="html"),
-        pytest.param({"text": "[]", "status": 200}, "no issue", id="list"),
+        pytest.param({"text": "<html>", "status": 200}, "is not JSON", id="html"),
+        pytest.param({"text": "[]", "status": 200}, "is not an issue", id="list"),
         pytest.param({"status": 302, "headers": {"Location": "http://localhost:1/"}}, "another place", id="redirect"),
         pytest.param({"status": 429, "headers": {"Retry-After": "60"}}, "try again in 60 seconds", id="rate-limit"),
         pytest.param({"text": f'{{"detail":"{SECRET}"}}', "status": 500}, "500: [token]", id="token-repeated"),
@@ -309,7 +309,7 @@ def test_the_command_starts_without_a_token() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({"auth_token": "a b"}, "is no token", id="bad-token"),
+        pytest.param({"auth_token": "a b"}, "is not a valid token", id="bad-token"),
         pytest.param({"auth_token": SECRET, "api_url": "http://sentry.example.com"}, "https://", id="in-the-open"),
     ],
 )

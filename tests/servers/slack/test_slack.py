@@ -229,8 +229,8 @@ def test_the_command_starts_without_a_token() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({"token": "xoxb-a b"}, "is no token", id="bad-token"),
-        pytest.param({"token": SECRET, "channel_ids": ["#general"]}, "is no id of a channel", id="channel-by-name"),
+        pytest.param({"token": "xoxb-a b"}, "is not a valid token", id="bad-token"),
+        pytest.param({"token": SECRET, "channel_ids": ["#general"]}, "is not a channel id", id="channel-by-name"),
         pytest.param({"token": SECRET, "api_url": "http://slack.example.com"}, "https://", id="in-the-open"),
     ],
 )

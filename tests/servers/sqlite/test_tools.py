@@ -404,7 +404,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     async def main() -> None:
         (tmp_path / "no.db").write_text("x" * 4096)
         async with Client(make_server(tmp_path / "no.db")) as client:
-            with pytest.raises(ToolError, match=r"no\.db is no SQLite database; start the server with another"):
+            with pytest.raises(ToolError, match=r"no\.db is not a SQLite database; start the server with another"):
                 await called(client, "list_tables")
 
     run_async(main())

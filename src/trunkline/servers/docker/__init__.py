@@ -1,4 +1,4 @@
-"""The Docker reference server: look at containers and images, start and stop, and run with tight bounds."""
+"""The Docker reference server: inspect containers and images, start and stop them, and run within tight limits."""
 
 from __future__ import annotations
 

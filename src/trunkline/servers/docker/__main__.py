@@ -27,19 +27,19 @@ _MOST = Ceilings()
     default=DEFAULT_HOST,
     show_default=True,
     metavar="unix://PATH",
-    help="The socket of the engine.",
+    help="Socket of the Docker engine.",
 )
-@click.option("--read-only", is_flag=True, help="Leave out start, stop, restart and run.")
-@click.option("--only-own", is_flag=True, help="Start, stop and restart only containers that this server made.")
+@click.option("--read-only", is_flag=True, help="Offer no tool that starts, stops, restarts or runs containers.")
+@click.option("--only-own", is_flag=True, help="Start, stop and restart only containers created by this server.")
 @click.option("--image", "images", multiple=True, metavar="GLOB", help="Run only images that match; may be repeated.")
-@click.option("--no-network", is_flag=True, help="Never let a container that is run here reach the network.")
+@click.option("--no-network", is_flag=True, help="Never give containers run by this server network access.")
 @click.option(
     "--max-memory-mb",
     type=click.IntRange(6),
     default=_MOST.memory_mb,
     show_default=True,
     metavar="MIB",
-    help="Most memory of a run.",
+    help="Memory limit of a run.",
 )
 @click.option(
     "--max-cpus",
@@ -47,7 +47,7 @@ _MOST = Ceilings()
     default=_MOST.cpus,
     show_default=True,
     metavar="CPUS",
-    help="Most processors of a run.",
+    help="CPU limit of a run.",
 )
 @click.option(
     "--max-pids",
@@ -55,7 +55,7 @@ _MOST = Ceilings()
     default=_MOST.pids,
     show_default=True,
     metavar="PROCESSES",
-    help="Most processes of a run.",
+    help="Process limit of a run.",
 )
 @click.option(
     "--max-seconds",
@@ -63,7 +63,7 @@ _MOST = Ceilings()
     default=_MOST.seconds,
     show_default=True,
     metavar="SECONDS",
-    help="Longest run.",
+    help="Time limit of a run.",
 )
 @serving_options
 def command(
@@ -81,7 +81,7 @@ def command(
 ) -> None:
     """Look at the containers and images of a Docker engine, start and stop them, and run commands in new ones.
 
-    The engine is reached through a socket of this machine: that of --host, else of the variable DOCKER_HOST.
+    The engine is reached through a local socket, given by --host or the variable DOCKER_HOST.
     """
     ceilings = Ceilings(
         memory_mb=max_memory_mb,

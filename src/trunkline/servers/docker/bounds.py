@@ -1,8 +1,8 @@
-"""What a container that this server makes is allowed: the request to the engine is built here and nowhere else.
+"""The specification of containers that this server creates: the create request is built here and nowhere else.
 
-A caller chooses an image, a command and how little it may use. Everything that would reach the machine (privileges,
-mounts, devices, the host's namespaces, capabilities, published ports) is not among the arguments, and is set to its
-closed value here.
+A caller chooses an image, a command and resource limits. Everything that would reach the host (privileges, mounts,
+devices, host namespaces, capabilities, published ports) is not an argument, and is set to its most restrictive value
+here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from trunkline.errors import ToolError
 
 __all__ = ["LABEL", "RUN_LABEL", "Ceilings", "Wish", "check", "check_image", "container_ref", "creation"]
 
-#: Every container that this server makes has it.
+#: Label of every container created by this server.
 LABEL = "dev.trunkline.server"
-#: Tells one run from another: whether a container is the one of a request whose answer was lost.
+#: Label with the id of a run: identifies the container of a request whose response was lost.
 RUN_LABEL = "dev.trunkline.run"
 
 _MIB = 1024 * 1024
-#: The engine's own least, what is not rounded to nothing (which would mean no limit), and the init with its command.
+#: The engine's minimum, a value that does not round to zero (which would mean no limit), and init plus command.
 _LEAST_MEMORY_MB, _LEAST_CPUS, _LEAST_PIDS = 6, 0.01, 2
 _REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -39,20 +39,20 @@ _WORD_CHARS = 8192
 
 
 class Ceilings(Struct, frozen=True, kw_only=True):
-    """The most that one container may be given."""
+    """The limits for one container."""
 
     memory_mb: int = 2048
     cpus: float = 2.0
     pids: int = 512
     seconds: int = 600
-    #: Patterns of images that may be run; any if there are none.
+    #: Patterns of allowed images; any image if empty.
     images: tuple[str, ...] = ()
-    #: Whether a container may reach the network at all.
+    #: Whether a container may have network access.
     network: bool = True
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What a caller asks for."""
+    """A container as requested by a caller."""
 
     image: str
     command: Sequence[str]
@@ -67,56 +67,54 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 def container_ref(text: str) -> str:
-    """Give the name or id of a container back if it can be one.
+    """Return the name or id of a container if it is valid.
 
     Raises:
-        ToolError: it cannot.
+        ToolError: it is not.
     """
     if not _REF.fullmatch(text):
-        raise ToolError(f"{text[:100]!r} is no name or id of a container: look with list_containers")
+        raise ToolError(f"{text[:100]!r} is not the name or id of a container: look with list_containers")
     return text
 
 
 def check_image(text: str, ceilings: Ceilings) -> None:
-    """Let pass what is a plain reference to an image that may be run.
+    """Check that a text is a plain reference to an allowed image.
 
     Raises:
-        ToolError: it is none, or not allowed.
+        ToolError: it is invalid or not allowed.
     """
     if len(text) > _IMAGE_CHARS or not _IMAGE.fullmatch(text):
-        raise ToolError(
-            f"{text[:100]!r} is no name of an image: give one such as alpine:3.20 or ghcr.io/owner/name:1.0"
-        )
+        raise ToolError(f"{text[:100]!r} is not an image name: give one such as alpine:3.20 or ghcr.io/owner/name:1.0")
     if ceilings.images and not any(_is_meant(text, pattern) for pattern in ceilings.images):
         raise ToolError(f"The image {text} is not among those that may be run here: {', '.join(ceilings.images[:10])}")
 
 
 def _is_meant(image: str, pattern: str) -> bool:
-    """Match an image with a pattern; a tag in the pattern is a tag, not the port of a registry."""
+    """Match an image against a pattern; a tag in the pattern never matches the port of a registry."""
     repository, colon = _repository(pattern)
     same = not colon or fnmatchcase(_repository(image.partition("@")[0])[0], repository)
     return same and fnmatchcase(image, pattern)
 
 
 def _repository(text: str) -> tuple[str, str]:
-    """Give what stands before the tag, and the colon if there is a tag."""
+    """Return the part before the tag, and the colon if there is a tag."""
     folder, slash, last = text.rpartition("/")
     name, colon, _ = last.partition(":")
     return folder + slash + name, colon
 
 
 def check(wish: Wish, ceilings: Ceilings) -> None:
-    """Let pass what stays within the bounds.
+    """Check a container specification against the limits.
 
     Raises:
-        ToolError: something asked for does not.
+        ToolError: it exceeds a limit or is invalid.
     """
     check_image(wish.image, ceilings)
     _check(wish, ceilings)
 
 
 def creation(wish: Wish, *, run: str, volumes: Iterable[str] = ()) -> dict[str, Any]:
-    """Build the body of the request that makes the container of a checked wish; ``volumes`` are the image's own."""
+    """Build the create request for a checked specification; ``volumes`` are those declared by the image."""
     body: dict[str, Any] = {
         "Image": wish.image,
         "Env": [f"{name}={value}" for name, value in wish.environment.items()],
@@ -138,7 +136,7 @@ def creation(wish: Wish, *, run: str, volumes: Iterable[str] = ()) -> dict[str, 
 
 def _host_config(wish: Wish, volumes: Iterable[str]) -> dict[str, Any]:
     memory = wish.memory_mb * _MIB
-    # The engine gives every volume that an image declares a folder of its own, and one that can be written.
+    # The engine would mount a writable folder for every volume that an image declares.
     closed = dict.fromkeys(map(_folder, volumes), "ro,noexec,nosuid,nodev,size=64k")
     return {
         "Privileged": False,
@@ -165,7 +163,7 @@ def _host_config(wish: Wish, volumes: Iterable[str]) -> dict[str, Any]:
         "PidsLimit": wish.pids,
         "OomKillDisable": False,
         "RestartPolicy": {"Name": "no"},
-        # A file that is begun anew leaves nothing of what was before it, so there are two.
+        # Rotation discards the previous file, so two are kept.
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
         "AutoRemove": False,
         "Init": True,
@@ -173,7 +171,7 @@ def _host_config(wish: Wish, volumes: Iterable[str]) -> dict[str, Any]:
 
 
 def _folder(declared: str) -> str:
-    """Give the one way to write a folder; from where it is counted is the root, as it is for the engine."""
+    """Normalize a folder, relative to the root as for the engine."""
     return normpath("/" + declared.lstrip("/"))
 
 
@@ -188,7 +186,7 @@ def _check(wish: Wish, ceilings: Ceilings) -> None:
     if wish.network and not ceilings.network:
         raise ToolError("Containers have no network here: leave network out")
     if wish.user and not _USER.fullmatch(wish.user):
-        raise ToolError(f"{wish.user[:100]!r} is no user: give a name or number, or user:group")
+        raise ToolError(f"{wish.user[:100]!r} is not a user: give a name or number, or user:group")
     if wish.workdir and (not wish.workdir.startswith("/") or not _is_plain(wish.workdir)):
         raise ToolError("workdir must be an absolute path inside the container")
     for name, value in wish.environment.items():

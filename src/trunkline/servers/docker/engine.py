@@ -1,7 +1,7 @@
-"""The Docker engine behind its socket: the requests that the tools make, and how a container is run to its end.
+"""The Docker engine behind its socket: the requests of the tools, and running a container to its end.
 
-It knows nothing of tools. A container of a failed, cancelled or finished run is removed; whichever way a run ends, no
-container is left that the caller does not know of.
+This module knows nothing of tools. The container of a failed, cancelled or finished run is removed: however a run ends,
+no container remains that the caller does not know of.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ _LOG_BYTES = 8 * 1024 * 1024
 _BEAT_SECONDS = 10.0
 _REMOVAL_SECONDS = 30.0
 _COUNT_SECONDS = 5.0
-#: The header that is in every answer of Podman.
+#: A header in every response of Podman.
 _PODMAN = "libpod-api-version"
 
 Beat = Callable[[float], Awaitable[None]]
 
 
 class Logs(Struct, frozen=True):
-    """What a container wrote, the last of it if it was much."""
+    """The output of a container, only the end if it is long."""
 
     stdout: str
     stderr: str
-    #: Whether the beginning is left out.
+    #: Whether the beginning was cut.
     cut: bool
 
 
 class Ran(Struct, frozen=True):
-    """A container that was run: to its end, or into the background."""
+    """The result of a run, or a container left running in the background."""
 
     id: str
     name: str
@@ -71,10 +71,10 @@ class Ran(Struct, frozen=True):
 
 
 def socket_path(host: str) -> str:
-    """Give the path of the engine's socket.
+    """Return the path of the engine's socket.
 
     Raises:
-        ConfigError: the engine is somewhere else than behind a socket of this machine.
+        ConfigError: the host is not a local socket.
     """
     scheme, _, path = host.partition("://")
     if scheme == "unix" and path.startswith("/"):
@@ -86,12 +86,12 @@ def socket_path(host: str) -> str:
 
 
 class Engine:
-    """Asks one engine."""
+    """Client of one engine."""
 
     def __init__(
         self, host: str, *, only_own: bool = False, log_bytes: int = 64 * 1024, between_readings: float = 1.0
     ) -> None:
-        """Take the engine's address; with ``only_own`` nothing is changed that this server did not make."""
+        """Take the engine's address; with ``only_own`` only containers created by this server are changed."""
         path = socket_path(host)
         self._api = Api("http://docker", service="Docker", unix_socket=path, max_bytes=_LOG_BYTES)
         self._only_own = only_own
@@ -100,7 +100,7 @@ class Engine:
         self._removals: set[asyncio.Future[None]] = set()
 
     async def aclose(self) -> None:
-        """Close the connections, after the containers of runs that were cut off are removed."""
+        """Close the connections after removing the containers of interrupted runs."""
         if self._removals:
             await asyncio.wait(self._removals, timeout=_REMOVAL_SECONDS)
         await self._api.aclose()
@@ -128,27 +128,27 @@ class Engine:
         return details(found, own=await self._made_here(found))
 
     async def stats(self, ref: str) -> Stats:
-        """Read what a running container uses, which takes a second or two."""
+        """Return the resource usage of a running container; takes a second or two."""
         found = await self._inspect(ref)
         if not is_up(found):
             raise ToolError(f"The container {ref} is not running, so it uses nothing: start it to measure it")
         path = self._api.path("containers", _id(found), "stats")
         reading = (await self._ask("GET", path, query={"stream": False})).json()
         if isinstance(reading, dict) and not has_reading_before(reading):
-            # Podman gives one reading where Docker gives two, and use is what is between two.
+            # Podman returns one reading where Docker returns two, and usage is the difference of two.
             await asyncio.sleep(self._between_readings)
             later = (await self._ask("GET", path, query={"stream": False})).json()
             reading = {**later, "precpu_stats": reading.get("cpu_stats")} if isinstance(later, dict) else reading
         return stats(reading)
 
     async def logs(self, ref: str, *, tail: int | None, since: int = 0, timestamps: bool = False) -> Logs:
-        """Read the last lines that a container wrote, or all if there is no ``tail``."""
+        """Return the last lines of a container's output, or all without ``tail``."""
         found = await self._inspect(ref)
         config = found.get("Config")
         path = self._api.path("containers", _id(found), "logs")
         query = {"stdout": True, "stderr": True, "tail": tail, "since": since or None, "timestamps": timestamps}
         content = (await self._ask("GET", path, query=query)).body
-        # A terminal has one stream, without frames.
+        # With a terminal there is one stream, without frames.
         is_terminal = isinstance(config, dict) and config.get("Tty") is True
         out, err = (content, b"") if is_terminal else demultiplexed(content)
         most = self._log_bytes
@@ -157,11 +157,11 @@ class Engine:
     # --- changing -----------------------------------------------------------------------------------------------------
 
     async def change(self, ref: str, action: str, *, seconds: int | None = None) -> Details:
-        """Start, stop or restart a container, and say how it is then."""
+        """Start, stop or restart a container, and return its new state."""
         found = await self._inspect(ref)
         if self._only_own and not await self._made_here(found):
             raise ToolError(f"The container {ref} was not made by this server, which changes only its own (--only-own)")
-        # By its id: the name may be another's by now.
+        # By id: the name may belong to another container by now.
         path = self._api.path("containers", _id(found), action)
         await self._ask("POST", path, query={"t": seconds}, seconds=30.0 + (seconds or 0), accept_status=(304,))
         return await self.details(_id(found))
@@ -169,7 +169,7 @@ class Engine:
     async def run(
         self, wish: Wish, ceilings: Ceilings, *, name: str | None, detach: bool, seconds: float, beat: Beat
     ) -> Ran:
-        """Make a container and run it; unless it stays in the background, wait for its end and remove it."""
+        """Create and run a container; unless detached, wait for its end and remove it."""
         run = os.urandom(8).hex()
         called = container_ref(name) if name else f"trunkline-{run}"
         check(wish, ceilings)
@@ -182,16 +182,16 @@ class Engine:
                 return Ran(identity.id, called, None, False, False, None)
             code = await self._wait(identity.id, seconds, beat)
             if code is None:
-                with suppress(ApiError):  # it may have ended just now
+                with suppress(ApiError):  # it may have exited just now
                     await self._ask("POST", self._api.path("containers", identity.id, "kill"))
             logs = await self._output(identity)
             return Ran(identity.id, called, code, code is None, True, logs)
 
     async def _output(self, identity: _Identity) -> Logs:
-        """Read what a run wrote: if that is too much, its last lines; if those are too long, nothing."""
+        """Return the output of a run: the last lines if it is too long, nothing if those are too long."""
         if identity.counting is not None:
             await asyncio.wait([identity.counting], timeout=_COUNT_SECONDS)
-        # Podman mends unfinished lines in its own way when it is asked for the last ones, so all are asked for first.
+        # Podman alters unfinished lines if asked for the last ones, so the whole output is tried first.
         for tail in (None, 10_000, 100):
             with suppress(ApiError):
                 logs = await self.logs(identity.id, tail=tail)
@@ -200,7 +200,7 @@ class Engine:
 
     @asynccontextmanager
     async def _counted(self, identity: _Identity, *, wanted: bool) -> AsyncIterator[None]:
-        """Count what a new container writes, if its engine is Podman: that forgets a full log and does not say so."""
+        """Count the output of a new container on Podman, which drops a full log without saying so."""
         if not (wanted and identity.is_podman):
             yield
             return
@@ -218,16 +218,16 @@ class Engine:
         path = self._api.path("containers", identity.id, "attach")
         query = {"stream": True, "stdout": True, "stderr": True}
         try:
-            with suppress(ApiError):  # a run is worth more than its count
+            with suppress(ApiError):  # a failed count must not fail the run
                 await self._api.drain("POST", path, query=query, begun=begun.set, take=identity.wrote)
         finally:
             begun.set()
 
     @asynccontextmanager
     async def _made(self, name: str, body: Mapping[str, Any], run: str) -> AsyncIterator[_Identity]:
-        """Have a new container; it is removed afterwards, whatever happens, unless it is to be kept."""
+        """Create a container and remove it afterwards in any case, unless it is to be kept."""
         identity = _Identity()
-        # Cut off, the engine might carry it out after we have looked for what to remove.
+        # If cancelled, the engine might still create it after we looked for what to remove.
         making = asyncio.ensure_future(self._ask("POST", "/containers/create", query={"name": name}, body=body))
         try:
             reply = await asyncio.shield(making)
@@ -239,7 +239,7 @@ class Engine:
             raise
         finally:
             if not identity.keep:
-                # A call that is cancelled does not leave a container behind.
+                # A cancelled call leaves no container behind.
                 removal = asyncio.ensure_future(self._remove(making, identity.id or name, run))
                 self._removals.add(removal)
                 removal.add_done_callback(self._removals.discard)
@@ -255,7 +255,7 @@ class Engine:
                 await self._ask("DELETE", path, query={"force": True, "v": True})
 
     async def _wait(self, identity: str, seconds: float, beat: Beat) -> int | None:
-        """Wait for a container's end; None if it takes too long."""
+        """Wait for a container to exit and return its exit code; None on timeout."""
         path = self._api.path("containers", identity, "wait")
         passed = 0.0
         while passed < seconds:
@@ -276,7 +276,7 @@ class Engine:
         return image_config((await self._ask("GET", self._api.path("images", *ref.split("/"), "json"))).json())
 
     async def _volumes(self, ref: str) -> list[str]:
-        """Give the folders that an image declares as volumes."""
+        """Return the folders that an image declares as volumes."""
         try:
             declared = (await self._image(ref)).get("Volumes")
         except ApiError as error:
@@ -284,11 +284,11 @@ class Engine:
         return list(declared) if isinstance(declared, dict) else []
 
     async def _made_here(self, found: Mapping[str, Any]) -> bool:
-        """Say whether this server made an inspected container."""
+        """Return True if this server created an inspected container."""
         return await self._is_own(_labels(found), found.get("Image"), {})
 
     async def _is_own(self, labels: Any, image: Any, seen: dict[str, Any]) -> bool:
-        """Say whether this server made a container: by the mark of its run, unless that came with the image."""
+        """Return True if this server created a container: by its run label, unless that came with the image."""
         run = as_dict(labels).get(RUN_LABEL)
         if not isinstance(run, str) or not isinstance(image, str) or not image:
             return False
@@ -297,7 +297,7 @@ class Engine:
         return seen[image] is not None and seen[image].get(RUN_LABEL) != run
 
     async def _labels_of_image(self, ref: str) -> dict[str, Any] | None:
-        """Give the labels of an image; None if it is gone, so that nobody can tell any more."""
+        """Return the labels of an image; None if it no longer exists."""
         try:
             return as_dict((await self._image(ref)).get("Labels"))
         except ApiError as error:
@@ -323,7 +323,7 @@ class Engine:
 
 
 class _Identity:
-    """The container of a run: its id once it has one, whether it stays, and how much it wrote if that is counted."""
+    """The container of a run: its id once known, whether it is kept, and its counted output."""
 
     def __init__(self) -> None:
         self.id = ""

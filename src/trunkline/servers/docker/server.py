@@ -1,4 +1,4 @@
-"""The Docker server's tools: looking at containers and images, starting and stopping, and running in bounds."""
+"""The Docker server's tools: inspecting containers and images, starting and stopping, and running within limits."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _Grace = Annotated[int, Meta(ge=0, le=300, description="Seconds to end by itself
 def make_server(
     host: str = DEFAULT_HOST, *, read_only: bool = False, only_own: bool = False, ceilings: Ceilings | None = None
 ) -> Server:
-    """Make the server for the engine behind a socket; ``only_own`` leaves containers of others as they are.
+    """Make the server for the engine behind a socket; ``only_own`` protects containers of others.
 
     Raises:
-        ConfigError: the engine's address is no socket of this machine.
+        ConfigError: the engine's address is not a local socket.
     """
     engine = Engine(host, only_own=only_own)
     server = Server(
@@ -57,7 +57,7 @@ def make_server(
 
 
 def _add_looking(server: Server, engine: Engine) -> None:
-    """Add the tools that only look."""
+    """Add the read-only tools."""
 
     @server.tool(annotations=dict(_READS))
     async def list_containers(
@@ -94,7 +94,7 @@ def _add_looking(server: Server, engine: Engine) -> None:
 
 
 def _add_changing(server: Server, engine: Engine) -> None:
-    """Add the tools that start and stop what is there."""
+    """Add the tools that start and stop existing containers."""
 
     @server.tool(annotations=dict(_STARTS))
     async def start(container: _Ref) -> Details:
@@ -113,7 +113,7 @@ def _add_changing(server: Server, engine: Engine) -> None:
 
 
 def _add_running(server: Server, engine: Engine, ceilings: Ceilings) -> None:
-    """Add the tool that makes containers."""
+    """Add the tool that creates containers."""
 
     @server.tool(annotations=dict(_RUNS))
     async def run(

@@ -1,7 +1,7 @@
-"""What is passed on of the engine's answers: plain records, long texts cut, values that look secret left out.
+"""What is passed on of the engine's responses: plain records, with long texts truncated and secrets hidden.
 
-Pure functions over decoded JSON. Names of images, labels and variables were chosen by others, so only members of the
-right type are taken.
+Pure functions over decoded JSON. Names of images, labels and variables are untrusted, so only members of the expected
+type are used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HIDDEN = "(hidden)"
 _TEXT_CHARS = 500
 _MOST_MEMBERS = 100
 _FRAME_HEAD = 8
-#: What older engines say of an image that has no name.
+#: The tag of an unnamed image in older engines.
 _NO_TAG = "<none>:<none>"
 _NOT_ENDED = frozenset({"created", "initialized", "paused", "restarting", "running"})
 
@@ -122,7 +122,7 @@ class Stats(Struct, frozen=True):
 
 
 def hide_variables(pairs: Iterable[Any]) -> dict[str, str]:
-    """Read ``NAME=value`` entries, hiding values whose name or form says that they are secret."""
+    """Parse ``NAME=value`` entries, hiding values that look secret by name or form."""
     shown: dict[str, str] = {}
     for pair in pairs:
         name, _, value = pair.partition("=") if isinstance(pair, str) else ("", "", "")
@@ -132,14 +132,14 @@ def hide_variables(pairs: Iterable[Any]) -> dict[str, str]:
 
 
 def hide_arguments(arguments: Sequence[str]) -> list[str]:
-    """Hide what follows an option whose name says that it is secret, beside values that look so themselves."""
+    """Hide the values of options with secret-looking names, and values that look secret themselves."""
     shown: list[str] = []
     follows = False
     for argument in arguments[:_MOST_MEMBERS]:
         name, equals, value = argument.partition("=")
         secret = name.startswith("-") and names_secret(name, setting=True)
         if (follows and not argument.startswith("--")) or (" " in argument and _mentions_secret(argument)):
-            # A line for a shell is hidden whole: nobody can tell where its secret ends.
+            # A shell command line is hidden completely: there is no telling where its secret ends.
             shown.append(HIDDEN)
         elif equals and names_secret(name, setting=True):
             shown.append(f"{name[:_TEXT_CHARS]}={HIDDEN if value else ''}")
@@ -161,7 +161,7 @@ def _shown(name: str, value: str) -> str:
 
 
 def container(row: Any, *, own: bool) -> Container:
-    """Take a row of the list of containers."""
+    """Convert a row of the container list."""
     found = as_dict(row)
     return Container(
         id=text_of(found.get("Id"))[:12],
@@ -176,7 +176,7 @@ def container(row: Any, *, own: bool) -> Container:
 
 
 def image(row: Any) -> Image:
-    """Take a row of the list of images."""
+    """Convert a row of the image list."""
     found = as_dict(row)
     return Image(
         id=text_of(found.get("Id")),
@@ -187,7 +187,7 @@ def image(row: Any) -> Image:
 
 
 def details(row: Any, *, own: bool) -> Details:
-    """Take the answer of an inspection."""
+    """Convert an inspect response."""
     found = as_dict(row)
     state, config, host = (as_dict(found.get(name)) for name in ("State", "Config", "HostConfig"))
     arguments = [each for name in ("Entrypoint", "Cmd") for each in _words(config.get(name))]
@@ -221,32 +221,32 @@ def details(row: Any, *, own: bool) -> Details:
 
 
 def _exit_code(state: Mapping[str, Any]) -> int | None:
-    """Give the code that a container ended with; the engine says 0 of one that has not."""
+    """Return the exit code of a container; None if it has not exited, where the engine reports 0."""
     code = state.get("ExitCode")
     return code if type(code) is int and state.get("Status") not in _NOT_ENDED else None
 
 
 def is_up(row: Any) -> bool:
-    """Say whether an inspected container has processes, be they paused."""
+    """Return True if an inspected container is running or paused."""
     return as_dict(as_dict(row).get("State")).get("Status") in ("paused", "running")
 
 
 def image_config(row: Any) -> dict[str, Any]:
-    """Give what an inspected image says of containers made from it."""
+    """Return the container configuration of an inspected image."""
     return as_dict(as_dict(row).get("Config"))
 
 
 def has_reading_before(row: Any) -> bool:
-    """Say whether a reading comes with the one before it."""
+    """Return True if a stats response includes the previous reading."""
     return _number(as_dict(as_dict(row).get("precpu_stats")).get("system_cpu_usage")) > 0
 
 
 def stats(row: Any) -> Stats:
-    """Take one reading, and compare it with the one before that comes with it."""
+    """Convert a stats response, comparing it with the previous reading it includes."""
     found = as_dict(row)
     memory = as_dict(found.get("memory_stats"))
     cache = as_dict(memory.get("stats"))
-    # The first version of control groups counts a group's children apart.
+    # Cgroups v1 report the totals including children separately.
     idle = cache.get("total_inactive_file", cache.get("inactive_file"))
     networks = [as_dict(each) for _, each in _pairs(found.get("networks"))]
     blocks = [as_dict(each) for each in as_list(as_dict(found.get("blkio_stats")).get("io_service_bytes_recursive"))]
@@ -278,7 +278,7 @@ def _blocks(rows: Sequence[Mapping[str, Any]], kind: str) -> int:
 
 
 def demultiplexed(content: bytes) -> tuple[bytes, bytes]:
-    """Take standard output and error apart: frames of a kind, a length and as many bytes; a cut frame counts too."""
+    """Split multiplexed output into stdout and stderr; each frame has a kind, a length and data."""
     streams = {1: bytearray(), 2: bytearray()}
     place = 0
     while place + _FRAME_HEAD <= len(content):
@@ -290,7 +290,7 @@ def demultiplexed(content: bytes) -> tuple[bytes, bytes]:
     return bytes(streams[1]), bytes(streams[2])
 
 
-# --- out of strangers' JSON ------------------------------------------------------------------------------------------
+# --- untrusted JSON --------------------------------------------------------------------------------------------------
 
 
 def _pairs(value: Any) -> list[tuple[str, Any]]:

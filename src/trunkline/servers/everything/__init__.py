@@ -1,4 +1,4 @@
-"""The server that offers every feature of the protocol, of both eras: for trying and testing clients."""
+"""The everything server: offers every feature of the protocol, in both eras, for trying and testing clients."""
 
 from __future__ import annotations
 

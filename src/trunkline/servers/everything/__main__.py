@@ -1,4 +1,4 @@
-"""``trunkline-server-everything``: start the server over stdio or HTTP."""
+"""The command ``trunkline-server-everything``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Examples:
 
 
 class _Port(click.IntRange):
-    """The number of a port, called so where it is none."""
+    """A port number, named "port" in error messages."""
 
     name = "port"
 
@@ -38,10 +38,10 @@ class _Port(click.IntRange):
     show_default=True,
     show_envvar=True,
     metavar="PORT",
-    help="Where sse and streamableHttp listen.",
+    help="Port for sse and streamableHttp.",
 )
 @click.option("--show-environment", is_flag=True, help="Let get-env show the values of variables that look secret.")
-@click.option("--without-extras", is_flag=True, help="Offer only what the official server does.")
+@click.option("--without-extras", is_flag=True, help="Offer only what the official server offers.")
 @click.option(
     "--max-fetch-size",
     type=click.IntRange(1, 1 << 30),
@@ -50,7 +50,7 @@ class _Port(click.IntRange):
     show_default=True,
     show_envvar=True,
     metavar="BYTES",
-    help="The most that gzip-file-as-resource fetches.",
+    help="Most bytes that gzip-file-as-resource fetches.",
 )
 @click.option(
     "--max-fetch-millis",
@@ -60,7 +60,7 @@ class _Port(click.IntRange):
     show_default=True,
     show_envvar=True,
     metavar="MILLISECONDS",
-    help="The longest that fetching it may take.",
+    help="Time limit for that fetch.",
 )
 @click.option(
     "--allowed-domains",
@@ -68,7 +68,7 @@ class _Port(click.IntRange):
     default="",
     show_envvar=True,
     metavar="DOMAIN,...",
-    help="Fetch from these and their subdomains only; from any public place if not given.",
+    help="Fetch only from these domains and their subdomains; by default from any public host.",
 )
 @serving_options
 def command(transport: str | None, *, serving: Serving, **options: Any) -> None:
@@ -86,12 +86,12 @@ def command(transport: str | None, *, serving: Serving, **options: Any) -> None:
     except ConfigError as error:
         if addressed is serving:
             raise
-        # The port was given by the official words, so another one is too.
+        # The port was given with the official option names, so the message uses these too.
         raise ConfigError(str(error).replace("--http ", "--port ").replace(" port=", " PORT=")) from error
 
 
 def _addressed(serving: Serving, transport: str | None, port: int) -> Serving:
-    """Give an address to a transport that needs one; ``--http`` says more than the official word for it."""
+    """Return the options with an address if the transport needs one; ``--http`` takes precedence."""
     if transport == "stdio" and serving.address is not None:
         raise click.UsageError("stdio and --http exclude each other: leave one out.")
     if transport in (None, "stdio") or serving.address is not None:

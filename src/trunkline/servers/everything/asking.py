@@ -1,7 +1,7 @@
-"""The tools that ask the caller: its model, its user by form and by page, its folders; each works in both eras.
+"""The tools that send requests to the client: sampling, elicitation by form and by URL, roots; each works in both eras.
 
-In a handshake revision a question is a request to the client, in a stateless one it travels in the result; the
-functions do not know. A tool is seen only by clients that can be asked what it asks: its tags say so.
+In a handshake revision such a request is sent to the client, in a stateless one it travels in the result; the functions
+do not need to know. A tool is visible only to clients with the capability it needs, which its tags name.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from trunkline.servers.everything.state import state_of
 
 __all__ = ["NEEDS", "add_asking", "add_more_asking"]
 
-#: How the tag begins that names a capability a client needs to see a tool.
+#: Prefix of tags that name a client capability which a tool needs.
 NEEDS = "needs:"
 
 _PREREQUISITE = "https://example.com/prerequisite"
-#: What is remembered between two calls has a bound.
+#: Bounded, since the URL is kept between two calls.
 _LONGEST_URL = 2_000
 
 
 def add_asking(server: Server) -> None:
-    """Register those that the official server has."""
+    """Register the tools that the official server has."""
     _add(server, get_roots_list, "get-roots-list", READS, "roots")
     _add(server, trigger_elicitation_request, "trigger-elicitation-request", ACTS, "elicitation.form")
     _add(server, trigger_url_elicitation, "trigger-url-elicitation", ACTS_OUTSIDE, "elicitation.url")
@@ -42,7 +42,7 @@ def add_asking(server: Server) -> None:
 
 
 def add_more_asking(server: Server) -> None:
-    """Register the others."""
+    """Register the tools that the official server lacks."""
     _add(server, ask_twice, "ask-twice", ACTS, "elicitation.form")
     _add(server, ask_everything, "ask-everything", ACTS, "elicitation.form", "sampling", "roots")
     _add(server, sample_with_tools, "sample-with-tools", ACTS_OUTSIDE, "sampling.tools")
@@ -55,7 +55,7 @@ def _add(server: Server, function: Any, name: str, annotations: Any, *needs: str
     server.add_tool(function, name=name, title=title, annotations=annotations, tags=tags, output_schema=None)
 
 
-# --- what the official server asks -----------------------------------------------------------------------------------
+# --- tools of the official server ------------------------------------------------------------------------------------
 
 
 async def get_roots_list(ctx: Context) -> str:
@@ -147,7 +147,7 @@ def _check_page(url: str) -> None:
         raise ToolError(f"url must not have more than {_LONGEST_URL} characters.")
 
 
-# --- what it lacks ---------------------------------------------------------------------------------------------------
+# --- additional tools ------------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The tools of the official server that ask nobody anything: text, pictures, structured content, links, progress."""
+"""The tools of the official server that need nothing from the client: text, images, structured content, progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trunkline.types import Annotations, ResourceLink, TextContent
 
 __all__ = ["ACTS", "ACTS_OUTSIDE", "READS", "add_basics"]
 
-#: What a tool says of itself: it only looks, it does something here, it does something elsewhere.
+#: Tool annotations: read-only, acts on this server, acts on the outside world.
 READS: Mapping[str, bool] = MappingProxyType(
     {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 )
@@ -39,7 +39,7 @@ _MOST_STEPS = 10_000
 
 
 def add_basics(server: Server, *, show_environment: bool) -> None:
-    """Register them."""
+    """Register the basic tools."""
 
     async def get_env() -> str:
         """Show the environment of the server process, to see how it was configured; secrets are left out."""
@@ -172,7 +172,7 @@ async def trigger_long_running_operation(
 
 
 async def sleep(ctx: Context, seconds: float) -> None:
-    """Wait by the server's clock, which a test may hold."""
+    """Sleep on the server's clock, which tests control."""
     if seconds <= 0:
         await asyncio.sleep(0)
         return

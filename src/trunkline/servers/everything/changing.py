@@ -1,7 +1,7 @@
-"""The tools that make something happen later or elsewhere: timers, changing lists, a shared note, cancelling, notices.
+"""Tools whose effects come later or elsewhere: timers, list changes, a shared note, cancellation, custom notifications.
 
 A timer belongs to a session and ends with it. A stateless client has no session: its log messages come with the call,
-and simulated updates reach everybody who listens.
+and simulated updates reach all listeners.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trunkline.servers.everything.state import identity_of, state_of
 
 __all__ = ["CHANGES", "NOTE", "NOTICE", "Choose", "add_changing", "add_toggles"]
 
-#: Picks one of several levels; tests bring their own.
+#: Picks one of several levels; tests pass their own function.
 Choose = Callable[[Sequence[t.LoggingLevel]], t.LoggingLevel]
 
 NOTE = "demo://resource/shared/note"
-#: The experimental capability, the notification and the method that are this server's own.
+#: The experimental capability, the custom notification and the custom method of this server.
 CHANGES = "trunkline.everything"
 NOTICE = "trunkline.everything/notice"
 METHOD = "trunkline.everything/reverse"
@@ -61,7 +61,7 @@ def add_toggles(server: Server, choose: Choose = random.choice) -> None:
         state, session = state_of(ctx), ctx.session
         serving = ctx.root_server
         act = (lambda: _update_listeners(serving)) if session is None else (lambda: _update(serving, session))
-        # Who has no session goes by who they are, so that nobody stops what somebody else started.
+        # A caller without a session is identified by its principal, so that it cannot stop another caller's timer.
         whose = identity_of(ctx) if session is None else session
         on = state.updates.toggle(whose, ctx.server, act)
         if on is None:
@@ -84,7 +84,7 @@ def _log_text(level: str) -> str:
 
 
 def _log(server: Server, session: Session, level: t.LoggingLevel) -> bool:
-    """Log for a session, if it wants that level; tell whether the session is still there."""
+    """Send a log message to a session if it wants that level; return False once the session is over."""
     subscriber = server.subscriber(session)
     if subscriber is not None:
         subscriber.log(level, _log_text(level))
@@ -92,7 +92,7 @@ def _log(server: Server, session: Session, level: t.LoggingLevel) -> bool:
 
 
 def _update(server: Server, session: Session) -> bool:
-    """Tell a session that all it subscribed to has changed; return True if the session is still there."""
+    """Notify a session that everything it subscribed to has changed; return False once the session is over."""
     subscriber = server.subscriber(session)
     if subscriber is not None:
         for uri in sorted(subscriber.uris):
@@ -101,7 +101,7 @@ def _update(server: Server, session: Session) -> bool:
 
 
 def _update_listeners(server: Server) -> bool:
-    """Tell everybody who listens without a session; return True if there is anybody."""
+    """Notify all listeners without a session; return False if there are none."""
     listeners = [each for each in server.subscribers() if each.session is None]
     for listener in listeners:
         for uri in sorted(listener.uris):
@@ -109,11 +109,11 @@ def _update_listeners(server: Server) -> bool:
     return bool(listeners)
 
 
-# --- what the official server lacks ----------------------------------------------------------------------------------
+# --- additional tools ------------------------------------------------------------------------------------------------
 
 
 def add_changing(server: Server) -> None:
-    """Register the others, with the note and the method of this server's own."""
+    """Register the additional tools, the note, and the custom method."""
     server.add_tool(change_lists, name="change-lists", title="Change lists", annotations=ACTS, output_schema=None)
     server.add_tool(write_note, name="write-note", title="Write the note", annotations=ACTS, output_schema=None)
     server.add_tool(
@@ -179,7 +179,7 @@ async def write_note(ctx: Context, text: Annotated[str, Meta(max_length=_LONGEST
 
 
 async def read_note(ctx: Context) -> str:
-    """Give the note that everybody shares."""
+    """The note shared by all clients."""
     return state_of(ctx).note
 
 
@@ -212,5 +212,5 @@ async def send_notice(ctx: Context, text: Annotated[str, Meta(max_length=1000)] 
 
 
 async def reverse(text: Annotated[str, Meta(max_length=10_000)]) -> dict[str, str]:
-    """Turn a text round: a method that is this server's own."""
+    """Reverse a text: a custom method of this server."""
     return {"text": text[::-1]}

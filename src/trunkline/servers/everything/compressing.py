@@ -1,7 +1,7 @@
-"""``gzip-file-as-resource``: fetches something within bounds, compresses it, and keeps it for whoever asked.
+"""``gzip-file-as-resource``: fetches a file within limits, compresses it, and keeps it for the caller.
 
-What is fetched was named by a stranger, so it goes through the guarded fetcher. A session's files have the official
-URIs and are seen by that session alone. A caller without a session is given a URI with a handle that cannot be guessed.
+The URL comes from an untrusted caller, so it goes through the guarded fetcher. Files of a session have the official
+URIs and are visible to that session only. A caller without a session gets a URI with an unguessable handle.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LEVEL = 6
 
 
 class Fetching(Struct, frozen=True, kw_only=True):
-    """Within which bounds something is fetched; no domains means any public one, and no fetcher the usual one."""
+    """The limits of fetching; no domains means any public one, no fetcher the default one."""
 
     max_bytes: int = 10 * 1024 * 1024
     seconds: float = 30.0
@@ -48,7 +48,7 @@ class Fetching(Struct, frozen=True, kw_only=True):
 
 
 def add_compressing(server: Server, fetching: Fetching) -> None:
-    """Register the tool, and what callers without a session read their files by."""
+    """Register the tool, and the resource template for callers without a session."""
 
     async def gzip_file_as_resource(
         ctx: Context,
@@ -95,14 +95,14 @@ async def _fetch(url: str, fetching: Fetching) -> bytes:
         parts = urlsplit(url)
         host = (parts.hostname or "").lower()
     except ValueError as error:
-        raise ToolError("data is no URL: give an https URL or a data URI.") from error
+        raise ToolError("data is not a URL: give an https URL or a data URI.") from error
     if parts.scheme.lower() not in ("http", "https"):
         raise ToolError("data must be an https URL or a data URI.")
     allowed = [domain.lower() for domain in fetching.domains]
     if allowed and not any(host == domain or host.endswith("." + domain) for domain in allowed):
         raise ToolError(f"Domain {host} is not in the allowed domains list (GZIP_ALLOWED_DOMAINS).")
     try:
-        # Where only some domains are allowed a redirect may not leave the one that was checked.
+        # If only some domains are allowed, a redirect must not leave the one that was checked.
         answer = await _fetcher(fetching).fetch(
             "GET", url, max_bytes=fetching.max_bytes, seconds=fetching.seconds, cross_origin=not allowed
         )
@@ -143,11 +143,11 @@ def _check_name(name: str) -> None:
         raise ToolError(f"name must be 1 to {_LONGEST_NAME} printable characters, and not '.' or '..'.")
 
 
-# --- keeping ---------------------------------------------------------------------------------------------------------
+# --- storing ---------------------------------------------------------------------------------------------------------
 
 
 def _keep(ctx: Context, name: str, packed: bytes) -> str:
-    """Keep a file for the caller; give its URI."""
+    """Store a file for the caller and return its URI."""
     state, session = state_of(ctx), ctx.session
     escaped = quote(name, safe="")
     if session is None:
@@ -166,7 +166,7 @@ def _keep(ctx: Context, name: str, packed: bytes) -> str:
 
 
 def _tidy(ctx: Context, state: State) -> None:
-    """Forget the files of sessions that are over, and offer no URI under which nobody has anything."""
+    """Remove the files of sessions that are over, and the resources that no session has any more."""
     serving, current = ctx.root_server, ctx.session
     state.shelf.keep_only(
         lambda owner: not isinstance(owner, Session) or owner is current or serving.subscriber(owner) is not None
@@ -184,12 +184,12 @@ def _reader(uri: str) -> Any:
 
 
 def sees_file(state: State, caller: Caller, uri: str) -> bool:
-    """Tell whether a caller has a file under a session's URI."""
+    """Return True if a caller has a file under a session URI."""
     return caller.session is not None and state.shelf.get(caller.session, uri) is not None
 
 
 async def read_kept(handle: str, name: str, ctx: Context) -> bytes:
-    """Give a file that was compressed for a caller without a session."""
+    """Return a file that was compressed for a caller without a session."""
     uri = KEPT.replace("{handle}", handle).replace("{name}", quote(name, safe=""))
     return _found(state_of(ctx).shelf.get(identity_of(ctx), uri))
 

@@ -1,4 +1,4 @@
-"""Kinds of results and arguments that the official server lacks: sounds, all embedded resources, nested values."""
+"""Kinds of results and arguments that the official server lacks: audio, every embedded resource, nested values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["add_content"]
 
 
 def add_content(server: Server) -> None:
-    """Register them."""
+    """Register the content tools."""
     plain: dict[str, Any] = {"annotations": READS, "output_schema": None}
     server.add_tool(get_audio, name="get-audio", title="Sound", icons=[icon()], **plain)
     server.add_tool(get_every_content, name="get-every-content", title="Every kind of content", **plain)

@@ -1,4 +1,4 @@
-"""The server's instructions and the documents it offers as resources; the names are those of the official server."""
+"""The server's instructions and the documents it offers as resources, named as in the official server."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ this machine. Each client sees the tools that fit what it declared; nothing wait
 _STRUCTURE = """\
 # Structure
 
-`basics` has the plain tools, `asking` those that ask, `changing` timers and lists, `compressing` the gzip tool,
-`content` more kinds of results, `resources` and `prompts` what their names say, `state` what is remembered.
+`basic_tools` has the plain tools, `client_request_tools` those that send requests to the client, `notification_tools`
+timers and list changes, `gzip_tool` the gzip tool, `catalog` resources and prompts, `sample_content` the content they
+share, `state` what is kept between requests.
 """
 
 DOCUMENTS: Mapping[str, str] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""The resources that are made up from a number, as text and as bytes, and how tools and prompts refer to them."""
+"""Resources that are generated from a number, as text and as bytes, and helpers to refer to them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BLOB = "demo://resource/dynamic/blob/{resourceId}"
 
 
 def dynamic_uri(kind: Kind, number: int) -> str:
-    """Give the URI of a made-up resource."""
+    """Return the URI of a generated resource."""
     return (TEXT if kind == "Text" else BLOB).replace("{resourceId}", str(number))
 
 
 def dynamic(kind: Kind, number: int) -> ResourceContents:
-    """Make a resource up."""
+    """Generate a resource."""
     now = datetime.now()
     time = f"{now.hour % 12 or 12}:{now:%M:%S} {'AM' if now.hour < 12 else 'PM'}"
     if kind == "Text":
@@ -36,10 +36,10 @@ def dynamic(kind: Kind, number: int) -> ResourceContents:
 
 
 def positive(value: float) -> int:
-    """Read the number of a resource.
+    """Parse the number of a resource.
 
     Raises:
-        ToolError: it is none.
+        ToolError: it is not a positive integer.
     """
     if not 1 <= value < 2**53 or value != int(value):
         raise ToolError(f"Invalid resourceId: {as_number(value)}. Must be a finite positive integer.")
@@ -47,16 +47,16 @@ def positive(value: float) -> int:
 
 
 def positive_text(value: str) -> int | None:
-    """Read the number of a resource from text, or give None."""
+    """Parse the number of a resource from text; None if it is invalid."""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 16 and int(value) > 0 else None
 
 
 def proposed(words: Iterable[str], typed: str) -> Completion:
-    """Give the words that begin as what was typed, and say that these are all."""
+    """Return the words with the typed prefix as a complete completion."""
     values = [word for word in words if word.startswith(typed)]
     return Completion(values=values, total=len(values), has_more=False)
 
 
 def as_number(value: float) -> str:
-    """Write a number as JSON does: one without a fraction has no point."""
+    """Format a number as JSON does: without a decimal point if it is whole."""
     return str(int(value)) if value == value and abs(value) < 1e21 and value == int(value) else repr(value)

@@ -1,4 +1,4 @@
-"""The environment as it may be shown: variables that look like secrets are named, their values are not."""
+"""The environment without its secrets: variables that look secret are named, but their values are hidden."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from trunkline.protocol.secret_looks import looks_secret
 
 __all__ = ["HIDDEN", "shown_environment"]
 
-#: What stands in place of a value that is not shown.
+#: Replaces a hidden value.
 HIDDEN = "(hidden; start the server with --show-environment to see it)"
 
 
 def shown_environment(environment: Mapping[str, str], *, whole: bool) -> dict[str, str]:
-    """Give the variables with their values, without those that look secret unless all are wanted."""
+    """Return the variables, with values that look secret hidden unless ``whole``."""
     return {name: value if whole or not looks_secret(name, value) else HIDDEN for name, value in environment.items()}

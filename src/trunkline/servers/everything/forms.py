@@ -1,4 +1,4 @@
-"""The form with every kind of field a form can have, and how its answer is told."""
+"""The form with every kind of field, and the description of its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["answered", "every_field"]
 
 
 def every_field() -> dict[str, Any]:
-    """Give the form; its names, types, bounds and defaults are those of the official server."""
+    """Return the form; names, types, bounds and defaults are those of the official server."""
     fields = {**_texts(), **_numbers(), **_choices()}
     return {"type": "object", "properties": fields, "required": ["name"]}
 
@@ -93,7 +93,7 @@ _LINES = (
 
 
 def answered(answer: ElicitationResult[Any]) -> list[TextContent]:
-    """Tell what the user did, what they filled in, and the answer as it came."""
+    """Return content that describes the user's action, the values, and the raw answer."""
     content: dict[str, Any] = {"action": answer.action}
     if answer.action == "accept":
         content["content"] = answer.data

@@ -1,4 +1,4 @@
-"""A picture and a sound, made when first wanted: small, whole, and nobody else's."""
+"""A small image and a short sound, generated on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RULE, _PAPER = b"\x1f\x4e\x79", b"\xf2\xf5\xf9"
 
 @cache
 def picture() -> bytes:
-    """Give a PNG: three rails on light ground."""
+    """Return a PNG: three rails on a light background."""
     rows = (b"\0" + (_RULE if line % 7 in (3, 4) else _PAPER) * _SIDE for line in range(_SIDE))
     header = struct.pack(">IIBBBBB", _SIDE, _SIDE, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"".join(rows), 9)), (b"IEND", b""))
@@ -27,7 +27,7 @@ def picture() -> bytes:
 
 @cache
 def sound() -> bytes:
-    """Give a WAV: a twentieth of a second of a square wave, one channel of 8 bits."""
+    """Return a WAV: a twentieth of a second of a square wave, mono, 8 bits."""
     samples = bytes(160 if step // 10 % 2 else 96 for step in range(_RATE // 20))
     form = struct.pack("<HHIIHH", 1, 1, _RATE, _RATE, 1, 8)
     body = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(samples)) + samples
@@ -35,7 +35,7 @@ def sound() -> bytes:
 
 
 def icon() -> Icon:
-    """Give the picture as an icon that needs no network."""
+    """Return the image as an icon with a data URI."""
     source = "data:image/png;base64," + b64encode(picture()).decode()
     return Icon(src=source, mime_type="image/png", sizes=[f"{_SIDE}x{_SIDE}"])
 

@@ -1,4 +1,4 @@
-"""Prompts, with what completes their arguments."""
+"""Prompts, with the completions of their arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TEAMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def add_prompts(server: Server) -> None:
-    """Register those that the official server has."""
+    """Register the prompts that the official server has."""
     server.add_prompt(simple, name="simple-prompt", title="Simple prompt")
     server.add_prompt(with_arguments, name="args-prompt", title="Prompt with arguments")
     server.add_prompt(completable, name="completable-prompt", title="Prompt with completion")
@@ -77,25 +77,25 @@ async def with_resource(
 
 
 def complete_department(value: str) -> Completion:
-    """Propose departments."""
+    """Complete a department."""
     return proposed(_TEAMS, value)
 
 
 def complete_name(value: str, arguments: Mapping[str, str]) -> Completion:
-    """Propose people of the department that was chosen."""
+    """Complete a name from the chosen department."""
     return proposed(_TEAMS.get(arguments.get("department", ""), ()), value)
 
 
 def complete_kind(value: str) -> Completion:
-    """Propose kinds of resources."""
+    """Complete a resource type."""
     return proposed(("Text", "Blob"), value)
 
 
-# --- what the official server lacks ----------------------------------------------------------------------------------
+# --- additional prompts ----------------------------------------------------------------------------------------------
 
 
 def add_more_prompts(server: Server) -> None:
-    """Register a prompt with pictures and sounds in a conversation, and one that asks before it is made."""
+    """Register a prompt with images and audio, and one that elicits input first."""
     server.add_prompt(conversation, name="media-prompt", title="Prompt with media", icons=[icon()])
     server.add_prompt(asking, name="asking-prompt", title="Prompt that asks", tags={"needs:elicitation.form"})
 

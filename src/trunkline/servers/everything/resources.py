@@ -1,4 +1,4 @@
-"""Resources and templates, with what completes their variables."""
+"""Resources and resource templates, with the completions of their variables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LIBRARY = "demo://resource/library/{shelf}/{book}"
 _BOOKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"maps": ("harbour", "mountain", "moor"), "stories": ("night-train", "signalman"), "tables": ("summer", "winter")}
 )
-#: How long a document may be kept by a client of the stateless era.
+#: How long a stateless client may cache a document.
 _DOCUMENT_MS = 60_000
 
 
 def add_resources(server: Server) -> None:
-    """Register those that the official server has."""
+    """Register the resources that the official server has."""
     for name in DOCUMENTS:
         _add_document(server, name)
 
@@ -67,7 +67,7 @@ def _add_document(server: Server, name: str) -> None:
 
 
 def complete_number(value: str) -> Completion:
-    """Confirm a whole number from 1; nothing else is proposed."""
+    """Complete a positive integer with itself; anything else has no completions."""
     return proposed([value] if positive_text(value) is not None else [], value)
 
 
@@ -78,11 +78,11 @@ def _number(text: str) -> int:
     return number
 
 
-# --- what the official server lacks ----------------------------------------------------------------------------------
+# --- additional resources --------------------------------------------------------------------------------------------
 
 
 def add_more_resources(server: Server, *, numbered: int) -> None:
-    """Register a picture with all that can be said of a resource, many numbered ones, a library, and one that asks."""
+    """Register an image with all metadata fields, many numbered resources, a library, and one that elicits input."""
     server.add_resource(
         "demo://resource/picture",
         picture,
@@ -120,12 +120,12 @@ async def book(shelf: str, book: str) -> str:
 
 
 def complete_shelf(value: str) -> Completion:
-    """Propose shelves."""
+    """Complete a shelf."""
     return proposed(_BOOKS, value)
 
 
 def complete_book(value: str, arguments: Mapping[str, str]) -> Completion:
-    """Propose books of the shelf that was chosen, or of all."""
+    """Complete a book of the chosen shelf, or of all shelves."""
     chosen = arguments.get("shelf")
     shelves = _BOOKS.values() if chosen is None else [_BOOKS.get(chosen, ())]
     return proposed([title for books in shelves for title in books], value)

@@ -1,7 +1,7 @@
-"""The everything server put together: the official server's surface, and beside it what that lacks.
+"""The everything server: the surface of the official server, and additions.
 
-Who sees what is decided for each request: a tool that asks something is for clients that can be asked, and a session's
-files are for that session.
+Visibility is decided per request: a tool that sends requests to the client is visible to clients with that capability,
+and a session's files are visible to that session.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ def make_server(
     """Make the server.
 
     Args:
-        show_environment: show the values of variables that look secret too.
-        extras: offer what the official server lacks as well.
+        show_environment: also show the values of variables that look secret.
+        extras: also offer what the official server lacks.
         interval: seconds between two messages of a timer.
-        max_fetch_bytes: the most that is fetched to be compressed.
-        fetch_seconds: the longest that fetching may take.
-        allowed_domains: from where to fetch, subdomains included; any public place if empty.
-        fetcher: fetches; else one that reaches nothing but the public Internet.
-        numbered: how many numbered resources there are, to have several pages.
-        page_size: how many items are on a page of a list.
+        max_fetch_bytes: largest file that is fetched for compression.
+        fetch_seconds: time limit for fetching.
+        allowed_domains: domains to fetch from, with subdomains; any public host if empty.
+        fetcher: the fetcher to use; by default one limited to the public Internet.
+        numbered: how many numbered resources there are, enough for several pages.
+        page_size: items per page of a list.
         clock: the clock of timers and waits.
         choose: picks the level of a simulated log message.
     """
-    # Whatever may be fetched can be kept, also if it does not become smaller.
+    # Everything that may be fetched can be stored, even if compression does not shrink it.
     room = max(_MOST_FILE_BYTES, 2 * max_fetch_bytes)
     state = State(interval=interval, files=_MOST_FILES, file_bytes=room)
     server = _bare(state, clock=clock, page_size=page_size, experimental={CHANGES: {}} if extras else None)
@@ -122,7 +122,7 @@ def _bare(state: State, *, clock: Clock | None, page_size: int, experimental: di
 
 
 async def tell_of_subscribing(request: ServerRequest, call_next: CallNext) -> Any:
-    """Log for the caller that it subscribed, or no longer does."""
+    """Middleware that sends the caller a log message when it subscribes or unsubscribes."""
     result = await call_next(request)
     if isinstance(request.params, SubscribeRequestParams | UnsubscribeRequestParams):
         await request.context.info(f"{request.method}: {request.params.uri}")

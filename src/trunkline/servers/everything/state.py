@@ -1,7 +1,7 @@
-"""What the server remembers between requests, whose it is, and when it is forgotten.
+"""The state that the server keeps between requests, its owners, and its lifetime.
 
-A handshake client has a session, and what belongs to it ends with it. A stateless client has none: what is kept for it
-is found by a name nobody can guess. Everything here has a bound, and all of it goes when the last connection does.
+A handshake client has a session, and its state ends with it. A stateless client has none: its files are found by an
+unguessable name. Everything here is bounded, and is cleared when the last connection closes.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ _MOST_CANCELLED = 20
 
 
 def identity_of(ctx: Context) -> Hashable:
-    """Say whose something is that no session has: whoever was authenticated; else nobody's in particular."""
+    """Return the owner of state without a session: the authenticated principal; None if anonymous."""
     return None if ctx.auth is None else ctx.auth.identity
 
 
 class Ticks:
-    """Acts that come again every few seconds, each under a key, until they are switched off or say that it is over."""
+    """Callbacks repeated every few seconds, each under a key, until they are toggled off or return False."""
 
     def __init__(self, seconds: float) -> None:
-        """Start with none."""
+        """Start without timers."""
         self.seconds = seconds
         self._rows: dict[Hashable, Timer] = {}
 
     def __len__(self) -> int:
-        """Count what runs."""
+        """Return the number of running timers."""
         return len(self._rows)
 
     def toggle(self, key: Hashable, server: Server, act: Callable[[], bool]) -> bool | None:
         """Act at once and from then on, or stop if it was on already; tell whether it is on now.
 
-        It is None if there was nobody to act for, so that nothing was started.
+        Returns None if the first call returned False, so that nothing was started.
         """
         row = self._rows.pop(key, None)
         if row is not None:
@@ -48,7 +48,7 @@ class Ticks:
         return True if key in self._rows else None
 
     def clear(self) -> None:
-        """Stop everything."""
+        """Stop all timers."""
         for row in self._rows.values():
             row.cancel()
         self._rows.clear()
@@ -60,7 +60,7 @@ class Ticks:
 
 
 class Shelf:
-    """Files that callers made, by whose they are and their URI; when it is full the oldest goes."""
+    """Files by owner and URI; when it is full the oldest is removed."""
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
         """Start empty."""
@@ -69,48 +69,48 @@ class Shelf:
         self._files: OrderedDict[tuple[Hashable, str], bytes] = OrderedDict()
 
     def put(self, owner: Hashable, uri: str, data: bytes) -> None:
-        """Keep a file in place of an older one of that URI."""
+        """Store a file, replacing an older one with that URI."""
         self._files.pop((owner, uri), None)
         self._files[owner, uri] = data
         while len(self._files) > self._most or sum(map(len, self._files.values())) > self._most_bytes:
             self._files.popitem(last=False)
 
     def get(self, owner: Hashable, uri: str) -> bytes | None:
-        """Give a file of an owner's."""
+        """Return a file of an owner; None if there is none."""
         return self._files.get((owner, uri))
 
     def keep_only(self, alive: Callable[[Hashable], bool]) -> None:
-        """Forget the files of owners that are gone."""
+        """Remove the files of owners that are gone."""
         for key in [key for key in self._files if not alive(key[0])]:
             del self._files[key]
 
     def uris(self) -> set[str]:
-        """Give the URIs under which anybody has something."""
+        """Return the URIs of all files."""
         return {uri for _, uri in self._files}
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all files."""
         self._files.clear()
 
 
 class State:
-    """All that is remembered."""
+    """All state of the server."""
 
     def __init__(self, *, interval: float, files: int, file_bytes: int) -> None:
-        """Start with nothing."""
+        """Start empty."""
         self.logging = Ticks(interval)
         self.updates = Ticks(interval)
         self.shelf = Shelf(most=files, most_bytes=file_bytes)
-        #: The note that everybody shares.
+        #: The note shared by all clients.
         self.note = "Nothing has been noted yet."
         #: Labels of calls that were cancelled, the newest last.
         self.cancelled: deque[str] = deque(maxlen=_MOST_CANCELLED)
-        #: What was added to a list at run time: its kind and name.
+        #: Kind and name of items that were added to lists at run time.
         self.added: set[tuple[str, str]] = set()
         self._issued: OrderedDict[Hashable, None] = OrderedDict()
 
     def issue(self, key: Hashable) -> bool:
-        """Tell whether something is issued now; the second time it is taken back instead."""
+        """Return True the first time for a key; the second call consumes the key and returns False."""
         if key in self._issued:
             del self._issued[key]
             return False
@@ -120,7 +120,7 @@ class State:
         return True
 
     def clear(self) -> None:
-        """Stop every timer and forget what belonged to somebody."""
+        """Stop all timers and remove what belongs to callers."""
         self.logging.clear()
         self.updates.clear()
         self.shelf.clear()
@@ -128,6 +128,6 @@ class State:
 
 
 def state_of(ctx: Context) -> State:
-    """Give what the server of this request remembers."""
+    """Return the state of the server of this request."""
     state: State = ctx.lifespan_context
     return state

@@ -1,4 +1,4 @@
-"""The fetch server: pages of the web as Markdown, from public addresses only unless told otherwise."""
+"""The fetch server: web pages as Markdown, by default only from public addresses."""
 
 from __future__ import annotations
 

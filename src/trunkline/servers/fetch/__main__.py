@@ -1,4 +1,4 @@
-"""The command of the fetch server."""
+"""The command ``trunkline-server-fetch``."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ Examples:
 
 
 @click.command("trunkline-server-fetch", epilog=_EPILOG)
-@click.option("--user-agent", metavar="TEXT", help="The User-Agent of all requests; robots.txt is read for its name.")
-@click.option("--ignore-robots-txt", is_flag=True, help="Fetch what sites ask programs not to fetch.")
-@click.option("--proxy-url", metavar="URL", help="An http proxy for everything but this machine.")
+@click.option(
+    "--user-agent", metavar="TEXT", help="User-Agent of all requests; its product name selects robots.txt rules."
+)
+@click.option("--ignore-robots-txt", is_flag=True, help="Ignore the rules of robots.txt.")
+@click.option("--proxy-url", metavar="URL", help="HTTP proxy for all hosts but this machine.")
 @click.option(
     "--allow-local",
     "--allow-private-ips",
     "allow_local",
     is_flag=True,
-    help="Fetch from this machine and from private networks too.",
+    help="Also fetch from this machine and from private networks.",
 )
 @click.option(
-    "--allow-host", "allow_hosts", multiple=True, metavar="HOST[:PORT]", help="Fetch from this host wherever it is."
+    "--allow-host", "allow_hosts", multiple=True, metavar="HOST[:PORT]", help="Allow this host whatever its address."
 )
 @click.option(
     "--max-bytes",
@@ -39,7 +41,7 @@ Examples:
     default=DEFAULT_MAX_BYTES,
     show_default=True,
     metavar="BYTES",
-    help="How much is read of a page.",
+    help="Most bytes read of a page.",
 )
 @click.option(
     "--timeout",
@@ -48,7 +50,7 @@ Examples:
     default=DEFAULT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long a page may take.",
+    help="Time limit for a page.",
 )
 @serving_options
 def command(
@@ -62,9 +64,9 @@ def command(
     seconds: float,
     serving: Serving,
 ) -> None:
-    """Fetch pages of the web for a model, as Markdown.
+    """Fetch web pages for a model, as Markdown.
 
-    Only public addresses are fetched from, by redirect too, and only what a site's robots.txt lets programs fetch.
+    Only public addresses are allowed, also after redirects, and only pages that a site's robots.txt allows.
     """
     serving.run(
         make_server(

@@ -1,7 +1,7 @@
-"""Bytes of an answer as text: what kind of thing it is, and in which encoding it is written.
+"""Response bodies as text: the kind of content and its encoding.
 
-The type that the server says counts, but not against the bytes: a picture is no page whatever its header. An encoding
-is one of those that browsers know, never one of Python's that are no encodings of text. Bad bytes become U+FFFD.
+The Content-Type counts, but not against the bytes: an image is not a page, whatever its header says. An encoding must
+be one that browsers know, never one of Python's codecs that are not text encodings. Invalid bytes become U+FFFD.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAGIC = (
     (b"SQLite format 3\x00", "application/vnd.sqlite3"),
     (b"\x00\x00\x01\x00", "image/x-icon"),
 )
-# Signs that a text may begin with too, and that count only where bytes follow that no text has; with their places.
+# Signatures that a text may begin with too; they count only if bytes follow that no text has. With their offsets.
 _LETTERS = (
     (0, b"GIF87a", "image/gif"),
     (0, b"GIF89a", "image/gif"),
@@ -46,8 +46,8 @@ _LETTERS = (
 )
 _NEVER_IN_TEXT = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 _CONTAINERS = MappingProxyType({b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"})
-# The labels of browsers for the encodings that Python has too, under the name that Python gives them: that of the
-# larger one, where browsers read one by the table of another.
+# The encoding labels of browsers and the Python codec of each; where browsers decode one encoding with the table of a
+# larger one, the larger one.
 _ENCODINGS = MappingProxyType(
     {
         **{name: name for name in ("utf-8", "utf-16le", "utf-16be", "gb18030", "euc-jp", "iso-2022-jp")},
@@ -84,14 +84,14 @@ _TEXT_SUFFIXES = ("+json", "+xml", "+yaml", "/json", "/xml", "/yaml", "/javascri
 
 
 class Text(Struct, frozen=True):
-    """The text of an answer."""
+    """A decoded body."""
 
     text: str
     encoding: str
 
 
 def binary_type(content_type: str, body: bytes) -> str | None:
-    """Give the type of what is no text; None if it is text or may be."""
+    """Return the media type of binary content; None if it is, or may be, text."""
     said = _media_type(content_type)
     head = body[:1024]
     for magic, name in _MAGIC:
@@ -112,7 +112,7 @@ def binary_type(content_type: str, body: bytes) -> str | None:
 
 
 def kind_of(content_type: str, text: str) -> Kind:
-    """Say whether a text is a page, by what the server says of it, or by its looks if it says nothing."""
+    """Return whether a text is HTML: by its Content-Type, or by its beginning if there is none."""
     said = _media_type(content_type)
     if said in ("text/html", "application/xhtml+xml") or "<html" in text[:100].lower():
         return "html"
@@ -120,7 +120,7 @@ def kind_of(content_type: str, text: str) -> Kind:
 
 
 def read_text(content_type: str, body: bytes) -> Text:
-    """Decode a body: by its mark, by what the server says, by what the page or XML says, or by what fits."""
+    """Decode a body: by its BOM, the Content-Type, the declaration in HTML or XML, or the encoding that fits."""
     mark = _bom(body)
     if mark is not None:
         return Text(body.decode(mark, "replace").removeprefix("\ufeff"), mark)
@@ -129,11 +129,11 @@ def read_text(content_type: str, body: bytes) -> Text:
             given = label.group(1)
             named = _ENCODINGS.get((given.decode() if isinstance(given, bytes) else given).lower())
             if named is not None:
-                # A page that can be read for its own label is not in two bytes for each character.
+                # A page whose label is readable as ASCII cannot be UTF-16.
                 named = "utf-8" if named.startswith("utf-16") and isinstance(given, bytes) else named
                 return Text(body.decode(named, "replace"), named)
     try:
-        # A body may be cut in the middle of a character.
+        # A truncated body may end in the middle of a character.
         return Text(codecs.getincrementaldecoder("utf-8")().decode(body), "utf-8")
     except UnicodeDecodeError:
         return Text(body.decode("cp1252", "replace"), "cp1252")
@@ -148,7 +148,7 @@ def _media_type(content_type: str) -> str:
 
 
 def _is_noise(head: bytes) -> bool:
-    """Say whether bytes are hardly text: more than one in ten is a control character or broken."""
+    """Return True if more than one in ten characters is a control character or invalid."""
     broken = sum(1 for character in head.decode("utf-8", "replace") if character < " " and character not in "\t\n\r\f")
     broken += head.decode("utf-8", "replace").count("\ufffd")
     return broken * 10 > len(head)

@@ -1,10 +1,10 @@
-"""HTML as a tree, read in linear time whatever the bytes: no markup can make it slow, deep or large.
+"""HTML as a tree, parsed in linear time whatever the input: no markup can make it slow, deep or large.
 
-It has a tokenizer of its own because that of the standard library takes quadratic time for some broken pages in the
-versions of Python that are supported, and reads others differently from one version to the next. One expression takes a
-text and the markup behind it; it never fails, so nothing is searched for twice. Elements that are too deep lose their
-tags and keep their text. Work is counted: a page with more markup than is read ends there, and says so. It knows
-nothing of which part of a page matters or how that is shown.
+It has its own tokenizer because that of the standard library takes quadratic time for some broken pages in the
+supported versions of Python, and parses others differently from version to version. One expression matches a text and
+the markup after it; it never fails, so nothing is scanned twice. Elements that are too deep lose their tags and keep
+their text. Work is counted: a page with more markup than the limit is cut there, and marked as incomplete. This module
+does not know which part of a page matters or how it is shown.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from trunkline.servers.fetch.references import unescape
 __all__ = ["BLOCKS", "MAX_WORK", "Node", "Tree", "read_html"]
 
 _MAX_DEPTH = 100
-#: How much work a page may be.
+#: The work limit of a page.
 MAX_WORK = 250_000
-# What an element, its attributes and any piece of markup count.
+# The work of an element, its attributes, and any piece of markup.
 _ELEMENT, _ATTRIBUTES, _MARKUP = 2, 2, 1
-# So many references to characters, and so many attributes of one element, count as one more piece of markup.
+# This many character references, or attributes of one element, count as one more piece of markup.
 _REFERENCES = 4
 _MANY = 4
 _NEAR = 12
@@ -40,11 +40,11 @@ _BLOCK_TAGS = (
     "figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html li main menu nav ol p pre search section summary "
     "table tbody td tfoot th thead tr ul xmp"
 )
-#: Elements that begin and end a block of their own.
+#: Block elements.
 BLOCKS = frozenset(_BLOCK_TAGS.split())
 _PARAGRAPH = (("p",), frozenset({"td", "th", "table", "button", "object"}))
 _ROW_PARTS = ("thead", "tbody", "tr", "td", "th")
-# What a start tag ends, if it is still open close by, up to the element in the second set.
+# The open elements nearby that a start tag closes, up to an element of the second set.
 _ENDS: MappingProxyType[str, tuple[tuple[str, ...], frozenset[str]]] = MappingProxyType(
     {
         "li": (("li",), frozenset({"ul", "ol", "menu", "dir"})),
@@ -59,10 +59,10 @@ _ENDS: MappingProxyType[str, tuple[tuple[str, ...], frozenset[str]]] = MappingPr
         "option": (("option",), frozenset({"select"})),
     }
 )
-# An end tag of an element inside a line never ends one of these.
+# An end tag of an inline element never closes one of these.
 _WALLS = frozenset({"article", "body", "html", "li", "main", "section", "table", "td", "th"})
 
-# A tag has at most so many attributes; what else is in it is passed over. A quote that does not end takes all the rest.
+# Attributes beyond the limit are skipped. An unclosed quote extends to the end of the text.
 _TOKEN = re.compile(
     r"""
     (.*?)
@@ -86,23 +86,23 @@ _KEPT = frozenset({"alt", "aria-hidden", "class", "colspan", "hidden", "href", "
 
 
 class Node:
-    """An element: its tag in lower case, its attributes, its place, and in order the texts and elements in it."""
+    """An element: lower-case tag, attributes, index in the tree, and children (texts and elements) in order."""
 
     __slots__ = ("attributes", "children", "place", "tag")
 
     def __init__(self, tag: str, attributes: dict[str, str] | None, place: int) -> None:
-        """Begin empty."""
+        """Create an element without children."""
         self.tag = tag
         self.attributes = attributes
         self.place = place
         self.children: list[Node | str] = []
 
     def given(self, name: str) -> str:
-        """Give the value of an attribute; empty if it has none."""
+        """Return the value of an attribute; empty if it is absent."""
         return self.attributes.get(name, "") if self.attributes is not None else ""
 
     def pieces(self) -> Iterator[str]:
-        """Go through all text in it as it was written."""
+        """Yield all text in the element as written."""
         waiting: list[Node | str] = [self]
         while waiting:
             node = waiting.pop()
@@ -115,32 +115,32 @@ class Node:
 
 
 class Tree:
-    """A page: its elements in the order in which they begin, with what is known of each by its place."""
+    """A page: its elements in document order, with data about each by index."""
 
     __slots__ = ("is_whole", "nodes", "parents", "title", "weights")
 
     def __init__(self) -> None:
-        """Begin with a root that has no name."""
+        """Start with an unnamed root."""
         self.nodes = [Node("", None, 0)]
-        #: The place of the element that each lies in.
+        #: The index of the parent of each element.
         self.parents = [0]
-        #: How many characters each has that are no space and not in an element in it.
+        #: The number of own non-space characters of each element.
         self.weights = [0]
-        #: The text of the first title; empty if there is none.
+        #: The text of the first title; None if there is none.
         self.title: str | None = None
-        #: Whether all of the page was read.
+        #: Whether the whole page was parsed.
         self.is_whole = False
 
 
 def read_html(text: str, *, max_work: int = MAX_WORK) -> Tree:
-    """Read a page, or what there is of one, as far as ``max_work`` goes."""
+    """Parse a page or fragment, up to ``max_work``."""
     reader = _Reader(text, max_work)
     reader.read()
     return reader.tree
 
 
 def _attributes(raw: str) -> tuple[dict[str, str] | None, int]:
-    """Give the attributes that are kept, and how many there are in all."""
+    """Return the attributes that are kept, and the total number of attributes."""
     found: dict[str, str] = {}
     given = _ATTRIBUTE.findall(raw)
     for name, double, single, bare in given:
@@ -151,7 +151,7 @@ def _attributes(raw: str) -> tuple[dict[str, str] | None, int]:
 
 
 class _Reader:
-    """Reads one text from its begin to its end."""
+    """Parses one text from beginning to end."""
 
     def __init__(self, text: str, max_work: int) -> None:
         self._text = text
@@ -161,21 +161,21 @@ class _Reader:
         self._work = max_work
 
     def read(self) -> None:
-        """Read as much as may be."""
+        """Parse until the end or the work limit."""
         at = 0
         while at < len(self._text) and self._work >= 0:
             at = self._read_from(at)
         self.tree.is_whole = at >= len(self._text)
 
     def _read_from(self, at: int) -> int:
-        """Read up to an element that holds no markup, or as far as may be; gives where to go on."""
+        """Parse up to a raw text element or the work limit; return where to continue."""
         for found in _TOKEN.finditer(self._text, at):
             text, start, raw, closed, end = found.groups()
             if text:
                 self._write(self._unescaped(text) if "&" in text else text)
             if start is not None:
                 if not closed:
-                    # A tag that does not end takes the rest of the page with it, as in a browser.
+                    # An unclosed tag swallows the rest of the page, as in a browser.
                     break
                 tag = start[:64].lower()
                 node = self._enter(tag, raw)
@@ -199,7 +199,7 @@ class _Reader:
             self.tree.weights[node.place] += sum(map(len, text.split()))
 
     def _pass_over(self, node: Node | None, tag: str, at: int) -> int:
-        """Take what is in an element whose text is no markup."""
+        """Consume a raw text element; return the position after it."""
         self._work -= _ELEMENT
         end = _RAW[tag].search(self._text, at)
         if tag == "title" and self.tree.title is None:
@@ -213,7 +213,7 @@ class _Reader:
     # --- the tree ----------------------------------------------------------------------------------------------------
 
     def _enter(self, tag: str, raw: str) -> Node | None:
-        """Begin an element; None if it would be too deep."""
+        """Open an element; return None if it would be too deep."""
         counts = self._counts
         if tag in BLOCKS and counts.get("p"):
             self._end_near(*_PARAGRAPH)
@@ -222,7 +222,7 @@ class _Reader:
         opened, tree = self._open, self.tree
         inside = opened[-1]
         if len(opened) >= _MAX_DEPTH and tag not in _VOID:
-            # Words on either side of a tag that is left out stay apart.
+            # Words on both sides of a dropped tag stay separate.
             inside.children.append(" ")
             return None
         self._work -= _ELEMENT
@@ -241,7 +241,7 @@ class _Reader:
         return node
 
     def _end(self, tag: str) -> None:
-        """End the innermost element of that name, with all that is open in it."""
+        """Close the innermost element with that tag, and everything open in it."""
         opened = self._open
         if opened[-1].tag == tag:
             self._pop(1)
@@ -263,7 +263,7 @@ class _Reader:
                     return
 
     def _end_near(self, tags: tuple[str, ...], up_to: frozenset[str]) -> None:
-        """End the outermost of some elements that is open close by."""
+        """Close the outermost of the given elements that is open nearby."""
         counts, opened = self._counts, self._open
         left = 0
         for tag in tags:

@@ -1,7 +1,7 @@
-"""Links of a page as absolute ones: over http, https or mailto, with nothing in them that Markdown would misread.
+"""Links of a page as absolute URLs: over http, https or mailto, without anything that Markdown would misread.
 
-The base is taken apart once, so that a link costs no more than its own length whatever the base is. What has the usual
-form is put together here, and the rest by the standard library.
+The base URL is split once, so that resolving a link costs no more than its own length. Links of the usual form are
+joined here, the rest by the standard library.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from urllib.parse import urljoin, urlsplit
 
 __all__ = ["CONTROLS", "Links"]
 
-#: Characters that a terminal would obey, or that turn the direction of what is shown.
+#: Control characters, including those that change the direction of text.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _MAX_LINK = 2000
-# The folders of a base are gone through for each link of an unusual form that is relative to them.
+# The folders of the base URL are processed for each unusual link that is relative to them.
 _MAX_FOLDERS = 100
 _MAX_UNUSUAL = 5000
 _CHARS = r"\w.~!$&'*+,=@%-"
@@ -22,18 +22,18 @@ _BEHIND = rf"(?:\?[{_CHARS}:;/?]++)?(?:#[{_CHARS}:;/?]++)?"
 _ABSOLUTE = re.compile(
     rf"(?:https?://[A-Za-z0-9.-]++(?::\d{{1,5}})?(?:/[{_CHARS}:;/]*+)?{_BEHIND}|mailto:[\w.+-]++@[\w.-]++)"
 )
-# Without a part that is empty, or of dots alone.
+# Without empty segments, "." or "..".
 _RELATIVE = re.compile(rf"(/?)(?:(?!\.\.?(?:[/?#]|\Z))[{_CHARS}]++(?:/|(?=[?#]|\Z)))+{_BEHIND}")
 _ENCODED = ((" ", "%20"), ("<", "%3C"), (">", "%3E"), ('"', "%22"))
 
 
 class Links:
-    """The links of a page that was fetched from a URL."""
+    """Resolves the links of a page against its URL."""
 
     def __init__(self, base: str, *, max_chars: int = 10 * _MAX_LINK) -> None:
-        """Take the base apart; all links together have at most ``max_chars`` characters."""
-        #: Whether every link was made: one of an unusual form takes long, one to a long base is long, and a page may
-        #: have many.
+        """Split the base URL; all resolved links together have at most ``max_chars`` characters."""
+        #: False once a link was dropped: unusual links are slow to resolve, links to a long base are long, and a page
+        #: may have many.
         self.is_whole = True
         self._room = max_chars
         self._unusual_left = _MAX_UNUSUAL
@@ -46,7 +46,7 @@ class Links:
         self._is_deep = self._folder.count("/") > _MAX_FOLDERS
 
     def absolute(self, given: str) -> str:
-        """Give a link of the page as an absolute one; empty if it is no link to follow."""
+        """Return a link of the page as an absolute URL; empty if it cannot be followed."""
         made = self._made(given.strip())
         self._room -= len(made)
         if self._room >= 0:

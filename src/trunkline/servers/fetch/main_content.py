@@ -1,7 +1,7 @@
-"""Which part of a page is what people come for: the tree without navigation and other frames around the content.
+"""The main content of a page: the tree without navigation and other boilerplate.
 
-First what is known by its element, role or name to be no content is taken away; then the page is entered as far as one
-element holds nearly all of the text. Everything is a few passes over the list of elements. It knows nothing of
+First, elements that are boilerplate by their tag, role or name are removed; then the tree is descended as long as one
+element holds nearly all of the text. Everything is a few passes over the list of elements. This module knows nothing of
 Markdown.
 """
 
@@ -16,7 +16,7 @@ from trunkline.servers.wording import cut
 
 __all__ = ["LARGE", "SMALL", "Content", "main_content", "page_title"]
 
-#: What may lie in an element: blocks that read well in one line, and others.
+#: Kinds of blocks in an element: those that read well on one line, and others.
 SMALL, LARGE = 1, 2
 _SMALL_BLOCKS = frozenset({"caption", "center", "div", "p"})
 
@@ -31,7 +31,7 @@ _FRAME_ROLES = frozenset(
     {"alert", "alertdialog", "banner", "complementary", "contentinfo", "dialog", "menu", "menubar", "navigation"}
     | {"search", "toolbar"}
 )
-# Names that pages give to frames around their content; an element with one goes only if it holds little of the text.
+# Names of boilerplate elements; an element with one is removed only if it holds little of the text.
 _FRAME_NAME = re.compile(
     r"(?:^|[\s_-])(?:ad|ads|advert|advertisement|banner|breadcrumbs?|comments?|cookies?|footer|masthead|menu|modal|nav"
     r"|navbar|navigation|newsletter|pager|pagination|popup|promo|related|share|sharing|sidebar|skip|social|sponsor"
@@ -44,29 +44,29 @@ _ENTERED_TAGS = "article body center details div font form html main section spa
 _ENTERED = frozenset(_ENTERED_TAGS.split())
 _SUSPECT = _FRAMES | {"form", "header"}
 _NAMES = ("class", "id")
-# The part of the text above which one element is the content, and below which a named frame is none.
+# The share of the text above which an element is the content, and below which a name marks boilerplate.
 _MOST, _LITTLE = 0.7, 0.35
-# The part of the text above which an element is believed to be what it says that it is.
+# The share of the text above which an element is trusted to be the content that it claims to be.
 _BELIEVED = 0.2
 _NAME_LENGTH = 500
 _TITLE_READ, _TITLE_SHOWN = 10_000, 300
 
 
 class Content(Struct, frozen=True):
-    """The part of a page that people come for."""
+    """The main content of a page."""
 
     node: Node
-    #: By the place of an element: 0, or the larger of what lies in it.
+    #: By element index: 0, or the largest kind of block in it.
     levels: bytearray
 
 
 def page_title(page: Tree) -> str:
-    """Give the title of a page, in one line; empty if it has none."""
+    """Return the title of a page on one line; empty if it has none."""
     return cut(" ".join((page.title or "")[:_TITLE_READ].split()), _TITLE_SHOWN)
 
 
 def main_content(page: Tree) -> Content:
-    """Take away from a page what is no content, and find the element that holds the rest; the tree is changed."""
+    """Remove boilerplate from a page and return the element with the rest; modifies the tree."""
     gone = bytearray(map(_is_never_shown, page.nodes))
     weights = _weigh(page, gone)
     _take_away_frames(page, weights, gone)
@@ -80,7 +80,7 @@ def main_content(page: Tree) -> Content:
 
 
 def _is_never_shown(node: Node) -> bool:
-    """Say whether no reader of a page sees an element as text."""
+    """Return True if an element is never shown as text."""
     if node.tag in _DROPPED:
         return True
     given = node.attributes
@@ -94,7 +94,7 @@ def _is_never_shown(node: Node) -> bool:
 
 
 def _take_away_frames(page: Tree, weights: list[int], gone: bytearray) -> None:
-    """Mark frames around the content and all that lies in what is gone; take them out of the elements they are in."""
+    """Mark boilerplate and everything inside removed elements, and detach them from their parents."""
     nodes, whole = page.nodes, weights[0]
     changed: set[int] = set()
     headed = _with_heading(page, gone)
@@ -113,7 +113,7 @@ def _take_away_frames(page: Tree, weights: list[int], gone: bytearray) -> None:
 
 
 def _is_frame(node: Node, weight: int, whole: int, *, headed: bool) -> bool:
-    """Say whether an element is a frame around the content; never one that holds most of the text."""
+    """Return True if an element is boilerplate; never one that holds most of the text."""
     if weight > _MOST * whole:
         return False
     if node.tag in _FRAMES or node.given("role").lower() in _FRAME_ROLES:
@@ -129,7 +129,7 @@ def _is_frame(node: Node, weight: int, whole: int, *, headed: bool) -> bool:
 
 
 def _with_heading(page: Tree, gone: bytearray) -> set[int]:
-    """Give the places of the elements in which a heading of the first rank is shown, and of those headings."""
+    """Return the indexes of visible h1 headings and of their ancestors."""
     found: set[int] = set()
     for node in page.nodes:
         place = node.place if node.tag == "h1" else 0
@@ -140,7 +140,7 @@ def _with_heading(page: Tree, gone: bytearray) -> set[int]:
 
 
 def _weigh(page: Tree, gone: bytearray) -> list[int]:
-    """Count the characters in every element that are neither space nor in a link nor in what is gone."""
+    """Count the non-space characters of every element, without links and removed elements."""
     weights, parents, nodes = page.weights.copy(), page.parents, page.nodes
     for place in range(len(nodes) - 1, 0, -1):
         weight = weights[place]
@@ -153,7 +153,7 @@ def _weigh(page: Tree, gone: bytearray) -> list[int]:
 
 
 def _levels(page: Tree, gone: bytearray) -> bytearray:
-    """Find out of every element whether a block lies in it, and whether one that needs more than a line."""
+    """Determine for every element whether it contains blocks, and whether one needs more than a line."""
     levels = bytearray(len(page.nodes))
     parents = page.parents
     for place in range(len(levels) - 1, 0, -1):
@@ -168,7 +168,7 @@ def _levels(page: Tree, gone: bytearray) -> bytearray:
 
 
 def _landmark(page: Tree, weights: list[int], gone: bytearray) -> Node | None:
-    """Give the element that says of itself that it is the content, if it holds enough to be believed."""
+    """Return the element marked as the content (main or article), if it holds enough text."""
     mains: list[Node] = []
     articles: list[Node] = []
     for node in page.nodes:
@@ -186,7 +186,7 @@ def _landmark(page: Tree, weights: list[int], gone: bytearray) -> Node | None:
 
 
 def _enter(node: Node, weights: list[int]) -> Node:
-    """Go into an element as long as one element in it has nearly all of its text; never to a part of a table."""
+    """Descend while one child has nearly all of the text; never into a part of a table."""
     found = node
     while True:
         inside = [child for child in node.children if isinstance(child, Node)]
@@ -201,5 +201,5 @@ def _enter(node: Node, weights: list[int]) -> Node:
 
 
 def _has_heading(children: list[Node], but: Node) -> bool:
-    """Say whether the heading of the content stands beside it, and not in it."""
+    """Return True if the heading of the content is beside it, not in it."""
     return any(child.tag in ("h1", "header", "hgroup") for child in children if child is not but)

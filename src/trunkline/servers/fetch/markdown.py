@@ -1,8 +1,8 @@
-"""A tree of HTML as Markdown: headings, paragraphs, lists, links, code, tables, quotes, and images by their text.
+"""An HTML tree as Markdown: headings, paragraphs, lists, links, code, tables, quotes, and images by their alt text.
 
-Blocks are written line by line under a stack of prefixes, so that nothing is copied again for each level it lies in;
-what would be more than ``max_chars`` is cut. Links and images come out absolute and over http or https, or as their
-text alone: no link of a page comes out as one that runs, reads a file or holds a control character.
+Blocks are written line by line under a stack of prefixes, so that nothing is copied again for each level of nesting;
+output beyond ``max_chars`` is cut. Links and images come out absolute and over http or https, or as their text only: no
+link of a page comes out as one that runs code, reads a file or contains a control character.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trunkline.servers.fetch.tables import rows_of
 __all__ = ["Markdown", "html_to_markdown"]
 
 _MAX_PREFIXES = 8
-# A link around blocks is written in a line if it has no more text and pieces than this.
+# A link around blocks is written on one line if it has at most this much text and this many pieces.
 _CARD, _CARD_PIECES = 300, 200
 _SHORT = 20
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
-# What is put around the text of an element, and what must not be in that: the same mark, or what would end it.
+# The mark around the text of an element, and what the text must not contain because it would end the mark.
 _MARKS = MappingProxyType(
     {
         **dict.fromkeys(("b", "strong"), ("**", "**")),
@@ -37,22 +37,22 @@ _MARKS = MappingProxyType(
 _LISTS = frozenset({"dir", "menu", "ol", "ul"})
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([A-Za-z0-9+#_-]{1,20})(?:$|\s)")
 _BREAK = "\0"
-# What pages put beside a heading, as a link to it.
+# Link texts of permalinks beside headings.
 _PERMALINKS = frozenset("#§¶\U0001f517")
 _TICKS = re.compile(r"`+")
 
 
 class Markdown(Struct, frozen=True):
-    """A page as Markdown; empty if nothing is left."""
+    """A page as Markdown; empty if there is no content."""
 
     text: str
-    #: Whether that is all: neither its markup nor its text was more than is read of a page.
+    #: False if the page exceeded the limit of markup or text.
     is_whole: bool
 
 
 def html_to_markdown(text: str, url: str, *, max_chars: int, max_work: int = MAX_WORK) -> Markdown:
-    """Turn the content of a page that was fetched from a URL into Markdown of so many characters, with so much work."""
-    # Inside a line the null character stands for a line break.
+    """Convert the main content of a page to Markdown, up to ``max_chars`` and ``max_work``."""
+    # Within a line the null character represents a line break.
     page = read_html(text.replace(_BREAK, "\ufffd"), max_work=max_work)
     links = Links(_base_of(page, url), max_chars=max_chars)
     content = main_content(page)
@@ -75,20 +75,20 @@ def _base_of(page: Tree, url: str) -> str:
 
 
 class _Full(Exception):
-    """There is no more room."""
+    """The output limit is reached."""
 
 
 class _Writer:
-    """Writes blocks; between them what stands inside a line is gathered."""
+    """Writes blocks; inline content between them is collected into a line."""
 
     def __init__(self, links: Links, max_chars: int, levels: Sequence[int]) -> None:
         self._where = links
         self._room = max_chars
-        # Whether blocks lie in an element, by its place.
+        # The kind of blocks in each element, by index.
         self._levels = levels
         self._lines: list[str] = []
         self._line: list[str] = []
-        # What each line of a block begins with, and what its first line does instead.
+        # The prefix of each line of a block, and the marker that replaces it on the first line.
         self._prefixes: list[str] = []
         self._prefix = ""
         self._marker = ""
@@ -98,18 +98,18 @@ class _Writer:
         self.has_title = False
 
     def text(self) -> str:
-        """Give what was written so far."""
+        """Return the text written so far."""
         return "\n".join(self._lines).strip("\n")
 
     # --- blocks ------------------------------------------------------------------------------------------------------
 
     def page(self, content: Node) -> None:
-        """Write all there is."""
+        """Write the whole content."""
         self.block(content)
         self.end()
 
     def block(self, node: Node) -> None:
-        """Write what is in an element, one block after the other."""
+        """Write the children of an element, block by block."""
         for child in node.children:
             if isinstance(child, str):
                 self._line.append(child)
@@ -125,7 +125,7 @@ class _Writer:
                 self.block(child)
 
     def end(self) -> None:
-        """Write the line that was gathered, if anything is in it."""
+        """Write the collected line, if it is not empty."""
         text = _one_paragraph("".join(self._line))
         self._line.clear()
         if text:
@@ -168,7 +168,7 @@ class _Writer:
         self._put([f"{fence}{language.group(1) if language else ''}", *text.split("\n"), fence])
 
     def _list(self, node: Node) -> None:
-        """Write a list without blank lines between its items, also where it lies in another."""
+        """Write a list without blank lines between its items, nested lists included."""
         number = _number(node.given("start"))
         self._gap = not self._lists
         self._lists += 1
@@ -186,7 +186,7 @@ class _Writer:
         self._gap = True
 
     def _under(self, first: str, rest: str, node: Node) -> None:
-        """Write a block with a prefix before each of its lines."""
+        """Write a block with a prefix on each line."""
         if len(self._prefixes) >= _MAX_PREFIXES:
             self.block(node)
             self.end()
@@ -202,7 +202,7 @@ class _Writer:
         self._marker = ""
 
     def _table(self, node: Node) -> None:
-        """Write a table of data as one, and one that only lays out a page as the blocks in it."""
+        """Write a data table as a table, and a layout table as its blocks."""
         rows = rows_of(node, self._levels)
         if rows is None:
             self.block(node)
@@ -216,7 +216,7 @@ class _Writer:
         return _one_line(self.inline(cell)).replace("|", "\\|")
 
     def _put(self, lines: list[str]) -> None:
-        """Write lines of one block, as far as there is room."""
+        """Write the lines of one block, up to the output limit."""
         if self._gap and self._lines:
             gap = "".join(self._prefixes[:-1] if self._marker else self._prefixes).rstrip()
             self._room -= len(gap) + 1
@@ -235,7 +235,7 @@ class _Writer:
     # --- in a line ---------------------------------------------------------------------------------------------------
 
     def inline(self, node: Node) -> str:
-        """Give an element as part of a line."""
+        """Return an element as inline Markdown."""
         tag = node.tag
         if tag == "br":
             return _BREAK
@@ -253,21 +253,21 @@ class _Writer:
             if isinstance(child, str):
                 pieces.append(child)
             elif child.tag in BLOCKS:
-                # The words of a block are kept apart from those around it.
+                # The words of a block stay separate from those around it.
                 pieces += (" ", self.inline(child), " ")
             else:
                 pieces.append(self.inline(child))
         return "".join(pieces)
 
     def _link(self, node: Node) -> str:
-        """Write a link; one in a link, which Markdown does not have, as its text."""
+        """Return a link; a nested link, which Markdown does not have, becomes its text."""
         where = "" if self._links else self._where.absolute(node.given("href"))
         self._links += bool(where)
         inside = self._inside(node)
         self._links -= bool(where)
         if len(inside) <= _SHORT and _one_line(inside) in _PERMALINKS:
             return ""
-        # Links may lie in links in links, and only the outermost is worth a look at all of its text.
+        # Links may be nested deeply; only the outermost needs a pass over all of its text.
         text = _one_line(inside) if where else ""
         if not text:
             return inside
@@ -285,7 +285,7 @@ class _Writer:
 
 
 def _is_short(node: Node) -> bool:
-    """Say whether a link around blocks has so little in it that it is written in a line."""
+    """Return True if a link around blocks is short enough for one line."""
     waiting: list[Node | str] = [node]
     length = passed = 0
     while waiting and length <= _CARD and passed <= _CARD_PIECES:
@@ -299,7 +299,7 @@ def _is_short(node: Node) -> bool:
 
 
 def _one_paragraph(text: str) -> str:
-    """Give what stands in a line; what was a line break in the page is one again."""
+    """Return collected inline content as a paragraph, with the line breaks of the page."""
     if _BREAK not in text:
         return _plain(" ".join(text.split())).strip()
     return "\n".join(_plain(" ".join(part.split())) for part in text.split(_BREAK)).strip()

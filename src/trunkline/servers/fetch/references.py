@@ -1,7 +1,6 @@
-"""References to characters in HTML, such as ``&amp;`` and ``&#38;``, in linear time.
+"""HTML character references such as ``&amp;`` and ``&#38;``, replaced in linear time.
 
-The names are those of the standard library, whose function takes long for names that are none. It knows nothing of
-markup.
+The names are those of the standard library, whose function is slow for unknown names. This module knows no markup.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from html.entities import html5
 
 __all__ = ["unescape"]
 
-# A number of a character has at most seven digits; a longer one is none, and not worth a number of that length.
+# A code point has at most seven digits; longer numbers are invalid, and not worth converting.
 _REFERENCE = re.compile(r"&(?:#(?:[xX]([0-9a-fA-F]++)|([0-9]++));?|([a-zA-Z][a-zA-Z0-9]{1,31}+;?))")
 _MOST_DIGITS = 7
-# Those behind stay as they are written.
+# References beyond this number stay as written.
 _MOST_IN_A_TEXT = 100_000
 # The longest name that needs no semicolon.
 _LONGEST_BARE = max(len(name) for name in html5 if not name.endswith(";"))
 
 
 def unescape(text: str) -> str:
-    """Give a text with its references replaced by what they stand for; what is no reference stays."""
+    """Replace the character references in a text; anything else stays."""
     return _REFERENCE.sub(_character, text, count=_MOST_IN_A_TEXT) if "&" in text else text
 
 
@@ -38,7 +37,7 @@ def _character(found: re.Match[str]) -> str:
 
 
 def _begun(name: str) -> str:
-    """Give what a name that is none begins with, if that is one."""
+    """Replace the longest known prefix of an unknown name, if there is one."""
     for length in range(min(_LONGEST_BARE, len(name)), 1, -1):
         known = html5.get(name[:length])
         if known is not None:

@@ -1,7 +1,7 @@
-"""What a site's robots.txt lets a program fetch by itself (RFC 9309): the file's rules, and the answer for a path.
+"""The rules of robots.txt (RFC 9309): parsing, and the decision for a path.
 
-A file is read once, line by line; a rule is matched by looking for its parts from left to right, so neither a file nor
-a path can make it slow. It fetches nothing and keeps nothing.
+A file is parsed once, line by line; a rule is matched by searching for its parts from left to right, so neither a file
+nor a path can make it slow. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from msgspec import Struct
 
 __all__ = ["MAX_ROBOTS_BYTES", "Robots", "Rule", "product_of", "read_robots"]
 
-#: As much of a file as is read: what the RFC asks for at least.
+#: Most bytes read of a file: the minimum that the RFC requires.
 MAX_ROBOTS_BYTES = 500 * 1024
-# A file with 5000 rules and a path of 2000 characters are a fifth of this.
+# A file with 5000 rules and a path of 2000 characters need a fifth of this.
 _MOST_COMPARED = 50_000_000
 
 _PRODUCT = re.compile(r"[A-Za-z_-]+")
@@ -23,17 +23,17 @@ _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 class Rule(Struct, frozen=True):
-    """A line that allows or disallows the paths that fit its pattern."""
+    """A line that allows or disallows the paths that match its pattern."""
 
     allow: bool
-    #: As it stands in the file.
+    #: As written in the file.
     pattern: str
-    #: What must stand in the path one behind the other; stars were between them.
+    #: The parts between stars, which must occur in the path in this order.
     parts: tuple[str, ...]
     at_end: bool
 
     def fits(self, path: str) -> bool:
-        """Say whether a path, in normal form, fits."""
+        """Return True if a normalized path matches."""
         first, *others = self.parts
         if not path.startswith(first):
             return False
@@ -50,46 +50,46 @@ class Rule(Struct, frozen=True):
 
 
 class Robots(Struct, frozen=True):
-    """The rules of a site for one program."""
+    """The rules of a site for one user agent."""
 
     rules: tuple[Rule, ...]
-    #: How many parts the patterns have in all.
+    #: The number of parts of all patterns.
     parts: int = 0
 
     def is_long_work_for(self, path: str) -> bool:
-        """Say whether so many rules and so long a path together would take too long to compare."""
+        """Return True if matching a path of this length against all rules would take too long."""
         return self.parts * len(path) > _MOST_COMPARED
 
     def forbidding(self, path: str) -> Rule | None:
-        """Give the rule that forbids a path (with its query); None if it may be fetched."""
+        """Return the rule that disallows a path (with its query); None if it may be fetched."""
         normal = _normal(path)
         if normal == "/robots.txt":
             return None
         found = self._forbidding(normal)
-        # A server may read /open/../secret as /secret, so what is forbidden there is not to be had by that way.
+        # A server may resolve /open/../secret to /secret, so the rules for that path apply too.
         return found or (self._forbidding(_without_dots(normal)) if "/." in normal else None)
 
     def _forbidding(self, path: str) -> Rule | None:
         best: Rule | None = None
         for rule in self.rules:
-            # The longest pattern decides; of two as long, the one that allows.
+            # The longest pattern wins; among equals, the one that allows.
             if (best is None or _weight(rule) > _weight(best)) and rule.fits(path):
                 best = rule
         return None if best is None or best.allow else best
 
 
 def product_of(user_agent: str) -> str:
-    """Give the name by which a robots.txt knows a program: the first word of its User-Agent, without its version."""
+    """Return the product token for robots.txt: the first word of a User-Agent, without the version."""
     found = _PRODUCT.match(user_agent.strip())
     return found.group().lower() if found else ""
 
 
 def read_robots(text: str, product: str) -> Robots:
-    """Take from a file the rules of all groups for a program, or else of those for everybody."""
+    """Parse a file; return the rules of all groups for a product, or else of the groups for ``*``."""
     mine: list[Rule] = []
     everybody: list[Rule] = []
     named = False
-    # By whose they are: a name that a group has twice gives it no rule twice.
+    # By audience: a name that appears twice in a group adds no rule twice.
     groups: dict[str, list[Rule]] = {}
     in_names = False
     for line in text.removeprefix("\ufeff").splitlines():
@@ -115,7 +115,7 @@ def read_robots(text: str, product: str) -> Robots:
 
 
 def _rule(value: str, *, allow: bool) -> tuple[Rule, ...]:
-    """Make a rule of a line; an empty one says nothing."""
+    """Parse the value of a line; an empty value yields no rule."""
     if not value:
         return ()
     at_end = value.endswith("$")
@@ -128,14 +128,14 @@ def _weight(rule: Rule) -> tuple[int, bool]:
 
 
 def _normal(text: str) -> str:
-    """Give a path the one form in which it is compared: only what must be is encoded, and in capitals."""
+    """Normalize a path for comparison: only what must be is encoded, with upper-case digits."""
     if text.isascii() and "%" not in text:
         return text
     return _ESCAPED.sub(_decoded, quote(text, safe="%/?:@!$&'()*+,;=-._~#[]|^{}<>\"`\\ "))
 
 
 def _without_dots(path: str) -> str:
-    """Give the path that is meant by one with ``.`` and ``..`` in it; the query stays as it is."""
+    """Resolve ``.`` and ``..`` in a path; the query is unchanged."""
     way, mark, query = path.partition("?")
     kept: list[str] = []
     steps = way.split("/")[1:]

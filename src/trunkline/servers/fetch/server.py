@@ -1,6 +1,7 @@
-"""The fetch server: one tool and one prompt that give a page of the web as text.
+"""The fetch server: one tool and one prompt that return a web page as text.
 
-The tool is for a model that fetches by itself and obeys robots.txt; the prompt is for a person who asks for one page.
+The tool is for a model that fetches autonomously and obeys robots.txt; the prompt is for a person who asks for one
+page.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DEFAULT_MAX_BYTES = 5 * 1024 * 1024
 DEFAULT_SECONDS = 30.0
 
 _MOST_CHARS = 999_999
-# The product by which sites know programs of this kind in their robots.txt.
+# The product name that sites use for such programs in robots.txt.
 _AUTONOMOUS = "ModelContextProtocol/1.0 (Autonomous; Trunkline fetch)"
 _MANUAL = "ModelContextProtocol/1.0 (User-Specified; Trunkline fetch)"
 _INSTRUCTIONS = (
@@ -56,20 +57,20 @@ def make_server(
     seconds: float = DEFAULT_SECONDS,
     resolve: Resolve | None = None,
 ) -> Server:
-    """Make a server that fetches from the public Internet only, unless told otherwise.
+    """Make a server that by default fetches from the public Internet only.
 
     Args:
-        user_agent: the User-Agent of all requests; its first word is what robots.txt files are searched for.
-        ignore_robots_txt: fetch for the tool what sites ask programs not to fetch.
-        proxy_url: an http proxy for everything but this machine.
-        allow_local: admit every address, those of this machine and of private networks included.
-        allow_hosts: admit these hosts (``name`` or ``name:port``) whatever their addresses.
-        max_bytes: how much of an answer is read.
-        seconds: how long a fetch may take, redirects and robots.txt included.
-        resolve: finds the addresses of a name; the system's resolver unless given.
+        user_agent: the User-Agent of all requests; its first word selects the rules of robots.txt.
+        ignore_robots_txt: let the tool ignore robots.txt.
+        proxy_url: an HTTP proxy for all hosts but this machine.
+        allow_local: allow every address, including this machine and private networks.
+        allow_hosts: allow these hosts (``name`` or ``name:port``) whatever their addresses.
+        max_bytes: most bytes read of a response.
+        seconds: time limit of a fetch, including redirects and robots.txt.
+        resolve: resolves host names; by default the system's resolver.
 
     Raises:
-        ConfigError: a setting makes no sense, or aiohttp is not installed.
+        ConfigError: an option is invalid, or aiohttp is not installed.
     """
     _check(user_agent, max_bytes=max_bytes, seconds=seconds)
     if proxy_url and not is_proxy(proxy_url):
@@ -95,7 +96,7 @@ def make_server(
 
 
 def _register(server: Server, web: Web, asked_for: Web) -> None:
-    """Give a server its tool and its prompt."""
+    """Add the tool and the prompt."""
     hints = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": True}
 
     @server.tool(name="fetch", description=_TOOL, annotations=hints, output_schema=None)
@@ -123,7 +124,7 @@ def _understood(url: str) -> str:
 
 
 def _part(text: str, start: int, length: int) -> str:
-    """Give a part of a text, and say how to get the next."""
+    """Return a part of a text, with a note on how to get the next one."""
     part = text[start : start + length]
     if not part:
         return f"<error>There is nothing at start_index {start}: the content has {len(text)} characters.</error>"
@@ -143,7 +144,7 @@ def _whole(page: Page) -> str:
 
 
 def _host_named(given: str) -> str:
-    """Give a host as URLs have it, with a port if one was given."""
+    """Return a host as it appears in URLs, with a port if one was given."""
     try:
         target = parse_target(f"http://{given}/")
         host = target.shown_host.removesuffix(".")
@@ -152,7 +153,7 @@ def _host_named(given: str) -> str:
     except (FetchError, ValueError):
         sound = False
     if not sound:
-        raise ConfigError(f"--allow-host {one_line(given, 100)!r} is no host: give HOST or HOST:PORT")
+        raise ConfigError(f"--allow-host {one_line(given, 100)!r} is not a host: give HOST or HOST:PORT")
     return host if parts.port is None else f"{host}:{parts.port}"
 
 

@@ -1,6 +1,6 @@
-"""Which tables of a page hold data, and the cells of those: many tables only lay out a page.
+"""Data tables of a page and their cells; many tables only lay out a page.
 
-A table of data has at least two columns and nothing in its cells that would need more than a line. It knows nothing of
+A data table has at least two columns and nothing in its cells that needs more than a line. This module does not know
 how a table is shown.
 """
 
@@ -18,9 +18,9 @@ _PARTS = frozenset({"tbody", "tfoot", "thead"})
 
 
 def rows_of(table: Node, levels: Sequence[int]) -> list[list[Node | None]] | None:
-    """Give the rows of a table and their cells, None for an empty one; None if it lays out a page, or has one column.
+    """Return the rows of a data table, None for an empty cell; None if it is a layout table or has one column.
 
-    ``levels`` says what blocks lie in an element, by its place.
+    ``levels`` is the kind of blocks in each element, by index.
     """
     rows = [row for row in map(_cells, _rows(table)) if row]
     if not rows or max(map(len, rows)) < 2:
@@ -38,7 +38,7 @@ def _rows(table: Node) -> list[Node]:
 
 
 def _cells(row: Node) -> list[Node | None]:
-    """Give the cells of a row; one that spans columns is followed by empty ones."""
+    """Return the cells of a row; one that spans columns is followed by empty cells."""
     cells: list[Node | None] = []
     for child in row.children:
         if isinstance(child, Node) and child.tag in ("td", "th"):

@@ -1,7 +1,7 @@
-"""Fetching a page for a model: the site's rules first, then the page, and its text in a form to read.
+"""Fetching a page for a model: robots.txt first, then the page, and its text in readable form.
 
-All traffic goes through the guarded fetcher, the question for robots.txt and each hop of a redirect included. It knows
-nothing of tools and prompts.
+All traffic goes through the guarded fetcher, including robots.txt and each redirect. This module knows nothing of tools
+and prompts.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Page", "Web", "shown_address"]
 
 _MAX_URL = 8000
-# A page in work may take many times its size.
+# A page being processed may take many times its size in memory.
 _AT_ONCE = 16
-# Reading a page takes the processor alone; more at once would only keep everything else waiting.
+# Converting a page is CPU-bound; more at once would only delay everything else.
 _READ_AT_ONCE = 2
 _REDIRECTS = 10
 _ROBOTS_SECONDS = 10.0
@@ -43,15 +43,15 @@ _TOO_MUCH = "Not all of the page was read: it has too much markup, or its text i
 
 
 class Page(Struct, frozen=True):
-    """What a model gets of a page."""
+    """A page as returned to a model."""
 
     text: str
-    #: A line about the text, to stand before it; empty if there is nothing to say.
+    #: A note to put before the text; may be empty.
     note: str
 
 
 class _Kept(Struct, frozen=True):
-    """What is known of a site's robots.txt, until when."""
+    """The cached robots.txt of a site, with its expiry."""
 
     robots: Robots
     refusal: str | None
@@ -59,7 +59,7 @@ class _Kept(Struct, frozen=True):
 
 
 class Web:
-    """The web, as one program sees it under one name."""
+    """Fetches pages under one User-Agent."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Web:
         resolve: Resolve | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open nothing yet."""
+        """Initialize with the settings; no connection is opened yet."""
         self._settings: dict[str, Any] = {
             "allow_private": allow_local,
             "allow_hosts": allow_hosts,
@@ -95,10 +95,10 @@ class Web:
         self._reading = asyncio.Semaphore(_READ_AT_ONCE)
 
     async def page(self, url: str, *, raw: bool) -> Page:
-        """Fetch a URL and give its text, as Markdown if it is a page and not wanted raw.
+        """Fetch a URL and return its text, as Markdown if it is HTML and not wanted raw.
 
         Raises:
-            ToolError: the site or the guard forbids it, it could not be had, or it is no text.
+            ToolError: the site or the address guard denies it, it could not be fetched, or it is not text.
         """
         if len(url) > _MAX_URL:
             raise ToolError(f"The URL has {len(url)} characters; at most {_MAX_URL} are taken.")
@@ -111,7 +111,7 @@ class Web:
 
     @property
     def _fetcher(self) -> Fetcher:
-        """What fetches, made when something is to be fetched."""
+        """The fetcher, created on first use."""
         if self._made is None:
             from trunkline.net.fetcher import Fetcher
 
@@ -138,7 +138,7 @@ class Web:
     # --- robots.txt --------------------------------------------------------------------------------------------------
 
     async def _ask_site(self, url: str) -> None:
-        """Refuse a URL that its site does not want to be fetched by programs."""
+        """Raise a ToolError if robots.txt disallows a URL."""
         target = parse_target(url)
         kept = await self._site(target)
         if kept.refusal is not None:
@@ -148,13 +148,13 @@ class Web:
                 f"The robots.txt of {_site_of(target)} has too many rules to compare with so long a URL, so the page "
                 "is not fetched. The user can fetch it with the fetch prompt."
             )
-        # A file may have many rules, and a path many places to look for each.
+        # In a thread: a file may have many rules, and matching takes time.
         forbidding = await asyncio.to_thread(kept.robots.forbidding, target.rest)
         if forbidding is not None:
             raise ToolError(_forbidden(target, forbidding))
 
     async def _site(self, target: Target) -> _Kept:
-        """Give what is known of a site's robots.txt, and find it out if it is not."""
+        """Return the robots.txt of a site, from the cache or fetched."""
         kept = self._sites.get(target.origin)
         if kept is None or kept.until <= self._clock():
             kept = await self._asked(target)
@@ -179,7 +179,7 @@ class Web:
             )
         except FetchError as error:
             if isinstance(error, NotPublic) and error.where == target.where:
-                # The page is refused for the same reason, which has nothing to do with its rules.
+                # The page itself is denied for the same reason, which has nothing to do with robots.txt.
                 raise
             return self._refused(f"Its robots.txt must be read before a page is fetched, and it could not be. {error}.")
         if answer.status in (401, 403) or answer.status >= 500:
@@ -196,10 +196,10 @@ class Web:
 
 
 def shown_address(url: str) -> str:
-    """Give a URL as it was understood.
+    """Return a URL in normalized form.
 
     Raises:
-        FetchError: it cannot be fetched.
+        FetchError: it is not a URL that can be fetched.
     """
     target = parse_target(url)
     fragment = urlsplit(url).fragment
@@ -207,7 +207,7 @@ def shown_address(url: str) -> str:
 
 
 def _way_out(error: FetchError, url: str) -> str:
-    """Say how the user can allow what was refused, if it is what was asked for and not where that led."""
+    """Return a hint on how to allow a denied host, if it is the requested one and not a redirect target."""
     if isinstance(error, NotPublic) and error.where == parse_target(url).where:
         return f" If the user means that, the server must be started with --allow-host {error.where}."
     return ""
@@ -229,14 +229,14 @@ def _forbidden(target: Target, rule: Rule) -> str:
 
 
 def _page_of(answer: Fetched, *, raw: bool, max_chars: int) -> Page:
-    """Read what came as text."""
+    """Convert a response to text."""
     content_type = answer.headers.get("content-type", "")
     binary = binary_type(content_type, answer.body)
     if binary is not None:
         size = f"more than {len(answer.body)}" if answer.cut else f"{len(answer.body)}"
-        raise ToolError(f"{_place(answer.url)} gave {binary[:100]!r} of {size} bytes, which is no text.")
+        raise ToolError(f"{_place(answer.url)} gave {binary[:100]!r} of {size} bytes, which is not text.")
     text = read_text(content_type, answer.body).text
-    # A header may hold bytes that are no text.
+    # A header may contain bytes that are not UTF-8.
     said = one_line(content_type.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), 100)
     cut = f"Only the first {len(answer.body)} bytes were read, which is the limit.\n" if answer.cut else ""
     if kind_of(content_type, text) == "html" and not raw:

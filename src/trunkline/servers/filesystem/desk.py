@@ -47,7 +47,7 @@ class Desk:
         submit: Callable[[Callable[[], Any]], Awaitable[Any]],
         kernel_walk: bool = True,
     ) -> None:
-        """Take the allowed folders, the limits, and ``submit``, which runs a function in a thread."""
+        """Initialize with the allowed folders, the limits, and ``submit``, which runs a function in a thread."""
         self.allowed = allowed
         self.limits = limits
         self._submit = submit
@@ -138,7 +138,7 @@ def in_words(error: OSError, path: str) -> str:
         case errno.ELOOP:
             return f"{path} goes through too many links."
         case errno.ENOTSUP:
-            return f"{path} is no regular file: devices, pipes and sockets are not read."
+            return f"{path} is not a regular file: devices, pipes and sockets are not read."
         case errno.ENAMETOOLONG:
             return f"The path is too long, or goes through too many folders: {path[:200]}."
         case errno.EMFILE | errno.ENFILE:

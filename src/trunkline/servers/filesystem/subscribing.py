@@ -30,7 +30,7 @@ class Subscriptions:
     def __init__(
         self, ground_of: Callable[[Context], Awaitable[Ground]], *, limits: FileLimits, inotify: bool = True
     ) -> None:
-        """Take the function that returns the path resolver of a caller."""
+        """Initialize with the function that returns the path resolver of a caller."""
         self._ground_of = ground_of
         self._limits = limits
         self._inotify = inotify

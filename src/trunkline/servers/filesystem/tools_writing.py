@@ -86,7 +86,7 @@ def _edit(place: Place, edits: list[Edit], *, dry: bool, budget: Budget, most: i
     try:
         text = read_bytes(place, most).decode()
     except UnicodeDecodeError:
-        raise ToolError(f"{place.path} is no UTF-8 text, so editing would damage it; nothing was changed.") from None
+        raise ToolError(f"{place.path} is not UTF-8 text, so editing would damage it; nothing was changed.") from None
     plain = text.replace("\r\n", "\n")
     try:
         changed = edited(plain, edits, before_each=budget.check_time)

@@ -45,7 +45,7 @@ class Denied(ToolError):
     """The path leads out of the allowed folders."""
 
     def __init__(self, message: str) -> None:
-        """Take the message, which may contain names that are not valid UTF-8."""
+        """Initialize with the message, which may contain names that are not valid UTF-8."""
         super().__init__(visible(message))
 
 
@@ -118,7 +118,7 @@ class Ground:
     """Resolves paths below the allowed folders of one call."""
 
     def __init__(self, folders: Sequence[Folder], *, kernel_walk: bool = True) -> None:
-        """Take the folders; without ``kernel_walk`` each component is opened separately."""
+        """Initialize with the folders; without ``kernel_walk`` each component is opened separately."""
         self.folders = tuple(folders)
         self._kernel_walk = kernel_walk
         named = [(_parts(str(base)), folder) for folder in folders for base in (folder.given, folder.real)]

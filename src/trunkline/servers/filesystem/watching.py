@@ -50,7 +50,7 @@ class Watcher:
     """Watches files, each under the URI that is reported when it changes; bound to one event loop."""
 
     def __init__(self, tell: Callable[[str], None], *, limits: FileLimits, inotify: bool = True) -> None:
-        """Take the callback for changes; without ``inotify`` files are polled."""
+        """Initialize with the callback for changes; without ``inotify`` files are polled."""
         self._tell = tell
         self._limits = limits
         self._loop = asyncio.get_running_loop()

@@ -48,7 +48,9 @@ def replace_file(place: Place, data: bytes, *, most: int, seen: os.stat_result |
     try:
         _write_new(place.directory, name, data, before)
         if seen is not None and not same_file(seen, place.status()):
-            raise ToolError(f"{place.path} was changed by somebody else meanwhile; nothing was written. Read it again.")
+            raise ToolError(
+                f"{place.path} was changed by another program meanwhile; nothing was written. Read it again."
+            )
         os.rename(name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
     except BaseException:
         with suppress(OSError):
@@ -150,7 +152,7 @@ def _make_folder(place: Place) -> bool:
     if found is not None and stat.S_ISLNK(found.st_mode):
         raise Swapped(errno.ELOOP, os.strerror(errno.ELOOP))
     if found is not None and not stat.S_ISDIR(found.st_mode):
-        raise ToolError(f"{place.path} exists already, and is no folder.")
+        raise ToolError(f"{place.path} exists already and is not a folder.")
     return False
 
 

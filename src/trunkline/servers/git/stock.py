@@ -1,6 +1,6 @@
 """The git index: whether it names only files of its working tree.
 
-Git does not validate names when it reads an index: it follows them, and shows, stages or removes the files they lead to.
+Git does not validate names when it reads an index: it follows them, and shows, stages or removes what they lead to.
 So the names are parsed here as git parses them. Runs no git; if the names are not all in this one file, the caller has
 to ask git. Anything that git would not write is rejected.
 """

@@ -72,7 +72,9 @@ async def _check_known(repository: Repository, specs: dict[str, str]) -> None:
     unmatched = _UNMATCHED.findall(ran.complaint) if ran.status else []
     missing = [each for each in unmatched if not _is_folder(repository, each)]
     if missing:
-        raise ToolError(f"Nothing was staged: '{specs.get(missing[0], missing[0])[:200]}' is no file, or is ignored.")
+        raise ToolError(
+            f"Nothing was staged: '{specs.get(missing[0], missing[0])[:200]}' is not a file, or is ignored."
+        )
 
 
 def _is_folder(repository: Repository, spec: str) -> bool:

@@ -27,15 +27,15 @@ Examples:
     default=DEFAULT_URL,
     show_default=True,
     metavar="URL",
-    help="Where the REST API is; also in GITHUB_API_URL.",
+    help="Base URL of the REST API; also in GITHUB_API_URL.",
 )
 @click.option(
     "--confirm-merges",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Whether the user confirms merges: where the client can ask (auto), everywhere, so that a client that cannot "
-    "ask cannot merge (always), or never.",
+    help="Whether the user must confirm merges: if the client supports it (auto), always (a client without support "
+    "cannot merge), or never.",
 )
 @seconds_option("GitHub")
 @serving_options
@@ -43,7 +43,7 @@ def command(api_url: str, *, confirm_merges: Confirm, seconds: float, serving: S
     """Work with repositories, files, issues and pull requests on GitHub.
 
     The token is in the variable GITHUB_PERSONAL_ACCESS_TOKEN, else in GITHUB_TOKEN. Without one, public data can be
-    read, less often, and nothing can be changed. Over HTTP everybody who is let in acts with this one token.
+    read, less often, and nothing can be changed. Over HTTP all callers act with this one token.
     """
     token = os.environ.get(VARIABLE) or os.environ.get("GITHUB_TOKEN")
     serving.run(make_server(token=token, api_url=api_url, confirm_merges=confirm_merges, seconds=seconds))

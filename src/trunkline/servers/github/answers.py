@@ -1,4 +1,4 @@
-"""Answers of the tools: the JSON that GitHub gave, as text, within a bound; what was left out is said in a second text.
+"""Results of the tools: GitHub's JSON as text, within a limit; a second text says what was left out.
 
 Long texts inside (patches, bodies) are shortened first, then items at the end of a list are left out.
 """
@@ -14,17 +14,17 @@ from trunkline.types import TextContent
 
 __all__ = ["MOST_CHARACTERS", "answer", "page_note"]
 
-#: What one answer may hold: more would fill the context of most models.
+#: Most characters of one result: more would fill the context of most models.
 MOST_CHARACTERS = 400_000
 _LONGEST_TEXT = 40_000
 _SHORTER_TEXT = 4_000
 
 
 def answer(value: Any, shape: Shape | None = None, *, note: str | None = None) -> list[TextContent]:
-    """Give the texts of a tool's answer.
+    """Return the content of a tool result.
 
     Raises:
-        ToolError: it is too large, whatever is left out, or too deep.
+        ToolError: it is too large even when shortened, or too deep.
     """
     try:
         text, cut = _fitting(shaped(value, shape))
@@ -35,14 +35,14 @@ def answer(value: Any, shape: Shape | None = None, *, note: str | None = None) -
 
 
 def page_note(items: Any, page: int, size: int) -> str | None:
-    """Say that there may be more, if a page is full."""
+    """Return a note that there may be more, if a page is full."""
     if not isinstance(items, list) or len(items) < size:
         return None
     return f"Note: page {page} is full ({size} items); there may be more on page {page + 1}."
 
 
 def _fitting(value: Any) -> tuple[str, str | None]:
-    """Give a value as text, and what had to be left out for that."""
+    """Return a value as text, and a note about what was left out."""
     whole = _text(value)
     if len(whole) <= MOST_CHARACTERS:
         return whole, None
@@ -78,7 +78,7 @@ def _shortened(value: Any, longest: int) -> Any:
 
 def _first_that_fit(items: list[Any]) -> list[Any]:
     kept: list[Any] = []
-    # Room for the brackets, the indentation and what stands around the list.
+    # Reserve for brackets, indentation and the members around the list.
     room = MOST_CHARACTERS - 4_000
     for item in items:
         room -= len(_text(item)) + 8 * _text(item).count("\n")

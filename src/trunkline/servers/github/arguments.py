@@ -1,4 +1,4 @@
-"""The types of the tools' arguments, and the rules that go over more than one of them."""
+"""The types of the tools' arguments, and checks that involve several of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PrNumber = Annotated[int | None, Meta(ge=1, description="Another name of pull_nu
 Page = Annotated[int | None, Meta(ge=1, le=10_000, description="Which page, from 1 on")]
 PerPage = Annotated[int | None, Meta(ge=1, le=100, description="How many items on a page, up to 100")]
 Query = Annotated[str, Meta(min_length=1, max_length=1_000, description="What to look for, in GitHub's search syntax")]
-#: GitHub itself takes no longer texts.
+#: The limits of GitHub itself.
 Title = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Body = Annotated[str, Meta(max_length=65_536, description="The text, in Markdown")]
 OptionalBody = Annotated[str | None, Meta(max_length=65_536, description="The text, in Markdown")]
@@ -58,25 +58,25 @@ Direction = Literal["asc", "desc"] | None
 
 Hints = Mapping[str, bool]
 READS: Hints = MappingProxyType({"readOnlyHint": True, "openWorldHint": True})
-#: Adds something beside what is there.
+#: Adds something without changing what exists.
 CREATES: Hints = MappingProxyType(
     {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": True}
 )
-#: Replaces something; a second time changes nothing more.
+#: Replaces something; repeating it has no further effect.
 CHANGES: Hints = MappingProxyType(
     {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": True}
 )
-#: Replaces something, each time anew.
+#: Replaces something on each call.
 DESTROYS: Hints = MappingProxyType(
     {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
 )
 
 
 def chosen(pull_number: int | None, pr_number: int | None) -> int:
-    """Give the number of the pull request, which goes by two names.
+    """Return the number of the pull request, which has two parameter names.
 
     Raises:
-        ToolError: both were given, or none.
+        ToolError: both or neither was given.
     """
     if pull_number is not None and pr_number is not None:
         raise ToolError("pull_number and pr_number are two names for the same thing: give one of them")
@@ -87,10 +87,10 @@ def chosen(pull_number: int | None, pr_number: int | None) -> int:
 
 
 def commit_sha(value: str | None, what: str) -> str | None:
-    """Give the id of a commit as it was given.
+    """Return a commit id if it is valid.
 
     Raises:
-        ToolError: it is none.
+        ToolError: it is not.
     """
     if value is not None and not _SHA.fullmatch(value):
         raise ToolError(f"{what} must be the id of a commit, in hexadecimal digits, not {value!r}")
@@ -98,5 +98,5 @@ def commit_sha(value: str | None, what: str) -> str | None:
 
 
 def given(**members: Any) -> dict[str, Any]:
-    """Give the members that are not None."""
+    """Return the members that are not None."""
     return {name: value for name, value in members.items() if value is not None}

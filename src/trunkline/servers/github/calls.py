@@ -1,6 +1,6 @@
-"""Calls to the REST API of GitHub: names become quoted paths, refusals become sentences that say what to do.
+"""The client of GitHub's REST API: names become quoted paths, and errors become messages that say what to do.
 
-Reading works without a token as far as the data is public; writing asks for one before anything is sent.
+Reading public data works without a token; writing requires one before anything is sent.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _LONGEST_PATH = 4096
 
 
 class GitHub:
-    """The API with the token of whoever started the server."""
+    """API client with the token of the server's user."""
 
     def __init__(self, *, token: str | None = None, api_url: str = DEFAULT_URL, seconds: float = 30.0) -> None:
-        """Take the token and the address.
+        """Initialize with the token and the base URL.
 
         Raises:
-            ConfigError: one of them cannot be one.
+            ConfigError: one of them is invalid.
         """
         self._token = read_token(token, VARIABLE)
         headers = {"accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
@@ -41,11 +41,11 @@ class GitHub:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     async def read(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
-        """Read something; gives the value of the answer."""
+        """Send a GET request and return the decoded response."""
         return await self._ask("GET", path, query=query)
 
     async def find(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
-        """Read something that need not be there; gives None if it is not."""
+        """Send a GET request; return None if it is not found."""
         try:
             return await self.read(path, query)
         except ApiError as error:
@@ -54,16 +54,16 @@ class GitHub:
             raise
 
     async def write(self, method: str, path: str, body: Any = None) -> Any:
-        """Change something; gives the value of the answer.
+        """Send a request that changes something and return the decoded response.
 
         Raises:
-            ToolError: there is no token to do it with.
+            ToolError: there is no token.
         """
         self.need_token()
         return await self._ask(method, path, body=body)
 
     def need_token(self) -> None:
-        """Make sure that there is a token.
+        """Check that there is a token.
 
         Raises:
             ToolError: there is none.
@@ -96,32 +96,32 @@ class GitHub:
     # --- places ------------------------------------------------------------------------------------------------------
 
     def at(self, owner: str, repo: str, *rest: str | int) -> str:
-        """Give the path of something in a repository.
+        """Return the API path of something in a repository.
 
         Raises:
-            ToolError: owner or repo is no name.
+            ToolError: owner or repo is not a valid name.
         """
         return self.api.path("repos", _name(owner, "owner"), _name(repo, "repo"), *rest)
 
     async def tip(self, owner: str, repo: str, branch: str) -> str:
-        """Give the id of the newest commit of a branch; one that only begins with that name is another."""
+        """Return the id of the newest commit of a branch; the name must match exactly, not as a prefix."""
         place = self.at(owner, repo, "git", "ref", "heads", *check_branch(branch).split("/"))
         return picked(await self.read(place), "object", "sha")
 
     def branch(self, owner: str, repo: str, branch: str) -> str:
-        """Give the path by which a branch is moved."""
+        """Return the API path for updating a branch."""
         return self.at(owner, repo, "git", "refs", "heads", *check_branch(branch).split("/"))
 
     def contents(self, owner: str, repo: str, path: str) -> str:
-        """Give the path of a file or folder; that of the whole repository for ``""`` or ``/``."""
+        """Return the API path of a file or folder; of the repository root for ``""`` or ``/``."""
         return self.at(owner, repo, "contents", *check_path(path))
 
 
 def picked(value: Any, *names: str) -> str:
-    """Give a text inside an answer.
+    """Return a string inside a response.
 
     Raises:
-        ApiError: it is not there.
+        ApiError: it is missing.
     """
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
@@ -139,10 +139,10 @@ def _name(value: str, what: str) -> str:
 
 
 def check_branch(branch: str) -> str:
-    """Give the name of a branch as it was given.
+    """Return a branch name if git allows it.
 
     Raises:
-        ToolError: git does not allow it.
+        ToolError: it does not.
     """
     parts = branch.split("/")
     wrong = (
@@ -154,32 +154,32 @@ def check_branch(branch: str) -> str:
         or any(part.startswith(".") or part.endswith(".lock") for part in parts)
     )
     if wrong:
-        raise ToolError(f"{branch!r} is no name of a branch: use letters, digits, '-', '_', '.' and single '/'")
+        raise ToolError(f"{branch!r} is not a branch name: use letters, digits, '-', '_', '.' and single '/'")
     return branch
 
 
 def check_path(path: str) -> list[str]:
-    """Give the segments of a path in a repository.
+    """Return the segments of a path in a repository.
 
     Raises:
-        ToolError: it leads elsewhere, or is too long.
+        ToolError: it is invalid or too long.
     """
     if len(path) > _LONGEST_PATH:
         raise ToolError(f"A path must not be longer than {_LONGEST_PATH} characters")
     inner = path.strip("/")
     segments = inner.split("/") if inner else []
     if any(each in ("", ".", "..") or "\x00" in each for each in segments):
-        raise ToolError(f"{path!r} is no path in a repository: write it from the top, without '.', '..' and '//'")
+        raise ToolError(f"{path!r} is not a path in a repository: write it from the top, without '.', '..' and '//'")
     return segments
 
 
 def check_file(path: str) -> str:
-    """Give the path of a file in a repository, from the top.
+    """Return the path of a file, relative to the repository root.
 
     Raises:
-        ToolError: it is none.
+        ToolError: it is not a file path.
     """
     segments = check_path(path)
     if not segments or path.endswith("/"):
-        raise ToolError(f"{path!r} is no path of a file: write it from the top of the repository, as in src/main.py")
+        raise ToolError(f"{path!r} is not a file path: write it from the top of the repository, as in src/main.py")
     return "/".join(segments)

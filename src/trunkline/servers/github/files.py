@@ -1,4 +1,4 @@
-"""The tools about files in a repository: read one, write one, push several in one commit."""
+"""The tools for files in a repository: read one, write one, push several in one commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HINTS: tuple[tuple[str, Hints], ...] = (
     ("push_files", DESTROYS),
 )
 
-#: GitHub gives the contents of a file up to this size; larger ones are neither read nor written.
+#: GitHub returns the contents of files up to this size; larger ones are neither read nor written.
 MOST_BYTES = 1024 * 1024
 MOST_FILES = 200
 _MOST_BYTES_PUSHED = 8 * MOST_BYTES
@@ -43,7 +43,7 @@ class FileToPush(Struct):
 
 
 class Files:
-    """The tools, over one API."""
+    """The tools, sharing one API client."""
 
     def __init__(self, github: GitHub) -> None:
         self._github = github
@@ -64,7 +64,7 @@ class Files:
         return answer(await github.write("PUT", place, body), COMMIT_OF_FILE)
 
     async def _sha_of(self, place: str, path: str, branch: str) -> str | None:
-        """Give the id of what is there now; None if nothing is."""
+        """Return the id of the existing file; None if there is none."""
         there = await self._github.find(place, {"ref": branch})
         if isinstance(there, list):
             raise ToolError(f"{path!r} is a folder in the branch {branch}: give the path of a file")
@@ -84,7 +84,7 @@ class Files:
             return answer(found, ENTRY)
         if not isinstance(found, dict):
             raise ApiError("GitHub answered with something unexpected")
-        # A file is given whole or not at all: half of one could be written back as the whole.
+        # A file is returned completely or not at all: a truncated one could be written back.
         text = json.dumps(_decoded(shaped(found, FILE), path), indent=2, ensure_ascii=False)
         return [TextContent(text=text)]
 
@@ -106,7 +106,7 @@ class Files:
         tree = await github.write("POST", github.at(owner, repo, "git", "trees"), body)
         body = {"message": message, "tree": picked(tree, "sha"), "parents": [tip]}
         commit = await github.write("POST", github.at(owner, repo, "git", "commits"), body)
-        # Until here the branch has not changed. It moves in one step, and only if nobody else moved it meanwhile.
+        # So far the branch is unchanged. It is updated atomically, and only if it has not moved meanwhile.
         try:
             moved = await github.write("PATCH", place, {"sha": picked(commit, "sha"), "force": False})
         except ApiError as error:
@@ -127,7 +127,7 @@ def _check_size(path: str, content: str) -> int:
 
 
 def _entries(files: list[FileToPush]) -> list[dict[str, str]]:
-    """Give the entries of the new tree, once all files have been found good."""
+    """Return the entries of the new tree after checking all files."""
     paths = [check_file(file.path) for file in files]
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
@@ -142,7 +142,7 @@ def _entries(files: list[FileToPush]) -> list[dict[str, str]]:
 
 
 def _decoded(file: Any, path: str) -> Any:
-    """Give a file with its text; what is no text stays in base64, and ``encoding`` says which it is."""
+    """Return a file with its content decoded; binary content stays base64, as ``encoding`` says."""
     size = file.get("size", 0)
     if file.get("type") == "file" and size > MOST_BYTES:
         raise ToolError(f"{path} has {size} bytes; files up to {MOST_BYTES} bytes can be read")

@@ -1,4 +1,4 @@
-"""The tools about issues."""
+"""The tools for issues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Since = Annotated[str | None, Meta(max_length=40, description="Changed since thi
 
 
 class Issues:
-    """The tools, over one API."""
+    """The tools, sharing one API client."""
 
     def __init__(self, github: GitHub) -> None:
         self._github = github

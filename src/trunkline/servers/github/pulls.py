@@ -1,4 +1,4 @@
-"""The tools that look at pull requests and open them."""
+"""The tools that read pull requests and open them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OfBase = Annotated[str | None, Meta(max_length=255, description="Only those into
 
 
 class Pulls:
-    """The tools, over one API."""
+    """The tools, sharing one API client."""
 
     def __init__(self, github: GitHub) -> None:
         self._github = github

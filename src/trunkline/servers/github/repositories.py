@@ -1,4 +1,4 @@
-"""The tools about repositories as a whole: find, create, fork, branch, list commits."""
+"""The tools for repositories: search, create, fork, branch, list commits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Description = Annotated[str | None, Meta(max_length=350, description="What the r
 
 
 class Repositories:
-    """The tools, over one API."""
+    """The tools, sharing one API client."""
 
     def __init__(self, github: GitHub) -> None:
         self._github = github

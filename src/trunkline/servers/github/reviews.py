@@ -1,6 +1,6 @@
-"""The tools that act on pull requests: review, comment, merge, bring up to date.
+"""The tools that act on pull requests: review, comment, merge, update the branch.
 
-A merge may first be confirmed by the user, who is asked through the client; what was shown then is what gets merged.
+A merge may require confirmation by the user through the client; exactly the commit that was shown is merged.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ HINTS: tuple[tuple[str, Hints], ...] = (
     ("post_review_comment", CREATES),
 )
 
-#: When the user confirms a merge: if the client can ask, always (else nothing is merged), or never.
+#: When the user must confirm a merge: if the client can ask, always (otherwise the merge fails), or never.
 Confirm = Literal["auto", "always", "never"]
 
-#: What a client must be able to do to have its user confirm something.
+#: The client capability for confirmations.
 _FORMS = "elicitation.form"
 _MOST_COMMENTS = 100
 Line = Annotated[int, Meta(ge=1, description="The line in the new version of the file; it must be in the diff")] | None
@@ -60,7 +60,7 @@ class LineComment(Struct):
 
 
 class Reviews:
-    """The tools, over one API."""
+    """The tools, sharing one API client."""
 
     def __init__(self, github: GitHub, *, confirm_merges: Confirm = "auto") -> None:
         self._github = github
@@ -131,7 +131,7 @@ class Reviews:
         return answer(await github.write("PUT", f"{place}/merge", asked))
 
     async def _confirmed(self, ctx: Context, place: str, name: str, method: str) -> str:
-        """Ask the user, and give the commit that they saw."""
+        """Ask the user for confirmation, and return the commit that was shown."""
         if not ctx.client.supports(_FORMS):
             raise ToolError(
                 "Merges are confirmed by the user here, and this client cannot ask them (it lacks elicitation); "
@@ -151,7 +151,7 @@ class Reviews:
         sha = picked(pull, "head", "sha")
         return {
             "title": picked(pull, "title")[:200],
-            # Of a fork that is gone there is no label.
+            # A deleted fork has no label.
             "head": pull["head"].get("label") or picked(pull, "head", "ref"),
             "base": picked(pull, "base", "ref"),
             "sha": sha,

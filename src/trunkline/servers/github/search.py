@@ -29,7 +29,7 @@ _ByIssues = Literal[
 
 
 class Search:
-    """The tools, over one API."""
+    """The tools, sharing one API client."""
 
     def __init__(self, github: GitHub) -> None:
         self._github = github

@@ -1,4 +1,4 @@
-"""The GitHub server: the tools of the archived one and ``post_review_comment``, over one API client."""
+"""The GitHub server: the tools of the archived official server and ``post_review_comment``, over one API client."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def make_server(
     """Make the server; nothing is connected before the first call.
 
     Args:
-        token: of the account that acts; without one only public data can be read.
-        api_url: where the REST API is; ``https://HOST/api/v3`` for GitHub Enterprise.
+        token: the token of the acting account; without one only public data can be read.
+        api_url: base URL of the REST API; ``https://HOST/api/v3`` for GitHub Enterprise.
         confirm_merges: whether the user confirms a merge: if the client can ask, ``"always"``, or ``"never"``.
-        seconds: how long GitHub may take to answer.
+        seconds: timeout of requests to GitHub.
 
     Raises:
-        ConfigError: the token or the address cannot be one.
+        ConfigError: the token or the URL is invalid.
     """
     github = GitHub(token=token, api_url=api_url, seconds=seconds)
     server = Server(

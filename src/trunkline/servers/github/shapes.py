@@ -1,7 +1,7 @@
-"""Which members of GitHub's answers are passed on: the ones that the archived server passes on, in its order.
+"""Which members of GitHub's responses are passed on: those that the archived official server passes on, in its order.
 
-A shape is an object of members; each is None (taken as it is), another shape, or a list with the shape of the items.
-What GitHub leaves out is left out, so a deleted fork or an account that is gone does not fail the call.
+A selection maps member names to None (passed on as it is) or another selection, which applies to each item of a list.
+Members missing in a response are skipped, so a deleted fork or account does not fail the call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Shape = Mapping[str, Any]
 
 
 def shaped(value: Any, shape: Shape | None) -> Any:
-    """Give a value with the members of a shape; a list item by item."""
+    """Return a value with only the selected members; a list item by item."""
     if shape is None:
         return value
     if isinstance(value, list):
@@ -41,7 +41,7 @@ def shaped(value: Any, shape: Shape | None) -> Any:
 
 
 def _plain(names: str, **inner: Shape) -> Shape:
-    """Make a shape of names in order; those in ``inner`` have a shape of their own."""
+    """Return a selection of names in order; those in ``inner`` have a selection of their own."""
     return MappingProxyType({name: inner.get(name) for name in names.split()})
 
 

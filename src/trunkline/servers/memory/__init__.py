@@ -1,4 +1,4 @@
-"""The memory server: a graph of what is known, kept in a file that several servers can share."""
+"""The memory server: a knowledge graph kept in a file that several servers can share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trunkline-server-memory``: serve a memory file over stdio or HTTP."""
+"""The command ``trunkline-server-memory``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Examples:
     "--file",
     "memory_file",
     metavar="FILE",
-    help="The memory file; else MEMORY_FILE_PATH, else one in your data folder.",
+    help="The memory file; by default MEMORY_FILE_PATH, else a file in your data folder.",
 )
 @click.option(
     "--max-bytes",
@@ -33,11 +33,11 @@ Examples:
     type=click.IntRange(1024, 1024 * 1024 * 1024),
     default=32 * 1024 * 1024,
     show_default=True,
-    help="The largest size of the file.",
+    help="Largest size of the file.",
 )
 @serving_options
 def command(memory_file: str | None, *, max_bytes: int, serving: Serving) -> None:
-    """Remember entities, what is known of them, and how they are related, in a file that lasts."""
+    """Keep a knowledge graph of entities, observations and relations in a file."""
     from trunkline.auth.store import default_folder
     from trunkline.servers.memory.graph import GraphLimits
     from trunkline.servers.memory.server import find_file, make_server

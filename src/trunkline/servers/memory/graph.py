@@ -1,9 +1,9 @@
-"""A graph of entities and relations: what it holds, how it changes, and how it is written as lines.
+"""A graph of entities and relations: its content, its changes, and its text format.
 
-An entity has a name, a type and observations; a relation leads from one name to another. The text form is one JSON
-object on a line for each, entities first, as the official server writes it. Members it does not know, and lines of a
-type it does not know, are kept as they are. A record is never changed, another takes its place: so a copy of a graph
-shares them all, and a graph that nobody changes can be looked at by many threads. Nothing here touches a file.
+An entity has a name, a type and observations; a relation leads from one name to another. The text format is one JSON
+object per line, entities first, as the official server writes it. Unknown members, and lines of an unknown type, are
+preserved. Records are never modified, only replaced: so a copy of a graph shares them, and a graph that is no longer
+changed can be read by many threads. Nothing here touches a file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trunkline.errors import ToolError
 
 __all__ = ["Graph", "GraphLimits", "Record", "folded", "graph_lines", "read_graph", "shown_entity", "shown_relation"]
 
-#: An entity or a relation as its line has it.
+#: An entity or a relation as in its line.
 Record = dict[str, Any]
 
 _KNOWN = frozenset({"entityType", "from", "name", "observations", "relationType", "to", "type"})
@@ -31,7 +31,7 @@ class GraphLimits(Struct, frozen=True):
 
     entities: int = 50_000
     relations: int = 100_000
-    #: Of one entity.
+    #: Per entity.
     observations: int = 5_000
     #: Characters of a name, a type or an observation.
     text: int = 100_000
@@ -45,24 +45,24 @@ class Graph:
     __slots__ = ("_folded", "_places", "entities", "others", "rejected", "relations")
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Create an empty graph."""
         self.entities: list[Record] = []
         self.relations: list[Record] = []
-        #: Lines of a type that is not known.
+        #: Lines of an unknown type.
         self.others: list[bytes] = []
         #: Lines that cannot be read.
         self.rejected: list[bytes] = []
-        #: Where the entity of a name is.
+        #: Index of the entity by name.
         self._places: dict[str, int] = {}
         self._folded: list[str] | None = None
 
     def add(self, entity: Record) -> None:
-        """Put an entity at the end; of two with one name the first is the one that is meant."""
+        """Append an entity; of two with the same name the first one counts."""
         self._places.setdefault(entity["name"], len(self.entities))
         self.entities.append(entity)
 
     def copy(self) -> Graph:
-        """Give a graph that can be changed without this one."""
+        """Return an independent copy."""
         made = Graph()
         made.entities, made.relations = self.entities.copy(), self.relations.copy()
         made.others, made.rejected = self.others, self.rejected
@@ -70,19 +70,19 @@ class Graph:
         return made
 
     def equals(self, other: Graph) -> bool:
-        """Tell whether another has the same entities and relations; quick for a copy, which shares them."""
+        """Return True if another graph has the same entities and relations; fast for a copy, which shares them."""
         return self.entities == other.entities and self.relations == other.relations
 
     def folded(self) -> list[str]:
-        """Give the text of each entity for a search; made once, so only for a graph that nobody changes any more."""
+        """Return the searchable text of each entity; cached, so only for a graph that is no longer changed."""
         if self._folded is None:
             self._folded = [folded(entity) for entity in self.entities]
         return self._folded
 
-    # --- changes; each gives whether or what it changed, and changes nothing if it fails -----------------------------
+    # --- changes; each returns whether or what it changed, and changes nothing if it fails ----------------------------
 
     def create_entities(self, given: Sequence[Record], limits: GraphLimits) -> list[Record]:
-        """Add the entities whose names are new; gives those."""
+        """Add the entities whose names are new, and return them."""
         made: list[Record] = []
         names: set[str] = set()
         for each in given:
@@ -94,12 +94,12 @@ class Graph:
             made.append({key: each[key] for key in ("name", "entityType", "observations")})
         _check_count(len(self.entities) + len(made), limits.entities, "entities")
         for entity in made:
-            # A list of its own: what is given back belongs to whoever asked.
+            # A separate list: the returned one belongs to the caller.
             self.add({"type": "entity", **entity, "observations": list(entity["observations"])})
         return made
 
     def create_relations(self, given: Sequence[Record], limits: GraphLimits) -> list[Record]:
-        """Add the relations that are new; gives those."""
+        """Add the relations that are new, and return them."""
         known = {_ends(relation) for relation in self.relations}
         made: list[Record] = []
         for each in given:
@@ -113,7 +113,7 @@ class Graph:
         return made
 
     def add_observations(self, given: Sequence[Record], limits: GraphLimits) -> list[Record]:
-        """Add to entities the observations that are new to them; gives for each which those are.
+        """Add new observations to entities, and return those that were added.
 
         Raises:
             ToolError: there is no such entity.
@@ -128,7 +128,7 @@ class Graph:
             _check_texts(each["contents"], limits)
             have = lists.setdefault(name, list(self.entities[place]["observations"]))
             known = set(have)
-            # A dictionary keeps the first of each and the order.
+            # Removes duplicates and keeps the order.
             new = [text for text in dict.fromkeys(each["contents"]) if text not in known]
             have.extend(new)
             _check_count(len(have), limits.observations, f"observations of {name[:100]!r}")
@@ -138,7 +138,7 @@ class Graph:
         return added
 
     def delete_entities(self, names: Iterable[str]) -> bool:
-        """Take away entities and the relations that lead from or to them."""
+        """Delete entities and the relations from or to them."""
         gone = set(names)
         entities = [entity for entity in self.entities if entity["name"] not in gone]
         relations = [each for each in self.relations if each["from"] not in gone and each["to"] not in gone]
@@ -149,7 +149,7 @@ class Graph:
         return changed
 
     def delete_observations(self, given: Iterable[Record]) -> bool:
-        """Take away observations of entities; names that do not exist are passed over."""
+        """Delete observations of entities; unknown names are ignored."""
         changed = False
         for each in given:
             place = self._places.get(each["entityName"])
@@ -161,7 +161,7 @@ class Graph:
         return changed
 
     def delete_relations(self, given: Iterable[Record]) -> bool:
-        """Take away relations; those that do not exist are passed over."""
+        """Delete relations; unknown ones are ignored."""
         gone = {_ends(each) for each in given}
         left = [relation for relation in self.relations if _ends(relation) not in gone]
         changed = len(left) < len(self.relations)
@@ -169,14 +169,14 @@ class Graph:
         return changed
 
     def _observe(self, name: str, observations: list[str]) -> None:
-        """Put an entity with other observations in the place of one."""
+        """Replace an entity by one with other observations."""
         place = self._places[name]
         self.entities[place] = {**self.entities[place], "observations": observations}
 
     # --- views -------------------------------------------------------------------------------------------------------
 
     def shown(self, entities: Iterable[Record] | None = None) -> Record:
-        """Give entities, all unless given, and the relations that have one of them at an end."""
+        """Return the given entities, by default all, and the relations from or to them."""
         if entities is None:
             return {
                 "entities": [shown_entity(each) for each in self.entities],
@@ -192,17 +192,17 @@ class Graph:
 
 
 def folded(entity: Mapping[str, Any]) -> str:
-    """Give all that an entity says, without its case: a line for its name, its type and each observation."""
+    """Return the lower-case text of an entity: a line for its name, its type and each observation."""
     return "\n".join(text.lower() for text in (entity["name"], entity["entityType"], *entity["observations"]))
 
 
 def shown_entity(record: Mapping[str, Any]) -> Record:
-    """Give what callers see of an entity."""
+    """Return an entity as shown to callers."""
     return {"name": record["name"], "entityType": record["entityType"], "observations": record["observations"]}
 
 
 def shown_relation(record: Mapping[str, Any]) -> Record:
-    """Give what callers see of a relation."""
+    """Return a relation as shown to callers."""
     return {"from": record["from"], "to": record["to"], "relationType": record["relationType"]}
 
 
@@ -210,7 +210,7 @@ def shown_relation(record: Mapping[str, Any]) -> Record:
 
 
 def read_graph(data: bytes) -> Graph:
-    """Read a file's bytes; a line that cannot be read costs that line alone."""
+    """Parse the content of a file; an unreadable line affects only itself."""
     graph, read = Graph(), _Reader()
     for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         if not line.strip():
@@ -229,20 +229,20 @@ def read_graph(data: bytes) -> Graph:
 
 
 def graph_lines(graph: Graph) -> bytes:
-    """Write a graph as a file has it, without the lines that could not be read."""
+    """Return the file content of a graph, without unreadable lines."""
     lines = msgspec.json.Encoder().encode_lines([*graph.entities, *graph.relations])
     return b"\n".join([lines.removesuffix(b"\n"), *graph.others] if lines else graph.others)
 
 
 class _Reader:
-    """Reads lines that are objects."""
+    """Parses lines that are JSON objects."""
 
     def __init__(self) -> None:
         self._whole = msgspec.json.Decoder(dict[str, Any])
         self._members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     def record(self, line: bytes) -> Record | None:
-        """Read an object; a member that is not known stays the bytes it is, whatever number is in it."""
+        """Parse an object; unknown members stay raw bytes, so that numbers are preserved exactly."""
         with suppress(*_UNREADABLE):
             record: Record = self._whole.decode(line)
             if record.keys() <= _KNOWN:

@@ -1,4 +1,4 @@
-"""The schemas of the memory server's tools, written out so that they have the form of the official server's."""
+"""The schemas of the memory server's tools, written out to match those of the official server."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ Schema = dict[str, Any]
 
 
 def text(description: str | None = None) -> Schema:
-    """Describe a text."""
+    """Return the schema of a text."""
     return {"type": "string"} if description is None else {"type": "string", "description": description}
 
 
 def array_of(items: Schema, description: str | None = None) -> Schema:
-    """Describe a list."""
+    """Return the schema of a list."""
     made = {"type": "array", "items": items}
     return made if description is None else {**made, "description": description}
 
 
 def record(**members: Schema) -> Schema:
-    """Describe an object that has all of these members; an underscore behind a name is left out."""
+    """Return the schema of an object that requires these members; a trailing underscore is removed from names."""
     named = {name.removesuffix("_"): schema for name, schema in members.items()}
     return {"type": "object", "properties": named, "required": list(named)} if named else {"type": "object"}
 
 
 def entities() -> Schema:
-    """Describe a list of entities."""
+    """Return the schema of a list of entities."""
     return array_of(
         record(
             name=text("The name of the entity"),
@@ -38,7 +38,7 @@ def entities() -> Schema:
 
 
 def relations() -> Schema:
-    """Describe a list of relations."""
+    """Return the schema of a list of relations."""
     return array_of(
         record(
             from_=text("The name of the entity that it leads from"),
@@ -49,10 +49,10 @@ def relations() -> Schema:
 
 
 def graph() -> Schema:
-    """Describe a graph, or a part of one."""
+    """Return the schema of a graph or a part of one."""
     return record(entities=entities(), relations=relations())
 
 
 def done() -> Schema:
-    """Describe what a deletion answers."""
+    """Return the schema of the result of a deletion."""
     return record(success={"type": "boolean"}, message=text())

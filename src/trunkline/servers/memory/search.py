@@ -1,7 +1,7 @@
 """Which entities a search finds, best first.
 
-Found is what the official server finds, all that hold the query anywhere, whatever the case of letters; and with a
-query of several words also what has, somewhere, a word that begins with each of them. It is one walk over the graph.
+It finds what the official server finds, all entities that contain the query, ignoring case; and for a query of several
+words also those with words that begin with each of them. One pass over the graph.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NAME, _PREFIX, _IN_NAME, _TYPE, _IN_OBSERVATION, _WORDS_ONLY = range(6)
 
 
 def ranked(entities: Sequence[Record], query: str, texts: Sequence[str] | None = None) -> list[Record]:
-    """Give what a query finds: its very name first, then names that begin with it, that have it, types, observations.
+    """Return the matches of a query: exact name first, then name prefix, name, type, observations.
 
-    Among those that are alike the one with more of the query's words comes first, then the older one. ``texts`` is what
-    each entity says, as ``folded`` gives it, where it is known already.
+    Among equals the entity with more of the query's words comes first, then the older one. ``texts`` are the searchable
+    texts of the entities, if already known.
     """
     wanted = query.lower()
     if not wanted:
-        # A search for nothing finds all, in their order.
+        # An empty query matches everything, in order.
         return list(entities)
     words = frozenset(_WORD.findall(wanted)[:_MAX_WORDS])
     texts = [folded(each) for each in entities] if texts is None else texts
@@ -39,17 +39,17 @@ def ranked(entities: Sequence[Record], query: str, texts: Sequence[str] | None =
 
 
 def _candidates(texts: Sequence[str], wanted: str, words: frozenset[str]) -> list[int]:
-    """Say where the query is, or all of its words are; nothing else is looked at more closely."""
+    """Return the indexes of entities that contain the query or all of its words."""
     if len(words) < 2:
         return [place for place, text in enumerate(texts) if wanted in text]
-    # The longest word is the rarest: few texts are searched for the others.
+    # The longest word is likely the rarest, so few texts are searched for the others.
     longest = max(words, key=len)
     some = [place for place, text in enumerate(texts) if longest in text]
     return [place for place in some if all(word in texts[place] for word in words)]
 
 
 def _rank(entity: Record, text: str, wanted: str, words: frozenset[str]) -> tuple[int, int] | None:
-    """Say how well an entity fits, less being better: where the query is, then the words it lacks."""
+    """Return the rank of an entity, lower is better: where the query occurs, then the number of matching words."""
     name, kind = entity["name"].lower(), entity["entityType"].lower()
     where = _where(wanted, name, kind, [each.lower() for each in entity["observations"]])
     there = frozenset(_WORD.findall(text))

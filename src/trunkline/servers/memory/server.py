@@ -1,6 +1,6 @@
-"""The memory server: a graph of what is known, kept in a file, with tools to change and search it and as a resource.
+"""The memory server: a knowledge graph in a file, with tools to change and search it, and as a resource.
 
-Every tool reads the file as it is at that moment, so several servers can share it. Nothing belongs to a session.
+Every tool reads the current file, so several servers can share it. Nothing belongs to a session.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trunkline.servers.memory.store import GraphFile, migrate_old_file
 
 __all__ = ["DEFAULT_NAME", "RESOURCE", "find_file", "make_server"]
 
-#: The file's name, where nobody says otherwise.
+#: The default file name.
 DEFAULT_NAME = "memory.jsonl"
-#: The resource that is the whole graph.
+#: The URI of the whole graph.
 RESOURCE = "memory://knowledge-graph"
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ _INSTRUCTIONS = (
 
 
 def find_file(environ: Mapping[str, str], folder: str) -> str:
-    """Say where the graph is kept: where ``MEMORY_FILE_PATH`` says, else in a folder; a file of old is renamed.
+    """Return the path of the graph: ``MEMORY_FILE_PATH``, else a file in a folder; an old file name is migrated.
 
     Raises:
         ConfigError: the old file cannot be renamed.
@@ -51,16 +51,16 @@ def find_file(environ: Mapping[str, str], folder: str) -> str:
 
 
 def make_server(path: str | os.PathLike[str], *, limits: GraphLimits | None = None) -> Server:
-    """Make a server for the graph in a file, which is made with the first change.
+    """Make a server for the graph in a file, which is created with the first change.
 
     Raises:
-        ConfigError: the path is that of a folder, or of something else that is no file.
+        ConfigError: the path is a folder, or otherwise not a regular file.
     """
     where = os.path.abspath(os.fspath(path))
     if os.path.isdir(where):
         raise ConfigError(f"The memory file {where} is a folder: name a file with --file or in MEMORY_FILE_PATH")
     if os.path.exists(where) and not os.path.isfile(where):
-        raise ConfigError(f"The memory file {where} is no file: name one with --file or in MEMORY_FILE_PATH")
+        raise ConfigError(f"The memory file {where} is not a file: name one with --file or in MEMORY_FILE_PATH")
     given = limits or GraphLimits()
     server = Server("memory-server", _INSTRUCTIONS, title="Memory", version=__version__)
     memory = _Memory(server, GraphFile(where, given), given)
@@ -71,7 +71,7 @@ def make_server(path: str | os.PathLike[str], *, limits: GraphLimits | None = No
 
 
 class _Memory:
-    """The file and those who want to know when it changes."""
+    """The graph file, with notifications to subscribers."""
 
     def __init__(self, server: Server, file: GraphFile, limits: GraphLimits) -> None:
         self._server = server
@@ -79,7 +79,7 @@ class _Memory:
         self.limits = limits
 
     async def change(self, ctx: Context, change: Callable[[Graph], T]) -> T:
-        """Change the graph, and tell whoever subscribed to it."""
+        """Change the graph and notify subscribers."""
         rejected = 0
 
         def changing(graph: Graph) -> T:
@@ -94,14 +94,14 @@ class _Memory:
         return given
 
     async def look(self, ctx: Context, view: Callable[[Graph], Record]) -> ToolResult:
-        """Give what a view shows of the graph as it is now, as JSON and as text; a large graph holds up nobody else."""
+        """Return a view of the current graph as a tool result; runs in a thread, since the graph may be large."""
 
         def looking() -> tuple[int, ToolResult]:
             graph = self._file.read()
             shown = msgspec.json.encode(view(graph))
             return len(graph.rejected), ToolResult(_indented(shown), msgspec.Raw(shown))
 
-        # Not for changes: a thread of this pool does not keep the process from ending in the middle of one.
+        # Not for changes: the process may exit while a thread of this pool is running.
         rejected, result = await self._server.pool.submit(looking, {})
         if rejected:
             await ctx.warning(f"{rejected} lines of the memory file cannot be read and are left out.")

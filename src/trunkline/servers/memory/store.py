@@ -1,9 +1,9 @@
-"""The graph's file: read as it is now, changed under a lock, and replaced in one step.
+"""The graph's file: read in its current state, changed under a lock, and replaced atomically.
 
-A change takes the lock that all processes with this file share, reads the file, and puts a new one in its place once
-that is whole and on the disk: whoever is killed in between leaves the old one. Lines that cannot be read are moved to
-a file beside it at the next change. What was last read is kept with its bytes: the file is read by every call, but only
-bytes that are others are made a graph of again. All of this blocks, so it is for a worker thread.
+A change takes the lock that all processes with this file share, reads the file, and replaces it once the new one is
+complete and on disk: a process killed in between leaves the old one. Unreadable lines are moved to a file beside it at
+the next change. The last graph is cached with the bytes of the file: every call reads the file, but only different
+bytes are parsed again. All of this blocks, so it runs in a worker thread.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ log = logging.getLogger("trunkline.servers")
 
 _LOCK_SECONDS = 10.0
 _PAUSE = 0.01
-#: The graph of a file with more bytes is not kept between calls.
+#: The graph of a larger file is not cached.
 _MOST_KEPT = 8 * 1024 * 1024
 _LEFTOVER = re.compile(r"[0-9a-f]{16}\.new")
 _OPENED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-#: A file beside the graph's is never a link that somebody put there.
+#: Files beside the graph must not be links planted by others.
 _OWN = _OPENED | getattr(os, "O_NOFOLLOW", 0)
 
 
 class _Kept(Struct, frozen=True):
-    """A file's bytes and the graph in them, which nobody changes any more."""
+    """The bytes of a file and their graph, which must not be changed."""
 
     data: bytes
     graph: Graph
 
 
 class GraphFile:
-    """A graph in a file, which need not be there yet."""
+    """A graph in a file, which need not exist yet."""
 
     def __init__(self, path: str, limits: GraphLimits, *, lock_seconds: float = _LOCK_SECONDS) -> None:
-        """Name the file; nothing is read or made."""
+        """Initialize with the path; nothing is read or created."""
         self.path = path
         self._limits = limits
         self._lock_seconds = lock_seconds
         self._told: int = 0
-        #: Put in place whole, so that any thread may look at it.
+        #: Replaced as a whole, so that any thread may read it.
         self._kept: _Kept | None = None
 
     def read(self) -> Graph:
-        """Give the graph as it is now; it is not to be changed.
+        """Return the current graph; it must not be changed.
 
         Raises:
             ToolError: the file cannot be read, or is too large.
@@ -83,7 +83,7 @@ class GraphFile:
         return graph
 
     def change(self, change: Callable[[Graph], T]) -> T:
-        """Change a copy of the graph and give what the function gives; if it raises, the file stays as it is.
+        """Change a copy of the graph and return the result of the function; if it raises, the file is unchanged.
 
         Raises:
             ToolError: the file cannot be read or written, or another process holds it for too long.
@@ -110,7 +110,7 @@ class GraphFile:
         self._kept = _Kept(data, graph) if len(data) <= _MOST_KEPT else None
 
     def _tell(self, rejected: int) -> None:
-        """Say once how many lines are unreadable."""
+        """Log the number of unreadable lines once."""
         if rejected and rejected != self._told:
             log.warning(
                 "%d lines of %s cannot be read and are left out; with the next change they move to %s.rejected",
@@ -121,7 +121,7 @@ class GraphFile:
         self._told = rejected
 
     def _replace(self, data: bytes, rejected: list[bytes]) -> None:
-        """Put a new file in the place of the old one, in one step."""
+        """Replace the file atomically."""
         if len(data) > self._limits.file_bytes:
             raise ToolError(
                 f"The memory file would have {len(data)} bytes, and at most {self._limits.file_bytes} are kept. "
@@ -144,7 +144,7 @@ class GraphFile:
         _sync_folder(os.path.dirname(target))
 
     def _set_aside(self, target: str, rejected: list[bytes]) -> None:
-        """Keep unreadable lines in a file of their own, before they leave this one."""
+        """Append unreadable lines to a separate file before they are dropped here."""
         descriptor = os.open(f"{target}.rejected", os.O_WRONLY | os.O_CREAT | os.O_APPEND | _OWN, 0o600)
         with open(descriptor, "ab") as file:
             if os.fstat(descriptor).st_size > self._limits.file_bytes:
@@ -155,7 +155,7 @@ class GraphFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the file; the kernel frees it if this process dies."""
+        """Hold the lock of the file; the kernel releases it if this process dies."""
         path = f"{os.path.realpath(self.path)}.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OWN, 0o600)
         try:
@@ -166,12 +166,12 @@ class GraphFile:
                 time.sleep(_PAUSE)
             yield
         finally:
-            # Closing the only descriptor of this opening frees the lock.
+            # Closing the only descriptor releases the lock.
             os.close(descriptor)
 
 
 def migrate_old_file(path: str) -> None:
-    """Rename ``memory.json``, as the file was called once, if there is no file under the new name."""
+    """Rename ``memory.json``, the former file name, if there is no file under the new name."""
     old = os.path.join(os.path.dirname(path), "memory.json")
     if os.path.exists(old) and not os.path.exists(path):
         with suppress(FileNotFoundError):
@@ -180,12 +180,12 @@ def migrate_old_file(path: str) -> None:
 
 
 def _read_file(path: str, most: int) -> bytes:
-    """Read a file; a pipe, which nobody may ever write to, is not waited for."""
+    """Read a file without blocking on a pipe."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _OPENED)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ToolError(f"The memory file {path} is no file: name one with --file or MEMORY_FILE_PATH.")
-        # Not the file's to close: one that cannot be made, as of a folder, would leave it open.
+            raise ToolError(f"The memory file {path} is not a file: name one with --file or MEMORY_FILE_PATH.")
+        # Closed below: if the file object cannot be created, as for a folder, it would stay open.
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(most)
     finally:
@@ -193,7 +193,7 @@ def _read_file(path: str, most: int) -> bytes:
 
 
 def _check_writable(path: str) -> None:
-    """Leave a file alone that may not be written: another could be put in its place where its folder allows it."""
+    """Check that the file is writable: replacing it would only need permissions on its folder."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -203,11 +203,11 @@ def _check_writable(path: str) -> None:
 
 
 def _write_whole(path: str, data: bytes, *, mode: int) -> None:
-    """Make a file that is on the disk when this returns."""
+    """Write a new file and flush it to disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OWN, mode)
     with open(descriptor, "wb") as file:
         if hasattr(os, "fchmod"):
-            # What the process masks for new files is no matter for one that takes another's place.
+            # The umask must not affect a file that replaces another.
             os.fchmod(descriptor, mode)
         file.write(data)
         file.flush()
@@ -222,7 +222,7 @@ def _mode_of(path: str) -> int:
 
 
 def _remove_leftovers(target: str) -> None:
-    """Take away what a killed process left half written; whoever holds the lock is the only one that writes."""
+    """Remove temporary files of killed processes; only the holder of the lock writes."""
     folder, name = os.path.split(target)
     for entry in os.listdir(folder):
         if entry.startswith(f"{name}.") and _LEFTOVER.fullmatch(entry.removeprefix(f"{name}.")):
@@ -231,7 +231,7 @@ def _remove_leftovers(target: str) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    # Where folders cannot be opened, the rename is as lasting as the system makes it.
+    # Where folders cannot be opened, durability is up to the system.
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The MongoDB reference server: look at databases, query them in bounds, and write where that is allowed."""
+"""The MongoDB reference server: inspect databases, query them within limits, and write where that is allowed."""
 
 from __future__ import annotations
 

@@ -19,8 +19,10 @@ Examples:
 
 @click.command("trunkline-server-mongodb", epilog=_EPILOG)
 @click.argument("uri", envvar="MONGODB_URI", default=DEFAULT_URI, metavar="[URI]")
-@click.option("--write", is_flag=True, help="Offer insert, update and delete as well.")
-@click.option("--database", "databases", multiple=True, metavar="NAME", help="Use only this one; may be repeated.")
+@click.option("--write", is_flag=True, help="Also offer insert, update and delete.")
+@click.option(
+    "--database", "databases", multiple=True, metavar="NAME", help="Allow only this database; may be repeated."
+)
 @click.option(
     "--read-preference",
     type=click.Choice(READ_PREFERENCES),
@@ -33,7 +35,7 @@ Examples:
     default=Caps().rows,
     show_default=True,
     metavar="ROWS",
-    help="Most documents of an answer.",
+    help="Most documents in one result.",
 )
 @click.option(
     "--max-bytes",
@@ -41,7 +43,7 @@ Examples:
     default=Caps().answer_bytes,
     show_default=True,
     metavar="BYTES",
-    help="Longest answer.",
+    help="Most bytes in one result.",
 )
 @click.option(
     "--max-seconds",
@@ -49,7 +51,7 @@ Examples:
     default=Caps().seconds,
     show_default=True,
     metavar="SECONDS",
-    help="Longest work on a call.",
+    help="Time limit for a call.",
 )
 @serving_options
 def command(
@@ -65,8 +67,8 @@ def command(
 ) -> None:
     """Query the MongoDB deployment at URI, and write to it if --write is given.
 
-    Without URI the variable MONGODB_URI is used, else mongodb://localhost:27017. A password is better kept in the
-    variable: other users of the machine can see what stands on a command line.
+    Without URI the variable MONGODB_URI is used, else mongodb://localhost:27017. Prefer the variable for a
+    URI with a password: other users of the machine can see command lines.
     """
     caps = Caps(rows=max_rows, answer_bytes=max_bytes, seconds=max_seconds)
     serving.run(make_server(uri, write=write, databases=databases, read_preference=read_preference, caps=caps))

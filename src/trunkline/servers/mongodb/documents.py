@@ -1,7 +1,7 @@
-"""Documents in and out: extended JSON both ways, and which operators may be in a filter, a pipeline or a write.
+"""Documents in and out: extended JSON both ways, and which operators are allowed in a filter, a pipeline or a write.
 
-Pure functions. What is written by a caller is read as extended JSON first and judged afterwards, so that nothing can
-hide in its encoding. Stages of pipelines are listed; operators that write or run code are refused wherever they stand.
+Pure functions. Input from a caller is first parsed as extended JSON and then checked, so that nothing can hide in its
+encoding. Allowed pipeline stages are listed; operators that write or run code are rejected everywhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "to_json",
 ]
 
-#: These write elsewhere, or run JavaScript on the database's machine.
+#: Operators that write elsewhere, or run JavaScript on the database host.
 _REFUSED = frozenset({"$out", "$merge", "$where", "$function", "$accumulator", "$eval", "$mapReduce", "$code"})
 _STAGES = frozenset(
     {
@@ -47,34 +47,34 @@ _MOST_STAGES = 50
 _MOST_DEPTH = 80
 _DATABASE_CHARS = 63
 _COLLECTION_CHARS = 200
-#: What MongoDB allows in no name of a database.
+#: Characters that MongoDB does not allow in database names.
 _NOT_DATABASE = frozenset('/\\. "$*<>:|?')
-#: JavaScript of the database's own, under names that are not promised.
+#: Prefix of internal operators, some of which run JavaScript; their names are not stable.
 _INTERNAL = "$_internal"
 _REFERENCE = frozenset({"$ref", "$id", "$db"})
 
 
 def database_name(name: str) -> str:
-    """Give the name back if it can be one of a database.
+    """Return the name if it is a valid database name.
 
     Raises:
-        ToolError: it cannot.
+        ToolError: it is not.
     """
     odd = not name.isprintable() or not _NOT_DATABASE.isdisjoint(name)
     if not name or odd or len(name.encode()) > _DATABASE_CHARS:
-        raise ToolError(f"{name[:100]!r} is no name of a database: look with list_databases")
+        raise ToolError(f"{name[:100]!r} is not a database name: look with list_databases")
     return name
 
 
 def collection_name(name: str) -> str:
-    """Give the name back if it can be one of a collection that is not the database's own.
+    """Return the name if it is a valid name of a collection that is not a system collection.
 
     Raises:
-        ToolError: it cannot.
+        ToolError: it is not.
     """
     odd = "$" in name or "\0" in name or name.startswith((".", "system.")) or ".." in name or name.endswith(".")
     if not name or odd or len(name) > _COLLECTION_CHARS:
-        raise ToolError(f"{name[:100]!r} is no name of a collection: look with list_collections")
+        raise ToolError(f"{name[:100]!r} is not a collection name: look with list_collections")
     return name
 
 
@@ -82,10 +82,10 @@ def collection_name(name: str) -> str:
 
 
 def from_json(value: Any) -> Any:
-    """Read extended JSON, canonical or relaxed, out of plain values.
+    """Parse plain values as extended JSON, canonical or relaxed.
 
     Raises:
-        ToolError: something in it is none, or is code.
+        ToolError: it is invalid, or contains code.
     """
     from bson import encode
     from bson.errors import BSONError
@@ -93,9 +93,9 @@ def from_json(value: Any) -> Any:
 
     try:
         read = loads(json.dumps(value), json_options=RELAXED_JSON_OPTIONS)
-        encode({"v": read})  # whether it can be sent at all: numbers, depth, names of members
+        encode({"v": read})  # checks that it can be encoded: numbers, depth, member names
     except (BSONError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise ToolError(f"This is no extended JSON that MongoDB can take: {str(error)[:200]}") from error
+        raise ToolError(f"This is not extended JSON that MongoDB accepts: {str(error)[:200]}") from error
     for part in _parts(read):
         if type(part).__name__ == "Code":
             raise ToolError("JavaScript is not sent to the database")
@@ -103,20 +103,20 @@ def from_json(value: Any) -> Any:
 
 
 def to_json(document: Any) -> Any:
-    """Write a document as plain values of relaxed extended JSON."""
+    """Convert a document to plain values of relaxed extended JSON."""
     from bson.json_util import RELAXED_JSON_OPTIONS, dumps
 
     return msgspec.json.decode(dumps(document, json_options=RELAXED_JSON_OPTIONS))
 
 
-# --- judging ---------------------------------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------------------------
 
 
 def check_query(value: Any) -> None:
-    """Let a filter, projection, order or pipeline pass unless it runs code or writes.
+    """Check that a filter, projection, sort or pipeline neither runs code nor writes.
 
     Raises:
-        ToolError: it does, or is a value that extended JSON has a form for, such as an id.
+        ToolError: it does, or it is a single value, such as an ObjectId, instead of an object.
     """
     if not isinstance(value, dict | list):
         raise ToolError('This must be an object of members, such as {"name": "x"}')
@@ -127,7 +127,7 @@ def check_query(value: Any) -> None:
 
 
 def matches_all(query: Any) -> bool:
-    """Tell whether a filter is empty, also by the ways to say so with a comment or with ``$and`` and ``$or``."""
+    """Return True if a filter matches everything, also when written with ``$comment``, ``$and`` or ``$or``."""
     if not isinstance(query, dict):
         return False
     for name, value in query.items():
@@ -138,10 +138,10 @@ def matches_all(query: Any) -> bool:
 
 
 def check_order(order: Mapping[str, Any]) -> None:
-    """Let an order pass that says up, down or by which score for each member.
+    """Check that a sort order is 1, -1 or a ``$meta`` score for each member.
 
     Raises:
-        ToolError: it says something else.
+        ToolError: it is something else.
     """
     for name, direction in order.items():
         score = direction.get("$meta") if isinstance(direction, dict) and len(direction) == 1 else None
@@ -152,10 +152,10 @@ def check_order(order: Mapping[str, Any]) -> None:
 
 
 def check_pipeline(pipeline: Sequence[Any]) -> None:
-    """Let a pipeline pass whose stages only read.
+    """Check that a pipeline only has stages that read.
 
     Raises:
-        ToolError: it is none, or has a stage that is not listed.
+        ToolError: it is invalid, or has a stage that is not allowed.
     """
     if len(pipeline) > _MOST_STAGES:
         raise ToolError(f"A pipeline of {len(pipeline)} stages is too long: give at most {_MOST_STAGES}")
@@ -197,10 +197,10 @@ def _check_same_database(name: str, body: Mapping[str, Any]) -> None:
 
 
 def check_update(update: Any) -> None:
-    """Let an update pass that changes members by operators.
+    """Check that an update consists of allowed operators.
 
     Raises:
-        ToolError: it would replace documents, or uses something else.
+        ToolError: it would replace documents, or uses another operator.
     """
     if not isinstance(update, dict) or not update or not _UPDATES.issuperset(update):
         raise ToolError(f"An update is an object of these operators: {', '.join(sorted(_UPDATES))}")
@@ -208,10 +208,10 @@ def check_update(update: Any) -> None:
 
 
 def check_stored(document: Any) -> None:
-    """Let a document pass that is data alone.
+    """Check that a document to store is plain data.
 
     Raises:
-        ToolError: it is none, or a member is named like an operator.
+        ToolError: it is not an object, or a member is named like an operator.
     """
     if not isinstance(document, dict):
         raise ToolError("A document is an object")
@@ -222,7 +222,7 @@ def check_stored(document: Any) -> None:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Walk a value and all that is in it."""
+    """Yield a value and everything in it."""
     waiting: list[tuple[Any, int]] = [(value, 0)]
     while waiting:
         part, depth = waiting.pop()
@@ -233,7 +233,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _inside(part: Any) -> Iterable[Any]:
-    """Give what is in a value; a reference to a document can hold more than its three members."""
+    """Return the direct parts of a value; a DBRef may have more than its three members."""
     if isinstance(part, dict):
         return part.values()
     if isinstance(part, list | tuple):

@@ -1,4 +1,4 @@
-"""What documents look like, from some of them: the members, their types, and how often. Pure, with bounds."""
+"""The inferred schema of a collection, from sampled documents: members, types and frequencies. Pure, with limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME_CHARS = 100
 
 
 class Field(Struct, frozen=True):
-    """A member: its dotted path (``[]`` for items of a list), the types seen, and in how many documents."""
+    """A member: its dotted path (``[]`` for list items), the types seen, and the number of documents with it."""
 
     path: str
     types: dict[str, int]
@@ -24,18 +24,18 @@ class Field(Struct, frozen=True):
 
 
 class Schema(Struct, frozen=True):
-    """What a sample of a collection looks like."""
+    """The inferred schema of a collection."""
 
     database: str
     collection: str
     sampled: int
     fields: list[Field]
-    #: Whether there are more members than are listed.
+    #: Whether members were left out.
     cut: bool
 
 
 def describe(database: str, collection: str, documents: Iterable[Any]) -> Schema:
-    """Look at documents, one after the other."""
+    """Infer the schema of documents."""
     types: dict[str, dict[str, int]] = {}
     seen_in: dict[str, int] = {}
     sampled, cut = 0, False
@@ -70,7 +70,7 @@ def _members(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _kind(value: Any) -> str:
-    """Name a value's type as MongoDB does."""
+    """Return the MongoDB name of a value's type."""
     names = {
         "NoneType": "null",
         "bool": "bool",

@@ -1,4 +1,4 @@
-"""The MongoDB server's tools and resources: looking and querying always, writing where it was started for that."""
+"""The MongoDB server's tools and resources: inspection and queries always, writes only if enabled."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def make_server(
     """Make the server for one deployment; nothing is connected before the first call.
 
     Raises:
-        ConfigError: the address cannot be one of MongoDB, or the driver is not installed.
+        ConfigError: the URI is not a MongoDB URI, or the driver is not installed.
     """
     store = Store(uri, caps=caps or Caps(), databases=databases, read_preference=read_preference)
     server = Server(
@@ -129,7 +129,7 @@ def make_server(
 
 
 def _add_looking(server: Server, store: Store) -> None:
-    """Add the tools that show what there is."""
+    """Add the tools that list databases, collections and schemas."""
 
     @server.tool(annotations=dict(_READS))
     async def list_databases() -> DatabaseList:
@@ -206,7 +206,7 @@ def _add_inserting(server: Server, store: Store) -> None:
 
 
 def _add_changing(server: Server, store: Store) -> None:
-    """Add the tools that change or delete what is there."""
+    """Add the tools that update and delete documents."""
 
     @server.tool(annotations=dict(_CHANGES))
     async def update(
@@ -234,7 +234,7 @@ def _add_changing(server: Server, store: Store) -> None:
 
 
 def _add_resources(server: Server, store: Store) -> None:
-    """Add what can be read by address: the databases, their collections, and what those look like."""
+    """Add the resources: databases, collections and inferred schemas."""
 
     @server.resource("mongodb://databases", name="databases", mime_type=_JSON)
     async def databases() -> DatabaseList:
@@ -252,7 +252,7 @@ def _add_resources(server: Server, store: Store) -> None:
         return describe(database, collection, await store.sample(database, collection, size=100))
 
 
-# --- what tools and resources share ----------------------------------------------------------------------------------
+# --- shared by tools and resources -----------------------------------------------------------------------------------
 
 
 async def _databases(store: Store) -> DatabaseList:
@@ -268,14 +268,14 @@ async def _collections(store: Store, database: str) -> CollectionList:
 
 
 def _query(value: _Object) -> _Object:
-    """Read a filter, projection or order that neither writes nor runs code."""
+    """Parse and check a filter, projection or sort."""
     read: _Object = from_json(value)
     check_query(read)
     return read
 
 
 def _aimed(value: _Object, *, many: bool, everything: bool) -> _Object:
-    """Read the filter of a write; one that matches everything must be meant."""
+    """Parse the filter of a write; matching everything must be confirmed by ``everything``."""
     query = _query(value)
     if many and matches_all(query) and not everything:
         raise ToolError("The filter is empty, which means every document: say everything=true if that is meant.")

@@ -1,7 +1,7 @@
-"""One MongoDB deployment: a lazy client, the few operations that the tools need, each with bounds on rows, bytes, time.
+"""One MongoDB deployment: a lazy client, and the operations of the tools, each limited in rows, bytes and time.
 
-It knows nothing of tools. What comes in has been judged by ``documents``; what the driver raises becomes a sentence
-that names the deployment's hosts and never its password.
+This module knows nothing of tools. Its input was checked by ``documents``; driver errors become messages that name the
+hosts of the deployment and never its password.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OWN = frozenset({"admin", "config", "local"})
 _UNAUTHORIZED = frozenset({13, 18, 8000})
 _EXPIRED = 50
 _MESSAGE_CHARS = 300
-#: What the driver puts behind the reason of each host, what before it, and what in place of the system's own words.
+#: The driver's text after and before the reason of each host, and its wrapping of system errors.
 _TIMEOUTS = re.compile(r" \(configured timeouts:[^)]*\),?")
 _HOST = re.compile(r"(?:\S+:\d+|^/\S+): ")
 _FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed \([^)]*\)")
@@ -41,19 +41,19 @@ _UNKNOWN = "; part of it may be done: look before you try again"
 
 
 class Caps(Struct, frozen=True, kw_only=True):
-    """The caps of one server; sizes in bytes, times in seconds."""
+    """The limits of one server; sizes in bytes, times in seconds."""
 
-    #: Most documents in one answer, and in one insertion.
+    #: Most documents in one result, and in one insert.
     rows: int = 200
-    #: Bytes of all documents in one answer, as JSON.
+    #: Most bytes of all documents in one result, as JSON.
     answer_bytes: int = 1024 * 1024
-    #: Longest work on one call, in the database and on the way.
+    #: Time limit of one call, in the database and on the network.
     seconds: float = 15.0
-    #: Longest search for a database that answers.
+    #: Longest wait for a reachable server.
     connect_seconds: float = 5.0
-    #: How long after a search in vain calls are answered without another.
+    #: How long calls fail at once after the deployment was unreachable.
     rest_seconds: float = 1.0
-    #: Most documents that a schema is made from.
+    #: Most documents that a schema is inferred from.
     sample: int = 1000
     #: Bytes of those documents.
     sample_bytes: int = 8 * 1024 * 1024
@@ -69,13 +69,13 @@ class Documents(Struct, frozen=True):
 
 
 def shown_hosts(uri: str) -> str:
-    """Give the deployment's hosts without user, password and options."""
+    """Return the hosts of a URI without user, password and options."""
     hosts = uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0]
     return unquote(hosts) or "the given address"
 
 
 def reason_of(said: str) -> str:
-    """Say why there is no connection, once if it is the same for all hosts, without what the driver puts around it."""
+    """Return why there is no connection, without the driver's wrapping; once if it is the same for all hosts."""
     parts = _TIMEOUTS.split(said.partition(", Timeout:")[0])
     if len(parts) == 1:
         return parts[0].replace("No servers found yet", "no answer in time")
@@ -90,10 +90,10 @@ class Store:
     def __init__(
         self, uri: str, *, caps: Caps, databases: Sequence[str] = (), read_preference: str | None = None
     ) -> None:
-        """Check the address without connecting; ``databases`` are the only ones that are used, if there are any.
+        """Check the URI without connecting; ``databases`` are the only ones allowed, if given.
 
         Raises:
-            ConfigError: the address or a setting cannot be used, or the driver is not installed.
+            ConfigError: the URI or a setting is invalid, or the driver is not installed.
         """
         if not uri.startswith(("mongodb://", "mongodb+srv://")):
             raise ConfigError("The address of MongoDB must begin with mongodb:// or mongodb+srv://")
@@ -103,7 +103,7 @@ class Store:
         self._databases = frozenset(_usable(each) for each in databases)
         self._preference = read_preference
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
-        #: What the last search in vain came to, and until when that is said again.
+        #: Until when calls fail at once, and with which message.
         self._away: tuple[float, str] = (0.0, "")
         self._check()
 
@@ -114,23 +114,23 @@ class Store:
         except ModuleNotFoundError as error:
             raise ConfigError("the MongoDB driver is missing: pip install 'trunkline[servers]'") from error
         if self._uri.startswith("mongodb+srv://"):
-            return  # whether it is good is for the resolver to say, when it is used
+            return  # validated by the resolver on first use
         try:
             parse_uri(self._uri, warn=False)
         except OSError as error:
             reason = f"{error.strerror}: {error.filename}"
             raise ConfigError(f"The address of MongoDB ({self.shown}) cannot be used: {reason}") from error
         except (PyMongoError, ValueError) as error:
-            # What the driver says may repeat the address, password included.
+            # The driver's message may contain the URI with its password.
             fix = "look at its hosts, ports and options; write special characters of a password as %40 and the like"
             raise ConfigError(f"The address of MongoDB ({self.shown}) cannot be used: {fix}") from error
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Store]:
-        """Have the client while the body runs; nothing is connected before the first operation.
+        """Provide the client for the lifespan; connects with the first operation.
 
         Raises:
-            ConfigError: a file that the address names cannot be used.
+            ConfigError: a file named in the URI cannot be used.
         """
         client = self._client = self._make_client()
         try:
@@ -164,7 +164,7 @@ class Store:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     async def databases(self) -> list[dict[str, Any]]:
-        """List the databases that may be used."""
+        """Return the allowed databases."""
         async with self._working() as client:
             cursor = await client.list_databases(authorizedDatabases=True)
             rows = [row async for row in cursor]
@@ -179,7 +179,7 @@ class Store:
         return sorted((row for row in rows if not row["name"].startswith("system.")), key=lambda row: str(row["name"]))
 
     async def sample(self, database: str, collection: str, *, size: int) -> list[dict[str, Any]]:
-        """Take some documents by chance."""
+        """Return a random sample of documents."""
         pipeline = [{"$sample": {"size": min(size, self.caps.sample)}}]
         async with self._collection(database, collection) as target:
             cursor = await target.aggregate(pipeline, allowDiskUse=False, batchSize=100)
@@ -187,7 +187,7 @@ class Store:
                 return await self._some(cursor)
 
     async def _some(self, cursor: Any) -> list[dict[str, Any]]:
-        """Read documents until they are large enough together."""
+        """Read documents up to the size limit of a sample."""
         from bson import encode
 
         found: list[dict[str, Any]] = []
@@ -226,7 +226,7 @@ class Store:
             return int(await target.count_documents(query))
 
     async def _read(self, cursor: Any, rows: int) -> Documents:
-        """Read to the end or to a cap."""
+        """Read documents to the end or to a limit."""
         import msgspec
 
         found: list[dict[str, Any]] = []
@@ -246,7 +246,7 @@ class Store:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def insert(self, database: str, collection: str, documents: Sequence[dict[str, Any]]) -> list[Any]:
-        """Insert documents, all or none: what went in before one that fails is taken out again."""
+        """Insert documents, all or none: if one fails, those inserted before it are deleted."""
         from bson import ObjectId
         from pymongo.errors import BulkWriteError
 
@@ -298,7 +298,7 @@ class Store:
 
     @asynccontextmanager
     async def _working(self, *, writes: bool = False) -> AsyncIterator[AsyncMongoClient[dict[str, Any]]]:
-        """Give the client under a clock that the database is told of too, and say in our words what goes wrong."""
+        """Provide the client under a timeout that is also sent to the database, and translate driver errors."""
         import pymongo
         from pymongo import errors
 
@@ -307,7 +307,7 @@ class Store:
         try:
             if not self._client.nodes:
                 self._rest()
-                # Under a clock the driver looks for a server as long as that runs, so looking has one of its own.
+                # Server selection lasts as long as the current timeout, so it gets its own.
                 with pymongo.timeout(self.caps.connect_seconds):
                     await self._client.admin.command("ping")
             with pymongo.timeout(self.caps.seconds):
@@ -326,7 +326,7 @@ class Store:
             raise ToolError(said + (_UNKNOWN if began else "")) from error
 
     def _rest(self) -> None:
-        """Say again that nothing was found, shortly after a search in vain."""
+        """Raise the last connection error again shortly after a failed attempt."""
         until, said = self._away
         if time.monotonic() < until:
             raise ToolError(said)
@@ -343,7 +343,7 @@ class Store:
         return f"MongoDB refused: {said}"
 
     def _line(self, text: str) -> str:
-        """Cut what the driver says to a line, without the password should it be in there."""
+        """Return a driver message on one line with the password redacted."""
         user = self._uri.partition("://")[2].rpartition("@")[0]
         password = user.partition(":")[2]
         plain = text
@@ -360,7 +360,7 @@ def _usable(database: str) -> str:
 
 
 def _first_failure(details: Mapping[str, Any] | None) -> str:
-    """Say which document failed and why; without such a one it was what the address asks for, such as a majority."""
+    """Return which document failed and why; otherwise it is a write concern error, such as a missing majority."""
     told = details or {}
     failures = told.get("writeErrors") or told.get("writeConcernErrors") or [{}]
     reason = one_line(str(failures[0].get("errmsg", "no reason given")), _MESSAGE_CHARS)

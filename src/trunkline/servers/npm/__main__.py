@@ -23,17 +23,17 @@ Examples:
 @click.option(
     "--registry",
     metavar="URL",
-    help="The only registry to ask; else what npm is set to in the environment, the project's .npmrc and yours.",
+    help="The only registry to use; by default npm's settings in the environment, the project's .npmrc and yours.",
 )
 @click.option("--allow-scripts", is_flag=True, help="Run scripts without asking the user.")
-@click.option("--npm", metavar="PATH", help="The program npm, if it is not on the path.")
+@click.option("--npm", metavar="PATH", help="The npm program, if it is not on the PATH.")
 @click.option(
     "--script-seconds",
     type=click.FloatRange(1),
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="Longest run of a script.",
+    help="Time limit for a script.",
 )
 @click.option("--pass-env", multiple=True, metavar="NAME", help="A variable that scripts may see; may be repeated.")
 @serving_options
@@ -47,11 +47,11 @@ def command(
     pass_env: tuple[str, ...],
     serving: Serving,
 ) -> None:
-    """Look at npm packages and at the projects in the FOLDERs, and run their scripts.
+    """Look up npm packages, check the projects in the FOLDERs, and run their scripts.
 
     Folders that the client shares as roots replace the ones given here. A token for the registry is taken from the
-    variable NPM_TOKEN, which scripts do not see, else from your .npmrc. It goes to the registry or host that it is for
-    and to no other, whatever a project names.
+    variable NPM_TOKEN, which scripts do not see, else from your .npmrc. It is sent only to the registry or host that it
+    is for, whatever a project names.
     """
     running = Running(unasked=allow_scripts, npm=npm, seconds=script_seconds, passed=pass_env)
     token = os.environ.get("NPM_TOKEN") or None

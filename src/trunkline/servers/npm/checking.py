@@ -1,4 +1,4 @@
-"""What a project's dependencies have, from its files and the registry: known flaws, and newer versions."""
+"""Checks of a project's dependencies against the registry: known vulnerabilities and newer versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Severity = Literal["info", "low", "moderate", "high", "critical"]
 
 
 class Vulnerability(Struct, frozen=True):
-    """A flaw that the project has."""
+    """A known vulnerability of the project."""
 
     package: str
     versions: list[str]
@@ -38,20 +38,20 @@ class Vulnerability(Struct, frozen=True):
 
 
 class AuditReport(Struct, frozen=True):
-    """The flaws, worst first, and what was looked at."""
+    """The vulnerabilities, most severe first, and what was checked."""
 
     packages: int
     counts: dict[str, int]
     vulnerabilities: list[Vulnerability]
-    #: The registries that were asked.
+    #: The registries that were queried.
     registries: list[str]
-    #: Scope to the reason why its packages were not looked at.
+    #: Scope to the reason why its packages were not checked.
     skipped: dict[str, str]
     cut: bool = False
 
 
 class Outdated(Struct, frozen=True):
-    """A dependency of which there is a newer version."""
+    """A dependency with a newer version."""
 
     package: str
     spec: str
@@ -62,18 +62,18 @@ class Outdated(Struct, frozen=True):
 
 
 class OutdatedReport(Struct, frozen=True):
-    """The dependencies with newer versions, and those of which nobody can tell."""
+    """The dependencies with newer versions, and those that could not be checked."""
 
     outdated: list[Outdated]
     up_to_date: int
-    #: Dependency to the reason why it was not looked at.
+    #: Dependency to the reason why it was not checked.
     skipped: dict[str, str]
-    #: The registries that were asked.
+    #: The registries that were queried.
     registries: list[str]
 
 
 async def audit(project: Project, chosen: Chosen, *, production: bool, level: Severity) -> AuditReport:
-    """Ask for known flaws of everything that the lock file holds, each package where it comes from."""
+    """Query known vulnerabilities of everything in the lock file, each package at its own registry."""
     locked = await asyncio.to_thread(project.locked, production=production)
     if len(locked) > _MOST_LOCKED:
         raise ToolError(f"The lock file holds {len(locked)} packages; at most {_MOST_LOCKED} are looked at")
@@ -85,7 +85,7 @@ async def audit(project: Project, chosen: Chosen, *, production: bool, level: Se
             found += await _known(registry, {name: locked[name] for name in names})
             asked[registry.url] = None
         except ToolError as error:
-            # What is not of a scope with a registry of its own is what the audit is about.
+            # A failure for packages without a scope is a failure of the whole audit.
             if any(not name.startswith("@") for name in names) or len(groups) == 1:
                 raise
             skipped |= {_scope(name): str(error) for name in names}
@@ -104,7 +104,7 @@ async def audit(project: Project, chosen: Chosen, *, production: bool, level: Se
 
 
 def _grouped(names: Sequence[str], chosen: Chosen) -> tuple[dict[Registry, list[str]], dict[str, str]]:
-    """Give the packages by the registry they come from, and the scopes whose registry cannot be asked, with reasons."""
+    """Group packages by registry; also return the scopes whose registry cannot be used, with reasons."""
     by_scope: dict[str, list[str]] = {}
     for name in names:
         by_scope.setdefault(_scope(name), []).append(name)
@@ -121,7 +121,7 @@ def _grouped(names: Sequence[str], chosen: Chosen) -> tuple[dict[Registry, list[
 
 
 async def _known(registry: Registry, locked: Mapping[str, Sequence[str]]) -> list[Vulnerability]:
-    """Ask one registry for the flaws of its packages, not too many at a time."""
+    """Query one registry for the vulnerabilities of its packages, in batches."""
     names = list(locked)
     found: list[Vulnerability] = []
     for start in range(0, len(names), _BATCH):
@@ -135,7 +135,7 @@ def _scope(name: str) -> str:
 
 
 def _flaws(asked: Mapping[str, Sequence[str]], told: Mapping[str, Sequence[Advisory]]) -> Iterator[Vulnerability]:
-    """Keep what concerns versions that are there; a range that cannot be read concerns them all."""
+    """Yield what affects the locked versions; an invalid range counts as affecting all."""
     for name in asked:
         for advisory in told.get(name, ()):
             affected = parse_range(advisory.vulnerable_versions)
@@ -148,7 +148,7 @@ def _flaws(asked: Mapping[str, Sequence[str]], told: Mapping[str, Sequence[Advis
 def _concerns(affected: Range | None, version: Version | None) -> bool:
     if affected is None or version is None:
         return True
-    # Which prereleases a range offers is another question than which ones a flaw is in.
+    # Range matching excludes most prereleases, but a vulnerability may affect them.
     return affected.matches(version) or affected.matches(Version(version.major, version.minor, version.patch))
 
 
@@ -160,7 +160,7 @@ def _rank(severity: str) -> int:
 
 
 async def outdated(project: Project, chosen: Chosen) -> OutdatedReport:
-    """Compare what is asked for and what is locked with what the registries have."""
+    """Compare declared and locked versions with what the registries have."""
     wanted, installed = project.wanted(), await asyncio.to_thread(project.installed)
     if len(wanted) > _MOST_WANTED:
         raise ToolError(f"package.json asks for {len(wanted)} packages; at most {_MOST_WANTED} are looked at")
@@ -180,7 +180,7 @@ async def outdated(project: Project, chosen: Chosen) -> OutdatedReport:
 async def _compare(
     wanted: Wanted, current: str | None, chosen: Chosen, asked: dict[str, None]
 ) -> Outdated | str | None:
-    """Give what is newer, nothing, or why it cannot be told; notes which registry was asked."""
+    """Return the newer version, None if up to date, or why it is unknown; record the registry in ``asked``."""
     name, spec = _source(wanted)
     if not spec or ":" in spec or "/" in spec:
         return "not from the registry"
@@ -203,7 +203,7 @@ async def _compare(
 
 
 def _source(wanted: Wanted) -> tuple[str, str]:
-    """Give the package and the range that are meant: an alias names both."""
+    """Return the actual package and range of a dependency: an alias names both."""
     if not wanted.spec.startswith("npm:"):
         return wanted.name, wanted.spec.strip() or "*"
     name, at, spec = wanted.spec[4:].rpartition("@")
@@ -211,7 +211,7 @@ def _source(wanted: Wanted) -> tuple[str, str]:
 
 
 def _best(packument: Packument, spec: str) -> str | None:
-    """Choose as npm does: a tag's version, else the latest if it fits, else the highest that is not deprecated."""
+    """Choose a version as npm does: the tag's, else latest if it matches, else the highest that is not deprecated."""
     if (tagged := packument.tags.get(spec)) is not None:
         return tagged
     fits = parse_range(spec)

@@ -1,4 +1,4 @@
-"""Reads a file of a folder that others may have written: a link, a pipe, or what is too large is refused."""
+"""Bounded reads of files in untrusted folders: links, pipes and large files are rejected."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["read_file"]
 
 
 def read_file(folder: Path, name: str, most: int) -> bytes | None:
-    """Give what a file holds; None if there is none.
+    """Return the content of a file; None if it does not exist.
 
     Raises:
-        ToolError: it cannot be read, is no plain file, or holds more than ``most`` bytes.
+        ToolError: it cannot be read, is not a regular file, or has more than ``most`` bytes.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
@@ -26,7 +26,7 @@ def read_file(folder: Path, name: str, most: int) -> bytes | None:
         raise ToolError(f"{name} in {folder} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ToolError(f"{name} in {folder} is no file")
+        raise ToolError(f"{name} in {folder} is not a file")
     with os.fdopen(descriptor, "rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -1,6 +1,6 @@
-"""The lines of an ``.npmrc``: read as npm reads them, as data, with variables filled in where that is wanted.
+"""The format of ``.npmrc`` files: parsed as npm does, as data, with variables expanded where wanted.
 
-Pure. It knows the format and nothing of what the settings mean.
+Pure functions that know the format and not the meaning of the settings.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _LINES = re.compile(r"[\r\n]+")
 
 
 def read_lines(text: str) -> dict[str, str]:
-    """Give the settings by name, the last of a name; what stands in a section or in a list is left out."""
+    """Parse settings by name, the last one wins; sections and lists are skipped."""
     found: dict[str, str] = {}
     for raw in _LINES.split(text.removeprefix("\ufeff")):
         line = raw.strip()
         if line.startswith("[") and line.endswith("]"):
-            break  # To npm all that follows is of that section, and no setting of its own.
+            break  # For npm everything after this belongs to the section.
         name, equals, value = line.partition("=")
         if equals and not line.startswith((";", "#")) and not name.rstrip().endswith("[]"):
             found[_plain(name)] = _plain(value)
@@ -30,7 +30,7 @@ def read_lines(text: str) -> dict[str, str]:
 
 
 def expanded(text: str, environ: Mapping[str, str]) -> str:
-    """Fill variables in: one that is not set stays as it stands, or is empty if a question mark ends its name."""
+    """Expand variables: an unset one stays as written, or becomes empty if its name ends with a question mark."""
 
     def fill(found: re.Match[str]) -> str:
         escapes = found["escapes"]
@@ -43,12 +43,12 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
 
 
 def has_variable(text: str) -> bool:
-    """Tell whether there is a variable in a text that could be filled in."""
+    """Return True if a text contains a variable."""
     return _VARIABLE.search(text) is not None
 
 
 def _plain(text: str) -> str:
-    """Take quotes, escapes and a remark at the end away."""
+    """Remove quotes, escapes and a trailing comment."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return _unquoted(text)

@@ -1,7 +1,7 @@
-"""A project folder: found inside the allowed ones, its two JSON files read with bounds, what they hold made plain.
+"""A project folder inside the allowed ones, with bounded reads of its two JSON files.
 
-What stands in ``package.json`` and the lock file was written by others. Only what has the right form is taken from it,
-and only text and numbers come out. No network, no process.
+``package.json`` and the lock file are untrusted. Only well-formed parts are used, and only text and numbers come out.
+No network, no process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 class Wanted(Struct, frozen=True):
-    """A dependency as ``package.json`` asks for it."""
+    """A dependency as declared in ``package.json``."""
 
     name: str
     spec: str
@@ -38,23 +38,23 @@ class Wanted(Struct, frozen=True):
 
 
 def package_name(name: str) -> str:
-    """Give the name back if it can be one of a package.
+    """Return the name if it is a valid package name.
 
     Raises:
-        ToolError: it cannot.
+        ToolError: it is not.
     """
     scope, _, rest = name[1:].partition("/")
     parts = (scope, rest) if name.startswith("@") else (name,)
     if len(name) > _NAME_CHARS or not all(part and part[0] not in "._-" and _PLAIN.issuperset(part) for part in parts):
-        raise ToolError(f"{name[:100]!r} is no name of a package: give a name such as react or @types/node")
+        raise ToolError(f"{name[:100]!r} is not a package name: give a name such as react or @types/node")
     return name
 
 
 def find_project(path: str | None, folders: Sequence[Path]) -> Project:
-    """Find the project in a folder that may be touched; the first such folder if no path is given.
+    """Return the project at a path in the allowed folders; the first allowed folder if no path is given.
 
     Raises:
-        ToolError: the folder is not there, or not allowed.
+        ToolError: the folder does not exist or is not allowed.
     """
     asked = Path(os.path.expanduser(path)) if path else folders[0]
     candidate = asked if asked.is_absolute() else folders[0] / asked
@@ -62,10 +62,10 @@ def find_project(path: str | None, folders: Sequence[Path]) -> Project:
         real = Path(os.path.realpath(candidate, strict=True))
     except (OSError, ValueError):
         real = None
-    # One sentence for both: whether a folder outside exists is nobody's business.
+    # One message for both: it must not reveal whether a folder outside exists.
     if real is None or not any(real.is_relative_to(folder) for folder in folders) or not real.is_dir():
         allowed = ", ".join(str(folder) for folder in folders[:5])
-        raise ToolError(f"{str(path)[:200]!r} is no folder inside the allowed ones ({allowed})")
+        raise ToolError(f"{str(path)[:200]!r} is not a folder inside the allowed ones ({allowed})")
     return Project(real)
 
 
@@ -73,16 +73,16 @@ class Project:
     """One folder with a ``package.json``."""
 
     def __init__(self, folder: Path) -> None:
-        """Take a folder that may be touched."""
+        """Initialize with an allowed folder."""
         self.folder = folder
 
     def scripts(self) -> dict[str, str]:
-        """Give the scripts by name."""
+        """Return the scripts by name."""
         found = as_dict(self._manifest().get("scripts"))
         return {name: text for name, text in found.items() if isinstance(text, str)}
 
     def wanted(self) -> list[Wanted]:
-        """Give the dependencies that are asked for, in order; a name in two groups counts where npm takes it from."""
+        """Return the declared dependencies in order; for a name in two groups the one that npm uses."""
         manifest = self._manifest()
         found: dict[str, Wanted] = {}
         for group in _GROUPS:
@@ -92,7 +92,7 @@ class Project:
         return list(found.values())
 
     def installed(self) -> dict[str, str]:
-        """Give the versions of the direct dependencies in the lock file; empty without one."""
+        """Return the locked versions of the direct dependencies; empty without a lock file."""
         lock = self._lock(required=False)
         if isinstance(packages := lock.get("packages"), dict):
             prefix = "node_modules/"
@@ -104,7 +104,7 @@ class Project:
         return {name: package[1] for name, row in rows.items() if (package := _package(name, row)) is not None}
 
     def locked(self, *, production: bool) -> dict[str, list[str]]:
-        """Give every package of the lock file with its versions."""
+        """Return every package in the lock file with its versions."""
         lock = self._lock(required=True)
         found: dict[str, dict[str, None]] = {}
         packages = lock.get("packages")
@@ -132,27 +132,27 @@ class Project:
         return {}
 
     def _read(self, name: str, most: int) -> dict[str, Any] | None:
-        """Read one JSON object of the folder itself: a link, a pipe, or what is too large is refused."""
+        """Read one JSON object from the folder; links, pipes and large files are rejected."""
         content = read_file(self.folder, name, most)
         if content is None:
             return None
         try:
             value = msgspec.json.decode(content)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise ToolError(f"{name} in {self.folder} is no JSON: {str(error)[:200]}") from error
+            raise ToolError(f"{name} in {self.folder} is not JSON: {str(error)[:200]}") from error
         if not isinstance(value, dict):
-            raise ToolError(f"{name} in {self.folder} is no JSON object")
+            raise ToolError(f"{name} in {self.folder} is not a JSON object")
         return value
 
 
-# --- forms -----------------------------------------------------------------------------------------------------------
+# --- parsing ---------------------------------------------------------------------------------------------------------
 
 
 def _package(name: str, row: Any) -> tuple[str, str] | None:
-    """Give a locked package and its version; None for links and for what is not from a registry.
+    """Return a locked package and its version; None for links and packages that are not from a registry.
 
-    In lock files of version 1 the version of an alias is the package that is meant, and of anything else its address,
-    which is nobody's business.
+    In lock files of version 1 the version of an alias is the actual package, and that of anything else its URL, which
+    must not be revealed.
     """
     version = row.get("version") if isinstance(row, dict) and not row.get("link") else None
     if not isinstance(version, str):
@@ -170,7 +170,7 @@ def _is_name(name: str) -> bool:
 
 
 def _flat(packages: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Walk a lock file of version 2 or 3: one row a place in the tree; an alias says its real name."""
+    """Walk a lock file of version 2 or 3: one row per position in the tree; an alias has its real name."""
     for path, row in packages.items():
         _, marker, name = path.rpartition("node_modules/")
         if marker and isinstance(row, dict):

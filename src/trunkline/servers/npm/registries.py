@@ -1,7 +1,7 @@
-"""The registries of one server: which of them a package is asked of, and how long their connections stay open.
+"""The registries of one server: which one a package comes from, and how long their connections stay open.
 
-Those that the user set are kept as long as the server runs. Those that a project named are closed with the call, so
-that no project can have many of them kept.
+Registries set by the user are kept as long as the server runs. Those named by a project are closed with the call, so
+that no project can keep many of them open.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["Chosen", "Registries"]
 
 
 class Chosen:
-    """The registries as one call sees them."""
+    """The registries of one call."""
 
     def __init__(self, settings: Settings, folder: Path | None, kept: dict[Place, Registry]) -> None:
-        """Look at the settings of the user and, if there is a folder, of the project in it."""
+        """Initialize with the settings, and the folder of the project if there is one."""
         self._settings = settings
         self._folder = folder
         self._kept = kept
@@ -29,10 +29,10 @@ class Chosen:
         self._layers: Layers | None = None
 
     def of(self, package: str | None = None) -> Registry:
-        """Give the registry of a package, or the one that is asked for what has no package.
+        """Return the registry of a package, or the default one without a package.
 
         Raises:
-            ToolError: what is set cannot be used.
+            ToolError: the configured registry cannot be used.
         """
         if self._layers is None:
             self._layers = self._settings.read(self._folder)
@@ -46,7 +46,7 @@ class Chosen:
         return shelf[place]
 
     async def aclose(self) -> None:
-        """Close those that a project named."""
+        """Close the registries named by a project."""
         for registry in self._own.values():
             await registry.aclose()
 
@@ -55,13 +55,13 @@ class Registries:
     """The registries of one server."""
 
     def __init__(self, settings: Settings) -> None:
-        """Start with none open."""
+        """Start without connections."""
         self._settings = settings
         self._kept: dict[Place, Registry] = {}
 
     @asynccontextmanager
     async def chosen(self, folder: Path | None = None) -> AsyncIterator[Chosen]:
-        """Have the registries for one call, about the project in a folder if there is one."""
+        """Provide the registries for one call, for the project in a folder if there is one."""
         chosen = Chosen(self._settings, folder, self._kept)
         try:
             yield chosen
@@ -70,6 +70,6 @@ class Registries:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        # A call that still runs may add one meanwhile.
+        # A call that is still running may add one.
         for registry in list(self._kept.values()):
             await registry.aclose()

@@ -1,7 +1,7 @@
-"""The npm registry's API: what is asked of it, and what of its answers is passed on, in plain records with bounds.
+"""The npm registry's API: its requests, and the parts of its responses that are passed on, as plain bounded records.
 
-Answers of a registry are written by whoever published a package, so only members of the right type are taken, and long
-texts are cut. It knows nothing of projects on disk.
+Responses contain what the publisher of a package wrote, so only members of the expected type are used, and long texts
+are truncated. This module knows nothing of projects on disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
 
 class Found(Struct, frozen=True):
-    """A package that a search found."""
+    """A search result."""
 
     name: str
     version: str
@@ -41,11 +41,11 @@ class Found(Struct, frozen=True):
 
 
 class SearchPage(Struct, frozen=True):
-    """Some of the packages that match, and how many there are."""
+    """A page of search results, and their total number."""
 
     total: int
     packages: list[Found]
-    #: Which registry said so.
+    #: The registry that answered.
     registry: str
 
 
@@ -67,12 +67,12 @@ class Manifest(Struct, frozen=True):
     unpacked_size: int | None = None
     tarball: str = ""
     integrity: str = ""
-    #: Which registry said so.
+    #: The registry that answered.
     registry: str = ""
 
 
 class Packument(Struct, frozen=True):
-    """All versions of a package; which are deprecated, and which a tag names."""
+    """All versions of a package, the deprecated ones, and the tags."""
 
     versions: dict[Version, str]
     deprecated: frozenset[Version]
@@ -80,7 +80,7 @@ class Packument(Struct, frozen=True):
 
 
 class Advisory(Struct, frozen=True):
-    """A known flaw of some versions of a package."""
+    """A known vulnerability of some versions of a package."""
 
     id: str
     title: str
@@ -90,13 +90,13 @@ class Advisory(Struct, frozen=True):
 
 
 class Registry:
-    """Asks one registry."""
+    """Client of one registry."""
 
     def __init__(self, url: str, *, token: str | None = None) -> None:
-        """Take the registry's address, and a token that is sent there alone.
+        """Initialize with the registry's URL, and a token that is sent only there.
 
         Raises:
-            ConfigError: the address is none, or the token would be readable on the way there.
+            ConfigError: the URL is invalid, or the token would be sent in the clear.
         """
         headers = {"authorization": f"Bearer {token}"} if token else {}
         try:
@@ -106,7 +106,7 @@ class Registry:
         if token:
             check_line(url, "the npm registry")
         self._token = token
-        #: Where it is, as it is told with every answer.
+        #: Its URL, reported with every result.
         self.url = shown_address(self._api.base)
 
     async def aclose(self) -> None:
@@ -124,7 +124,7 @@ class Registry:
     async def manifest(self, name: str, version: str) -> Manifest:
         """Look up one version, by number or by tag."""
         if not _TAG.fullmatch(version):
-            raise ToolError(f"{version[:100]!r} is no version or tag: give one such as 1.2.3 or latest, not a range")
+            raise ToolError(f"{version[:100]!r} is not a version or tag: give one such as 1.2.3 or latest, not a range")
         path = self._api.path(package_name(name), version)
         return _manifest(as_dict((await self._request("GET", path, name=name)).json()), self.url)
 
@@ -143,13 +143,13 @@ class Registry:
         return Packument(versions, frozenset(deprecated), _texts(answer.get("dist-tags")))
 
     async def advisories(self, packages: Mapping[str, Sequence[str]]) -> dict[str, list[Advisory]]:
-        """Ask which of these packages and versions have known flaws."""
+        """Query known vulnerabilities of these packages and versions."""
         path = "/-/npm/v1/security/advisories/bulk"
         answer = as_dict((await self._service("audits", "POST", path, body=packages)).json())
         return {name: [_advisory(as_dict(row)) for row in as_list(rows)] for name, rows in answer.items()}
 
     async def _service(self, what: str, method: str, path: str, **options: Any) -> Reply:
-        """Ask for what not every registry has: mirrors often know packages alone."""
+        """Send a request that not every registry supports: mirrors often serve packages only."""
         try:
             return await self._api.request(method, path, **options)
         except ApiError as error:
@@ -167,7 +167,7 @@ class Registry:
             raise without(error, self._token) from None
 
 
-# --- out of strangers' JSON ------------------------------------------------------------------------------------------
+# --- untrusted JSON --------------------------------------------------------------------------------------------------
 
 
 def _number(value: Any) -> int | None:

@@ -1,7 +1,7 @@
 """Running one script of a project with npm: what exactly would run, the process, its output and its end.
 
-npm is started with a list of arguments, never through a shell; the shell that reads the script's own line is npm's.
-The process has a group of its own that is ended as a whole, an environment of listed variables alone, and an output of
+npm is started with an argument list, never through a shell; the shell that runs the script's own line is npm's. The
+process has its own group, which is terminated as a whole, an environment of listed variables only, and an output of
 which the beginning and the end are kept.
 """
 
@@ -31,10 +31,10 @@ _MOST_ARGUMENTS = 50
 _ARGUMENT_CHARS = 1000
 _GRACE_SECONDS = 2.0
 _PIECE = 65536
-#: Letters and marks by their class that leave a place empty.
+#: Characters that count as printable but are invisible.
 _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _BLANKS = re.compile(r" {20,}")
-#: What a program needs to find its tools and files; everything else, credentials first, stays here.
+#: What a program needs to find its tools and files; everything else, above all credentials, is not passed.
 _PASSED = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM"}
     | {"SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "PROGRAMFILES"}
@@ -42,15 +42,15 @@ _PASSED = frozenset(
 
 
 class Plan(Struct, frozen=True):
-    """What would run: the command, where, and the lines that npm reads from ``package.json``."""
+    """What would run: the command, the folder, and the script lines from ``package.json``."""
 
     command: tuple[str, ...]
     folder: str
-    #: The script with the ones that npm runs before and after it, in order.
+    #: The script with its pre and post scripts, in order.
     lines: tuple[tuple[str, str], ...]
 
     def shown(self) -> str:
-        """Write it for the person who is asked."""
+        """Return the text for the user who is asked for consent."""
         lines = "\n".join(f"  {name}: {_visible(line)}" for name, line in self.lines)
         return (
             f"Run this in {_visible(self.folder)}?\n\n  {_visible(shlex.join(self.command))}\n\nwhich runs\n\n{lines}"
@@ -58,21 +58,21 @@ class Plan(Struct, frozen=True):
 
 
 class Ran(Struct, frozen=True):
-    """How a script ended, and what it wrote."""
+    """The exit code and output of a script."""
 
     command: str
     exit_code: int | None
     timed_out: bool
     output: str
-    #: Bytes of output that are left out in the middle.
+    #: Bytes omitted from the middle of the output.
     left_out: int
 
 
 def make_plan(project: Project, name: str, arguments: Sequence[str]) -> Plan:
-    """Say what npm would run.
+    """Return what npm would run.
 
     Raises:
-        ToolError: there is no such script, or it cannot be shown or named safely.
+        ToolError: there is no such script, or it cannot be shown or passed safely.
     """
     scripts = project.scripts()
     if not name or name.startswith("-") or len(name) > _NAME_CHARS or not name.isprintable():
@@ -83,21 +83,21 @@ def make_plan(project: Project, name: str, arguments: Sequence[str]) -> Plan:
     if len(arguments) > _MOST_ARGUMENTS or any(len(each) > _ARGUMENT_CHARS for each in arguments):
         raise ToolError(f"Give at most {_MOST_ARGUMENTS} arguments of {_ARGUMENT_CHARS} characters")
     if any(not each.isprintable() for each in arguments):
-        raise ToolError("An argument holds control characters, which cannot be shown to whoever is asked")
+        raise ToolError("An argument holds control characters, which cannot be shown to the user for approval")
     lines = tuple((each, scripts[each]) for each in (f"pre{name}", name, f"post{name}") if each in scripts)
     if any(len(line) > _LINE_CHARS for _, line in lines):
-        raise ToolError(f"The script is longer than {_LINE_CHARS} characters, too long for anybody to approve")
+        raise ToolError(f"The script is longer than {_LINE_CHARS} characters, too long for a user to approve")
     tail = ("--", *arguments) if arguments else ()
-    # By its .npmrc a project could have the scripts of its workspaces run instead of the one that is shown.
+    # Otherwise a project's .npmrc could make npm run the scripts of its workspaces instead of the one shown.
     return Plan(("npm", "run-script", "--workspaces=false", name, *tail), str(project.folder), lines)
 
 
 def environment(source: Mapping[str, str], passed: Sequence[str] = ()) -> dict[str, str]:
-    """Choose what a script may see of our environment, and settings that keep npm to its work."""
+    """Return the environment of a script: allowed variables, and npm settings without side effects."""
     names = _PASSED | set(passed)
     chosen = {name: value for name, value in source.items() if name in names or name.startswith("LC_")}
     settings = {"update_notifier": "false", "fund": "false", "audit": "false", "color": "false"}
-    # A project's .npmrc could have other code run than was agreed to: loaded into node, or in place of the shell.
+    # A project's .npmrc could run code that the user did not approve: preloaded into node, or as the shell.
     settings["node_options"] = "null"
     if sys.platform != "win32":
         settings["script_shell"] = "/bin/sh"
@@ -105,7 +105,7 @@ def environment(source: Mapping[str, str], passed: Sequence[str] = ()) -> dict[s
 
 
 async def run_plan(plan: Plan, *, npm: str, env: Mapping[str, str], seconds: float, most_bytes: int) -> Ran:
-    """Run it to its end, or end it; whatever it started in its group ends with it.
+    """Run a plan until it exits or times out; its whole process group is terminated.
 
     Raises:
         ToolError: npm cannot be started.
@@ -125,7 +125,7 @@ async def run_plan(plan: Plan, *, npm: str, env: Mapping[str, str], seconds: flo
             timed_out = True
         finally:
             await _end(process)
-            # Whoever left the group may hold the pipe open: what is here by now is the output.
+            # A process that left the group may hold the pipe open: the output so far is used.
             await asyncio.wait([reading], timeout=_GRACE_SECONDS)
             reading.cancel()
     text, left_out = output.text()
@@ -134,7 +134,7 @@ async def run_plan(plan: Plan, *, npm: str, env: Mapping[str, str], seconds: flo
 
 @asynccontextmanager
 async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
-    """Have a pipe whose reading end is closed for sure; the writing end is the caller's."""
+    """Open a pipe and close its reading end afterwards; the caller closes the writing end."""
     read_end, write_end = os.pipe()
     reader = asyncio.StreamReader(limit=_PIECE)
     loop = asyncio.get_running_loop()
@@ -163,12 +163,12 @@ async def _start(plan: Plan, npm: str, env: Mapping[str, str], output: int) -> a
 
 
 def _absolute(npm: str) -> str:
-    """Give the path as it is meant here: a relative one would be the project's, where the process starts."""
+    """Return the path of npm as an absolute one: a relative path would be resolved in the project folder."""
     return os.path.abspath(npm)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the whole group: politely if its leader still runs, then for sure, also if nobody waits for that any more."""
+    """Terminate the whole group: SIGTERM if its leader still runs, then SIGKILL, even if cancelled."""
     try:
         if process.returncode is None:
             _signal(process.pid, signal.SIGTERM)
@@ -186,7 +186,7 @@ def _signal(group: int, number: int) -> None:
 
 
 class _Output:
-    """Keeps the beginning and the end of what is written, within a number of bytes."""
+    """Keeps the beginning and the end of the output, within a limit."""
 
     def __init__(self, most: int) -> None:
         self._half = max(1, most // 2)
@@ -205,11 +205,11 @@ class _Output:
             self._left_out += over
 
     def text(self) -> tuple[str, int]:
-        """Give what was kept, and how many bytes were not."""
+        """Return the kept text and the number of omitted bytes."""
         gap = f"\n... {self._left_out} bytes left out ...\n".encode() if self._left_out else b""
         return bytes(self._head + gap + self._tail).decode(errors="replace"), self._left_out
 
 
 def _visible(text: str) -> str:
-    """Write out what cannot be seen, and count many blanks: what is shown must be what runs, and all of it."""
+    """Escape invisible characters and count long runs of blanks: what is shown must be exactly what runs."""
     return _BLANKS.sub(lambda found: f"[{len(found[0])} blanks]", visible(text, unseen=_UNSEEN))

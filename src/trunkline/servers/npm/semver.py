@@ -1,7 +1,7 @@
-"""Versions and ranges as npm understands them: comparators, hyphens, x, tilde, caret, and what prereleases match.
+"""Versions and ranges as npm understands them: comparators, hyphens, x, tilde, caret, and the rules for prereleases.
 
-Pure functions over short texts. A range becomes alternatives of plain comparators first, and matching looks at those
-alone, so that each notation is one function.
+Pure functions over short texts. A range is first reduced to alternatives of plain comparators, and matching considers
+only those, so that each notation is one function.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Version(Struct, frozen=True, order=True):
     pre: tuple[_Identifier, ...] = ()
 
     def __str__(self) -> str:
-        """Write it as npm does, without build metadata."""
+        """Format it as npm does, without build metadata."""
         core = f"{self.major}.{self.minor}.{self.patch}"
         return core if self.final else f"{core}-{'.'.join(text or str(number) for _, number, text in self.pre)}"
 
@@ -72,19 +72,19 @@ class Range(Struct, frozen=True):
     alternatives: tuple[tuple[_Comparator, ...], ...]
 
     def matches(self, version: Version) -> bool:
-        """Tell whether a version is in the range; a prerelease only where its own release line is named with one."""
+        """Return True if a version is in the range; a prerelease only if a comparator names one of the same release."""
         return any(
             all(each.holds(version) for each in comparators) and _may_be_pre(version, comparators)
             for comparators in self.alternatives
         )
 
     def newest(self, versions: Iterable[Version]) -> Version | None:
-        """Give the highest version of the range."""
+        """Return the highest version in the range."""
         return max((version for version in versions if self.matches(version)), default=None)
 
 
 def parse_version(text: str) -> Version | None:
-    """Read an exact version; None if it is none."""
+    """Parse an exact version; None if it is invalid."""
     found = _EXACT.fullmatch(text) if len(text) <= _VERSION_CHARS else None
     if found is None:
         return None
@@ -93,7 +93,7 @@ def parse_version(text: str) -> Version | None:
 
 
 def parse_range(text: str) -> Range | None:
-    """Read a range; None if it is none that npm knows, such as a tag, an address or a path."""
+    """Parse a range; None if it is not one, such as a tag, a URL or a path."""
     if len(text) > _MOST_CHARS:
         return None
     alternatives: list[tuple[_Comparator, ...]] = []
@@ -109,7 +109,7 @@ def parse_range(text: str) -> Range | None:
 
 
 class _Partial(Struct, frozen=True):
-    """A version of which the end may be missing."""
+    """A version whose last parts may be missing."""
 
     major: int | None
     minor: int | None
@@ -166,7 +166,7 @@ def _comparators(operator: str, partial: _Partial) -> tuple[_Comparator, ...]:
 def _caret(partial: _Partial) -> tuple[_Comparator, ...]:
     low = partial.floor()
     if partial.major is None:
-        return ()  # whatever it is
+        return ()  # any version
     if low.major or partial.minor is None:
         high = _core(low.major + 1, 0, 0)
     elif low.minor or partial.patch is None:
@@ -183,7 +183,7 @@ def _tilde(partial: _Partial) -> tuple[_Comparator, ...]:
 def _equal(partial: _Partial) -> tuple[_Comparator, ...]:
     low = partial.floor()
     if partial.major is None:
-        return ()  # whatever it is
+        return ()  # any version
     if partial.patch is not None:
         return (_Comparator("=", low),)
     return _Comparator(">=", low), _below(_next(partial))
@@ -204,13 +204,13 @@ def _up_to(partial: _Partial) -> tuple[_Comparator, ...]:
 
 
 def _next(partial: _Partial) -> Version:
-    """Give the release after all that a partial version stands for; after its minor line if it is whole."""
+    """Return the first release after a partial version, or after the minor line of a complete one."""
     low = partial.floor()
     return _core(low.major + 1, 0, 0) if partial.minor is None else _core(low.major, low.minor + 1, 0)
 
 
 def _below(version: Version) -> _Comparator:
-    """Say "below this release and all of its prereleases"."""
+    """Return the comparator for "below this release and all of its prereleases"."""
     return _Comparator("<", Version(version.major, version.minor, version.patch, 0, _LOWEST))
 
 

@@ -1,4 +1,4 @@
-"""The npm server's tools: looking at the registry, at a project, and running one of its scripts after consent."""
+"""The npm server's tools: queries of the registry, checks of a project, and running its scripts after consent."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _Of = Annotated[str | None, Meta(description="A project folder whose .npmrc coun
 
 
 class Running(Struct, frozen=True, kw_only=True):
-    """How scripts are run."""
+    """Options for running scripts."""
 
-    #: Run without asking.
+    #: Run without asking the user.
     unasked: bool = False
-    #: The program npm, by its path or its name on the path; npm itself if absent.
+    #: The npm program, by path or by name on the PATH; ``npm`` if absent.
     npm: str | None = None
     seconds: float = 300.0
     output_bytes: int = 64 * 1024
-    #: Variables of our environment that scripts may see beside the usual ones.
+    #: Additional environment variables that scripts may see.
     passed: tuple[str, ...] = ()
 
 
@@ -63,7 +63,7 @@ class VersionList(Struct, frozen=True):
     versions: list[str]
     deprecated: list[str]
     tags: dict[str, str]
-    #: Which registry said so.
+    #: The registry that answered.
     registry: str
 
 
@@ -85,19 +85,19 @@ def make_server(
     """Make the server for projects in some folders.
 
     Args:
-        folders: whose projects may be looked at.
-        registry: the only one that is asked; else what the user's npm is set to, and a project's for that project.
-        token: for that registry; else for the user's own one, and no project's.
+        folders: folders whose projects are allowed.
+        registry: the only registry to use; by default the user's npm settings, and a project's for that project.
+        token: for that registry; by default for the user's own, never for a project's.
         running: how scripts are run.
-        environ: in place of the environment of this process.
+        environ: replaces the environment of this process.
 
     Raises:
-        ConfigError: the registry's address, the token or npm cannot be one, or none of the folders is there.
+        ConfigError: the registry's URL, the token or npm is invalid, or none of the folders exists.
     """
     environ = os.environ if environ is None else environ
     token = read_token(token, "NPM_TOKEN")
     if registry is not None:
-        Registry(registry, token=token)  # What cannot be asked is told now.
+        Registry(registry, token=token)  # Fail early if it is invalid.
     asked = Registries(Settings(environ, registry=registry, token=token))
     allowed = Allowed(folders)
     server = Server("npm", _INSTRUCTIONS, version=__version__, title="npm", lifespan=lambda _server: aclosing(asked))
@@ -109,7 +109,7 @@ def make_server(
 
 
 def _add_looking(server: Server, registries: Registries, allowed: Allowed) -> None:
-    """Add the tools that ask the registry alone."""
+    """Add the tools that only query the registry."""
 
     @server.tool(annotations=dict(_LOOKS))
     async def search(
@@ -194,7 +194,7 @@ def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Ma
         plan = make_plan(project, name, arguments)
         if not running.unasked:
             await _consent(ctx, plan.shown())
-            # Found anew: the folder may have become a link.
+            # Resolved again: the folder may have become a link.
             if make_plan(await _project(ctx, path, allowed), name, arguments) != plan:
                 raise ToolError("package.json was changed while the user was asked; nothing was run. Call again.")
         npm = given or shutil.which("npm", path=environ.get("PATH"))
@@ -208,7 +208,7 @@ def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Ma
 def _program(npm: str, environ: Mapping[str, str]) -> str:
     found = shutil.which(npm, path=environ.get("PATH"))
     if found is None:
-        raise ConfigError(f"--npm {npm!r} is no program that can be run: give the path of npm")
+        raise ConfigError(f"--npm {npm!r} is not an executable program: give the path of npm")
     return os.path.abspath(found)
 
 
@@ -217,12 +217,12 @@ async def _project(ctx: Context, path: str | None, allowed: Allowed) -> Project:
 
 
 async def _folder(ctx: Context, path: str | None, allowed: Allowed) -> Path | None:
-    """Give the folder whose settings count beside the user's; none if no project is named."""
+    """Return the project folder whose settings apply in addition to the user's; None without a project."""
     return None if path is None else (await _project(ctx, path, allowed)).folder
 
 
 async def _with_signs_of_life(ctx: Context, work: Coroutine[Any, Any, Ran]) -> Ran:
-    """Report now and then that a script still runs: a client gives up a call that is silent."""
+    """Report progress while a script runs: clients give up on silent calls."""
 
     async def report() -> None:
         for beat in itertools.count(1):
@@ -237,7 +237,7 @@ async def _with_signs_of_life(ctx: Context, work: Coroutine[Any, Any, Ran]) -> R
 
 
 async def _consent(ctx: Context, question: str) -> None:
-    """Go on only if the user agrees."""
+    """Raise a ToolError unless the user agrees."""
     try:
         answer = await ctx.elicit(question, bool)
     except MissingCapability as error:

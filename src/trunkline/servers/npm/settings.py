@@ -1,9 +1,9 @@
-"""Which registry a package is asked of, and with which token: what the user's npm is set to, as far as that is safe.
+"""Which registry a package comes from, and with which token: the user's npm settings, as far as that is safe.
 
-Settings come from the environment (``npm_config_...``), from the project's ``.npmrc`` and from the user's, in this
-order, and are read as data: no npm is run. A project is not trusted. It may choose registries, which must be https or
-on this machine; it gets nothing of the environment filled in and brings no tokens, and a token of the user's goes to
-the host that the user wrote it for and nowhere else.
+Settings come from the environment (``npm_config_...``), the project's ``.npmrc`` and the user's ``.npmrc``, in this
+order, and are read as data: npm is not run. A project is not trusted. It may choose registries, which must use https or
+be on this machine; its variables are not expanded and its tokens are ignored, and a token of the user is sent only to
+the host that the user wrote it for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trunkline.servers.wording import one_line
 
 __all__ = ["DEFAULT_REGISTRY", "Layers", "Place", "Settings"]
 
-#: Where npm itself looks if nothing is set.
+#: The default registry of npm.
 DEFAULT_REGISTRY = "https://registry.npmjs.org"
 
 _PREFIX = "npm_config_"
@@ -35,7 +35,7 @@ _FILE_BYTES = 256 * 1024
 
 
 class Place(Struct, frozen=True):
-    """A registry, the token that goes there, and whether a project named it."""
+    """A registry, its token, and whether a project named it."""
 
     url: str
     token: str | None = None
@@ -43,16 +43,16 @@ class Place(Struct, frozen=True):
 
 
 class Settings:
-    """What the environment, projects and the user say of registries."""
+    """The registry settings of the environment, projects and the user."""
 
     def __init__(self, environ: Mapping[str, str], *, registry: str | None = None, token: str | None = None) -> None:
-        """Take the environment; a ``registry`` given here is the only one, a ``token`` is for the user's own."""
+        """Take the environment; ``registry`` overrides all others, ``token`` is for the user's own registry."""
         self._environ = environ
         self._registry = registry
         self._token = token
 
     def read(self, folder: Path | None = None) -> Layers:
-        """Read what holds now, for the project in a folder if there is one.
+        """Read the current settings, for the project in a folder if there is one.
 
         Raises:
             ToolError: a file cannot be read.
@@ -61,12 +61,12 @@ class Settings:
             return Layers({"registry": self._registry}, {}, {}, folder=None, token=self._token)
         environment = _from_environment(self._environ)
         file = self._users_file(environment.get("userconfig"))
-        # What is the user's own is no project's.
+        # The user's own file is not a project file.
         project = {} if folder is None or folder / ".npmrc" == file else _of_project(folder)
         return Layers(environment, project, self._of_user(file), folder=folder, token=self._token)
 
     def _users_file(self, named: str | None) -> Path | None:
-        """Say where the user's settings are, in the folder that it really is."""
+        """Return the path of the user's settings, with its folder resolved."""
         home = self._environ.get("HOME") or self._environ.get("USERPROFILE")
         if named and home and named.startswith("~/"):
             named = f"{home}/{named[2:]}"
@@ -76,13 +76,13 @@ class Settings:
     def _of_user(self, file: Path | None) -> dict[str, str]:
         if file is None or str(file) == os.devnull:
             return {}
-        # The user's own may be a link, as it often is.
+        # The user's own file may be a link, as it often is.
         lines = _lines(Path(os.path.realpath(file)))
         return {_name(expanded(name, self._environ)): expanded(value, self._environ) for name, value in lines.items()}
 
 
 class Layers:
-    """The settings that hold for one call, from whom they are, and what follows from them."""
+    """The settings of one call by origin, and the registry that follows from them."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Layers:
         folder: Path | None,
         token: str | None,
     ) -> None:
-        """Take what was read; a setting of the environment comes before the project's, and that before the user's."""
+        """Initialize with the settings; the environment overrides the project, and the project overrides the user."""
         self._layers = (
             (environment, "the environment", False),
             (project, f"the .npmrc of {folder}", True),
@@ -103,10 +103,10 @@ class Layers:
         self._token = token
 
     def place(self, package: str | None = None) -> Place:
-        """Say which registry knows a package, or what has no package, such as a search.
+        """Return the registry of a package, or the default one for requests without a package, such as a search.
 
         Raises:
-            ToolError: what is set there cannot be used.
+            ToolError: the configured registry cannot be used.
         """
         scope = package.partition("/")[0] if package is not None and package.startswith("@") else None
         for name in (f"{scope}:registry", "registry") if scope else ("registry",):
@@ -117,20 +117,20 @@ class Layers:
         return Place(DEFAULT_REGISTRY, self._token_for(DEFAULT_REGISTRY))
 
     def _token_for(self, url: str) -> str | None:
-        """Find the token that the user wrote for this host, or for a folder on it that the registry is in."""
+        """Return the token that the user set for this host, or for a parent path of the registry."""
         own = next((layer["registry"] for layer in self._trusted if layer.get("registry")), DEFAULT_REGISTRY)
         if self._token is not None and own.rstrip("/") == url.rstrip("/"):
             return self._token
         for key in _keys(url):
             for layer in self._trusted:
                 if found := layer.get(key + _TOKEN):
-                    # A variable that is not set leaves no token.
+                    # An unset variable means no token.
                     return None if has_variable(found) else _read(found, f"{key}/:_authToken")
         return None
 
 
 def _of_project(folder: Path) -> dict[str, str]:
-    """Give what a project says of registries, and nothing else of it."""
+    """Return the registry settings of a project, and nothing else."""
     return {name: value for name, value in _lines(folder / ".npmrc").items() if _is_registry(name)}
 
 
@@ -140,7 +140,7 @@ def _lines(path: Path) -> dict[str, str]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings in the environment, whose names npm takes in any case."""
+    """Return the settings in the environment; npm ignores the case of their names."""
     found: dict[str, str] = {}
     for name, value in environ.items():
         if name[: len(_PREFIX)].lower() == _PREFIX and value:
@@ -151,7 +151,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _name(name: str) -> str:
-    """Give the name of a setting in the one form in which it is looked for: hosts have no case, and no slash behind."""
+    """Normalize the name of a setting for lookup: lower-case host, no trailing slash."""
     if not name.startswith("//"):
         return name
     place, _, setting = name.rpartition(":")
@@ -164,9 +164,9 @@ def _is_registry(name: str) -> bool:
 
 
 def _keys(url: str) -> Iterator[str]:
-    """Name the places that a token may be written for: the registry, then the folders it is in, then its host."""
+    """Yield the keys that a token may be set for: the registry, its parent paths, its host."""
     parts = urlsplit(url)
-    # The port of the scheme is not written.
+    # The default port is omitted.
     port = None if parts.port == {"https": 443, "http": 80}.get(parts.scheme) else parts.port
     host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
     key = f"//{host}{'' if port is None else f':{port}'}{parts.path}".rstrip("/")
@@ -176,10 +176,10 @@ def _keys(url: str) -> Iterator[str]:
 
 
 def _checked(url: str, where: str, *, foreign: bool) -> str:
-    """Give the address of a registry as it was set.
+    """Return the URL of a registry if it is usable.
 
     Raises:
-        ToolError: it is none, or none that a project may choose.
+        ToolError: it is invalid, or a project may not choose it.
     """
     shown = one_line(shown_address(url), 200)
     if has_variable(url):
@@ -193,14 +193,14 @@ def _checked(url: str, where: str, *, foreign: bool) -> str:
         usable = False
     odd = not url.isprintable() or any(each in url for each in " \\@?#")
     if not usable or odd or _climbs(parts.path):
-        raise ToolError(f"The registry {shown!r} of {where} is no address such as https://npm.example.com. {_fix()}")
+        raise ToolError(f"The registry {shown!r} of {where} is not a URL such as https://npm.example.com. {_fix()}")
     if not secure:
         raise ToolError(f"The registry {shown!r} of {where} is not asked: it must start with https://. {_fix()}")
     return url
 
 
 def _climbs(path: str) -> bool:
-    """Tell whether a path leads up for whoever unquotes it, once or twice, or leaves what follows a semicolon out."""
+    """Return True if a path contains ``..`` after unquoting once or twice, or without path parameters."""
     names = re.split(r"[/\\]", unquote(unquote(path)))
     return any(each.partition(";")[0] in (".", "..") for each in names)
 

@@ -333,7 +333,7 @@ def _file(value: Any, what: str) -> tuple[bytes, str | None, str | None]:
     """Return the content, name and MIME type of a file."""
     kind = value.get("mimeType")
     if kind is not None and not _MIME.fullmatch(kind):
-        raise ToolError(f"{kind[:100]!r} is no MIME type")
+        raise ToolError(f"{kind[:100]!r} is not a MIME type")
     if "text" in value:
         return _utf8(value["text"]), value.get("filename"), kind
     try:

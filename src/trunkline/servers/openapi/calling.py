@@ -169,7 +169,7 @@ def _promised(reply: Reply, promise: Validator, note: str) -> ToolResult:
     try:
         value = msgspec.json.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        problem = "it is no JSON"
+        problem = "it is not JSON"
     else:
         found = promise.first_problem(value)
         if found is None and note:

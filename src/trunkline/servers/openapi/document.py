@@ -159,7 +159,7 @@ def _parsed(data: bytes, *, name: str, url: str | None = None, max_bytes: int) -
     try:
         value = msgspec.json.decode(data) if data.lstrip()[:1] in (b"{", b"[") else _yaml(data, name)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name} is no JSON: {error}") from error
+        raise ConfigError(f"{name} is not JSON: {error}") from error
     return _checked(value, name=name, url=url)
 
 
@@ -167,7 +167,7 @@ def _checked(value: Any, *, name: str, url: str | None = None) -> Document:
     """Validate that a value is a document of a supported version, not too deep and not too large."""
     _check_size(value, name)
     if not isinstance(value, dict):
-        raise ConfigError(f"{name} is no OpenAPI document: it must be an object")
+        raise ConfigError(f"{name} is not an OpenAPI document: it must be an object")
     if "swagger" in value:
         raise ConfigError(
             f"{name} is Swagger {str(value['swagger'])[:10]}, not OpenAPI 3: convert it, for example with: "
@@ -175,7 +175,7 @@ def _checked(value: Any, *, name: str, url: str | None = None) -> Document:
         )
     version = value.get("openapi")
     if not isinstance(version, str) or not _VERSION.match(version):
-        raise ConfigError(f'{name} is no OpenAPI 3 document: "openapi" must be a version such as "3.1.0"')
+        raise ConfigError(f'{name} is not an OpenAPI 3 document: "openapi" must be a version such as "3.1.0"')
     return Document(_with_text_keys(value), name, url)
 
 
@@ -226,7 +226,7 @@ def _yaml(data: bytes, name: str) -> Any:
         yaml: Any = import_module("yaml")
     except ImportError:
         raise ConfigError(
-            f"{name} is no JSON. If it is YAML, install PyYAML (pip install pyyaml), or convert it, for example with: "
+            f"{name} is not JSON. If it is YAML, install PyYAML (pip install pyyaml), or convert it, for example with: "
             "npx js-yaml openapi.yaml > openapi.json"
         ) from None
     loader: Any = type("_PlainLoader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})

@@ -107,7 +107,7 @@ class Making:
         output_schemas: bool,
         count: int,
     ) -> None:
-        """Take what all operations share.
+        """Initialize with what all operations share.
 
         ``own_bases`` are the server variables for operations that name their own servers; None ignores those servers.
         """

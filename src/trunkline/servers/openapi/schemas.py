@@ -60,7 +60,7 @@ class Translation:
     """
 
     def __init__(self, document: Document, *, inputs: bool, patterns: bool = True) -> None:
-        """Take the direction; ``patterns`` keeps regular expressions."""
+        """Initialize with the direction; ``patterns`` keeps regular expressions."""
         self._document = document
         self._unseen = "readOnly" if inputs else "writeOnly"
         self._inputs = inputs

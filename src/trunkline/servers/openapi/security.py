@@ -92,7 +92,7 @@ class Credentials:
     def __init__(
         self, document: Document, values: Mapping[str, str] | None = None, *, fixed: Mapping[str, str] | None = None
     ) -> None:
-        """Take the values by scheme name, and the headers that the user sends with every request.
+        """Initialize with the values by scheme name, and the headers that the user sends with every request.
 
         Raises:
             ConfigError: the document has no such scheme, or the value is invalid for it.
@@ -120,14 +120,14 @@ class Credentials:
     def _check(self, name: str, value: str) -> None:
         scheme = self._schemes[name]
         if not value or _CONTROLS.search(value) or not _is_unicode(value):
-            raise ConfigError(f"The credential for {name!r} is empty, is no UTF-8, or has control characters in it")
+            raise ConfigError(f"The credential for {name!r} is empty, is not UTF-8, or has control characters in it")
         if _place(scheme) is None:
             raise ConfigError(
                 f"The security scheme {name!r} is of a kind that is not supported: apiKey, http basic and bearer, "
                 "oauth2 and openIdConnect are"
             )
         if _place(scheme) == "header" and not _TOKEN.fullmatch(scheme["name"]):
-            raise ConfigError(f"The security scheme {name!r} is in a header whose name cannot be one")
+            raise ConfigError(f"The security scheme {name!r} names an invalid header")
         if _place(scheme) == "basic" and ":" not in value:
             raise ConfigError(f"The credential for {name!r} must be USER:PASSWORD")
 

@@ -1,4 +1,4 @@
-"""``trunkline-server-postgres``: serve a PostgreSQL database, read only, over stdio or HTTP."""
+"""The command ``trunkline-server-postgres``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Examples:
     "--schema", default="public", show_default=True, metavar="NAME", help="The schema whose tables are shown."
 )
 @statement_options
-@click.option("--allow-superuser", is_flag=True, help="Run queries although the role reaches files of the machine.")
+@click.option("--allow-superuser", is_flag=True, help="Allow a role that can reach files of the database host.")
 @serving_options
 def command(
     url: str | None,
@@ -33,9 +33,9 @@ def command(
     allow_superuser: bool,
     serving: Serving,
 ) -> None:
-    """Query the PostgreSQL database at URL, or at that of the variable DATABASE_URL, where ps does not show it.
+    """Query the PostgreSQL database at URL, or in the variable DATABASE_URL, which ps does not show.
 
-    Connect as a role that can only read: the role is what keeps the database safe.
+    Connect as a read-only role: the role is what keeps the database safe.
     """
     if not url:
         raise click.UsageError("Missing argument '[URL]': give it, or set DATABASE_URL.")

@@ -1,4 +1,4 @@
-"""The address of a database: checked when the server starts, shown without its password ever after."""
+"""The URL of a database: validated when the server starts, and never shown with its password."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class DatabaseUrl(Struct, frozen=True):
     """A ``postgresql://`` URL."""
 
     secret: str
-    #: For people: where it is, without the password and the options, which may hold one too.
+    #: For display: without the password and the options, which may contain one too.
     shown: str
-    #: What the URIs of schema resources begin with: as the official server makes them, with the user and no password.
+    #: Prefix of schema resource URIs, as in the official server: with the user and without the password.
     base: str
 
     @classmethod
     def read(cls, url: str) -> DatabaseUrl:
-        """Check a URL.
+        """Parse a URL.
 
         Raises:
-            ConfigError: it is none; the message does not repeat it, since it may hold a password.
+            ConfigError: it is invalid; the message does not repeat it, since it may contain a password.
         """
         try:
             parts = urlsplit(url)
@@ -38,7 +38,7 @@ class DatabaseUrl(Struct, frozen=True):
         if parts.scheme not in ("postgres", "postgresql"):
             raise ConfigError(f"The database URL does not begin with postgresql://; it looks like {_EXAMPLE}")
         if "@" in parts.path + parts.fragment or ("@" not in parts.netloc and "@" in parts.query):
-            # Else a part of the password would be taken for the host, and shown.
+            # Otherwise a part of the password would be taken for the host, and shown.
             raise ConfigError(
                 "The database URL has an @ behind its host: write / ? # and @ in a password as %2F %3F %23 %40"
             )

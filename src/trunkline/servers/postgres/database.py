@@ -1,8 +1,8 @@
-"""One read-only statement at a time: in a READ ONLY transaction that is always rolled back, within bounds.
+"""One read-only statement at a time: in a READ ONLY transaction that is always rolled back, within limits.
 
-The statement goes by the extended protocol, which carries one and no more. Rows are fetched in small batches from a
-portal, so that those that do not fit into the answer are never sent; time is bounded by the database and, should it be
-talked out of that, here.
+The statement uses the extended protocol, which carries only one. Rows are fetched in small batches from a portal, so
+that those that do not fit into the result are never sent; time is limited by the database and, in case a statement
+changes that setting, also here.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["Bounds", "Database"]
 _BATCH = 100
 _GRACE_SECONDS = 2.0
 _MOST_WHOLE_TYPES = 100
-#: How much may come over the wire for an answer of so many bytes: rows that were cut came whole.
+#: Bytes received may exceed the result by this factor: rows that were left out are still received completely.
 _WIRE_FACTOR = 8
 _LEAST_WIRE = 16 * 1024 * 1024
 _UNREADABLE = "The answer has a type that cannot be read here: name the columns, and write column::text for that one"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """How much one statement may cost: rows and bytes of its answer, and seconds."""
+    """The limits of one statement: rows and bytes of its result, and seconds."""
 
     max_rows: int = 1000
     max_bytes: int = 1024 * 1024
@@ -40,7 +40,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
     @property
     def begin(self) -> str:
-        """Begin a transaction in which nothing may change, nor wait for long."""
+        """SQL that begins a read-only transaction with timeouts."""
         milliseconds = max(1, int(self.seconds * 1000))
         return (
             "BEGIN TRANSACTION READ ONLY; "
@@ -51,10 +51,10 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class Database:
-    """A database, once it is opened."""
+    """A database; usable inside ``opened``."""
 
     def __init__(self, url: DatabaseUrl, *, bounds: Bounds, allow_superuser: bool = False) -> None:
-        """Take the address; nothing is connected yet."""
+        """Initialize with the URL; does not connect yet."""
         self._asyncpg = load_asyncpg()
         self._url = url
         self._bounds = bounds
@@ -63,7 +63,7 @@ class Database:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Be ready for calls; a first look at the database goes on meanwhile, to warn early."""
+        """Provide connections for the lifespan; a first one is made in the background, to warn early."""
         self._sessions = sessions = Sessions(self._url, allow_superuser=self._allow_superuser)
         looking = asyncio.ensure_future(self._look(sessions))
         try:
@@ -75,7 +75,7 @@ class Database:
             self._sessions = None
 
     async def query(self, sql: str) -> Fitted:
-        """Run one statement and give what fits of its rows, each as indented JSON."""
+        """Run one statement and return the rows that fit, each as indented JSON."""
         bounds = self._bounds
         async with self._transaction() as session:
             session.meter.allow(max(_LEAST_WIRE, _WIRE_FACTOR * bounds.max_bytes))
@@ -103,7 +103,7 @@ class Database:
         return await session.connection.prepare(sql)
 
     async def select(self, sql: str, *parameters: Any) -> Sequence[Any]:
-        """Run a query of our own and give its rows."""
+        """Run a query of the server itself and return its rows."""
         async with self._transaction() as session:
             rows: Sequence[Any] = await session.connection.fetch(sql, *parameters)
             return rows

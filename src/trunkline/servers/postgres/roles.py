@@ -1,6 +1,6 @@
-"""What the connected role may do beyond reading, and the SQL that makes a better one.
+"""What the connected role may do beyond reading, and the SQL for a better one.
 
-The role is the boundary: a READ ONLY transaction does not keep a superuser from the server's files and programs.
+The role is the boundary: a READ ONLY transaction does not keep a superuser from files and programs of the host.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 __all__ = ["ADVICE", "Role", "look_at_role"]
 
-#: Roles that reach files and programs of the machine that the database runs on.
+#: Roles that can reach files and programs of the database host.
 _POWERS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files")
 _QUESTION = """
 SELECT current_user AS name, session_user AS session,
@@ -41,7 +41,7 @@ ADVICE = (
 
 
 class Role(Struct, frozen=True):
-    """The connected role and what it may do that a reader need not."""
+    """The connected role and its privileges beyond reading."""
 
     name: str
     superuser: bool
@@ -51,20 +51,20 @@ class Role(Struct, frozen=True):
 
     @property
     def reaches_machine(self) -> str | None:
-        """Why queries of this role could reach files or programs of the database's machine; None if they cannot."""
+        """Why queries of this role could reach files or programs of the database host; None if they cannot."""
         if self.superuser:
             return "is a superuser"
         return f"is a member of {', '.join(self.powers)}" if self.powers else None
 
     @property
     def may_write(self) -> str | None:
-        """What the role could change, were it not for the READ ONLY transaction; None if nothing."""
+        """What the role could change without the READ ONLY transaction; None if nothing."""
         if self.writable:
             return f"may write to tables ({', '.join(self.writable)})"
         return "may create tables" if self.creates else None
 
 
 async def look_at_role(connection: Any) -> Role:
-    """Ask what the role of a connection may do."""
+    """Query the privileges of the role of a connection."""
     row = await connection.fetchrow(_QUESTION, list(_POWERS))
     return Role(row["name"], bool(row["superuser"]), tuple(row["powers"]), tuple(row["writable"]), bool(row["creates"]))

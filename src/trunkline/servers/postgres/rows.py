@@ -1,7 +1,7 @@
-"""Rows of an answer as indented JSON, each as it stands in a list of rows.
+"""Rows of a result as indented JSON, each as in a list of rows.
 
-The encoder of the standard library takes long where it indents, so a row is put together here, letter for letter as
-that would write it. It knows nothing of the database.
+The encoder of the standard library is slow with indentation, so rows are assembled here, with identical output. This
+module knows nothing of the database.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _INDENT = "    "
 
 
 class RowWriter:
-    """Writes the rows of one answer."""
+    """Writes the rows of one result."""
 
     def __init__(self) -> None:
-        """Know no column yet."""
+        """Start without cached column names."""
         self._names: dict[str, str] = {}
 
     def write(self, row: Any) -> str:
-        """Give a row, which has names and values; of two values under one name the second is taken."""
+        """Return a row as JSON; of two values under one name the second wins."""
         values = dict(row.items())
         if not values:
             return "  {}"
@@ -41,7 +41,7 @@ class RowWriter:
 
 
 def _written(value: Any, indent: str) -> str:
-    """Write a value that stands behind so much space."""
+    """Return a value as JSON at an indentation."""
     if isinstance(value, str):
         return _text(value)
     if value is None:
@@ -66,5 +66,5 @@ def _written_in_lines(value: Any, indent: str) -> str:
 
 def _text(text: str) -> str:
     made = encode_basestring(text)
-    # What cannot be seen is spelled out there.
+    # It escapes unprintable characters.
     return made if made.isprintable() else to_json(text)

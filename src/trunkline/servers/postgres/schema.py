@@ -1,4 +1,4 @@
-"""The schema of a PostgreSQL database as records, from its catalogs; a role is told of what it may read."""
+"""The schema of a PostgreSQL database as records, read from its catalogs; limited to what the role may read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTENT = """
 SELECT column_name::text AS column_name, data_type::text AS data_type FROM information_schema.columns
 WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position LIMIT $3
 """
-# To name the table takes long if it has many columns, and only what is generated from columns needs it.
+# Passing the table is slow if it has many columns, and only generated columns need it.
 _COLUMNS = """
 SELECT c.relname::text AS table, c.relkind::text AS kind, a.attname::text AS name,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS required,
@@ -51,24 +51,24 @@ _VIEWS = ("v", "m")
 
 
 class CatalogSchema:
-    """Tells of the tables of one schema of a database."""
+    """Reads the tables of one schema of a database."""
 
     def __init__(self, database: Database, schema: str) -> None:
-        """Take the database and the name of the schema, usually ``public``."""
+        """Initialize with the database and the name of the schema, usually ``public``."""
         self._database = database
         self._schema = schema
 
     async def names(self) -> list[str]:
-        """Give the names of the tables and views."""
+        """Return the names of the tables and views."""
         return [row["name"] for row in await self._database.select(_NAMES, self._schema, MOST_TABLES)]
 
     async def content(self, table: str) -> Any:
-        """Give the columns of a table as the official server does: names and types."""
+        """Return the columns of a table as the official server does: names and types."""
         rows = await self._database.select(_CONTENT, self._schema, table, MOST_COLUMNS)
         return [dict(row.items()) for row in rows] or None
 
     async def tables(self) -> list[Table]:
-        """Give the tables with columns and foreign keys."""
+        """Return the tables with columns and foreign keys."""
         names = await self.names()
         columns = await self._database.select(_COLUMNS, self._schema, names, MOST_COLUMNS)
         keys = await self._database.select(_KEYS, self._schema, names)

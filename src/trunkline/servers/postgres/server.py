@@ -1,4 +1,4 @@
-"""The PostgreSQL server itself: the tool ``query``, schema resources, and a prompt with worked examples."""
+"""The PostgreSQL server: the tool ``query``, schema resources, and a prompt with worked examples."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def make_server(
     timeout: float = 10.0,
     allow_superuser: bool = False,
 ) -> Server:
-    """Make a server for a database; it connects when it is served, and again whenever it has to.
+    """Make a server for a database; it connects when it is served, and reconnects when needed.
 
     Raises:
-        ConfigError: the URL cannot be read, or asyncpg is not installed.
+        ConfigError: the URL is invalid, or asyncpg is not installed.
     """
     address = DatabaseUrl.read(url)
     bounds = Bounds(max_rows=max_rows, max_bytes=max_bytes, seconds=timeout)

@@ -1,7 +1,7 @@
-"""Connections to the database: a few, made when wanted, checked, metered, and reset before they are used again.
+"""Connections to the database: a few, opened on demand, checked, metered, and reset before they are used again.
 
-A connection whose role reaches the database's machine is not used, unless that was allowed. One that was lost, or that
-brought more bytes than an answer may cost, is thrown away; the next call makes another.
+A connection whose role reaches the database host is not used, unless that was allowed. One that was lost, or that
+received more bytes than a result may cost, is discarded; the next call opens another.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MOST = 4
 _CONNECT_SECONDS = 10.0
 _RESET_SECONDS = 5.0
 _NOT_IN_PARTS = re.compile(r'cannot decode type "(.+)"\."(.+)": text encoding of (?:composite|range) types')
-# Types without a fixed form. The driver would take the parts of a record for text where they are not, and fails over
-# the others or takes them for nothing.
+# Types without a fixed form. The driver would decode the parts of a record as text although they are not, and fails on
+# the others or decodes them to None.
 _SHAPELESS = ((2249, "record"), (2275, "cstring"), (2277, "anyarray"), (2278, "void"))
 _TYPE = """
 SELECT t.oid FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
@@ -39,7 +39,7 @@ WHERE n.nspname = $1 AND t.typname = $2
 
 
 def load_asyncpg() -> Any:
-    """Give the driver.
+    """Return the asyncpg module.
 
     Raises:
         ConfigError: it is not installed.
@@ -51,7 +51,7 @@ def load_asyncpg() -> Any:
 
 
 class _Meter(asyncio.Protocol):
-    """Stands before the driver and counts what comes in; past the budget the connection is cut."""
+    """Protocol in front of the driver that counts received bytes; beyond the budget it aborts the connection."""
 
     def __init__(self, inner: Any, transport: Any) -> None:
         self._inner = inner
@@ -60,7 +60,7 @@ class _Meter(asyncio.Protocol):
         self.exceeded = False
 
     def allow(self, budget: int | None) -> None:
-        """Let so many bytes come from now on; None: any number."""
+        """Set the budget for received bytes; None means unlimited."""
         self._left = budget
 
     def data_received(self, data: bytes) -> None:
@@ -86,21 +86,21 @@ class _Meter(asyncio.Protocol):
 
 
 class Session:
-    """One connection and the meter on it."""
+    """A connection with a byte meter."""
 
     __slots__ = ("connection", "meter")
 
     def __init__(self, connection: Any) -> None:
-        """Put a meter on a connection."""
+        """Install a meter on a connection."""
         self.connection = connection
         transport, inner = connection._transport, connection._protocol
         self.meter = _Meter(inner, transport)
         transport.set_protocol(self.meter)
 
     async def take_whole(self, problem: str) -> bool:
-        """Take a type as PostgreSQL's text of it, if the driver said that it cannot take it apart; False if not.
+        """Decode a type as PostgreSQL's text, if the driver reported that it cannot decode it; False otherwise.
 
-        The driver takes ranges and composites apart unless a part of them is one of the types that come as text.
+        The driver decodes ranges and composites unless one of their parts is a type that comes as text.
         """
         found = _NOT_IN_PARTS.match(problem)
         oid = await self.connection.fetchval(_TYPE, found.group(1), found.group(2)) if found else None
@@ -110,13 +110,13 @@ class Session:
         return True
 
     async def reset(self) -> bool:
-        """Roll back what it was lent for and make it as good as new, locks included; False if it is not."""
+        """Roll back and reset the connection, including locks; return False if it must not be reused."""
         if self.connection.is_closed():
             return False
         try:
-            # In one message: each is a way to the database and back.
+            # In one message, to save round trips.
             await self.connection.execute(f"ROLLBACK;\n{self.connection.get_reset_query()}", timeout=_RESET_SECONDS)
-        except Exception as error:  # noqa: BLE001  (whatever it was, the connection is not used again)
+        except Exception as error:  # noqa: BLE001  (whatever the error, the connection is not reused)
             log.debug("a connection could not be reset: %s", type(error).__name__)
             self.connection.terminate()
         except BaseException:
@@ -130,10 +130,10 @@ def _take_as_text(connection: Any, oid: int, schema: str, name: str) -> None:
 
 
 class Sessions:
-    """The connections of one server, within one event loop."""
+    """The connection pool of one server, bound to one event loop."""
 
     def __init__(self, url: DatabaseUrl, *, allow_superuser: bool) -> None:
-        """Connect to nothing yet."""
+        """Start without connections."""
         self._asyncpg = load_asyncpg()
         self._url = url
         self._allow_superuser = allow_superuser
@@ -145,10 +145,10 @@ class Sessions:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Lend a connection.
+        """Provide a connection.
 
         Raises:
-            ToolError: there is none to be had; says why.
+            ToolError: there is none; the message says why.
         """
         async with self._free:
             session = self._take() or await self._connected()
@@ -165,7 +165,7 @@ class Sessions:
                         session.connection.terminate()
 
     async def close(self) -> None:
-        """Close what is idle, and cut off what is lent: whoever has it was cancelled, and nobody comes after them."""
+        """Close idle connections, and terminate those in use: their calls were cancelled."""
         self._closed = True
         for session in self._lent:
             session.connection.terminate()
@@ -188,7 +188,7 @@ class Sessions:
         except TimeoutError as error:
             raise ToolError(self._unreachable(f"no answer within {_CONNECT_SECONDS:g} seconds")) from error
         except (OSError, ValueError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError) as error:
-            # The driver's error is not kept beside ours: what it shows may hold the password.
+            # The driver's error is not chained: its text may contain the password.
             raise ToolError(self._unreachable(str(error))) from None
 
     async def _connect(self) -> Session:
@@ -208,7 +208,7 @@ class Sessions:
     async def _prepare(self, connection: Any) -> None:
         self._judge(await look_at_role(connection))
         for name, decoder in DECODERS.items():
-            # An older database does not have every type.
+            # Older databases lack some types.
             with suppress(ValueError):
                 await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=decoder, format="text")
         for name, split in TUPLE_DECODERS.items():
@@ -236,7 +236,7 @@ class Sessions:
         )
 
     def scrubbed(self, text: str) -> str:
-        """Give a text as one line without the password, should it repeat it."""
+        """Return a text on one line with the password redacted."""
         parts = urlsplit(self._url.secret)
         secrets = {parts.password or "", *parse_qs(parts.query).get("password", [])}
         for secret in {*secrets, *map(unquote, secrets)} - {""}:

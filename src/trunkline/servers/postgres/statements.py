@@ -1,8 +1,8 @@
-"""Which statements are sent at all: those whose first word says that they give rows.
+"""Which statements are sent at all: those whose first word returns rows.
 
-This is not what keeps a database safe: the role is, then the READ ONLY transaction that is always rolled back, then
-the extended protocol, which carries one statement. Refusing the rest here gives a better message, and keeps away the
-few commands that outlive a transaction, such as PREPARE TRANSACTION.
+This is not what keeps a database safe: the role does, then the READ ONLY transaction that is always rolled back, then
+the extended protocol, which carries one statement. Rejecting other statements here gives a better message, and blocks
+the few commands that outlive a transaction, such as PREPARE TRANSACTION.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _LINE_END = re.compile(r"[\r\n]")
 
 
 def check_statement(sql: str) -> None:
-    """Let pass what begins as a query.
+    """Check that a statement begins as a query.
 
     Raises:
-        ToolError: it does not; says what may be sent.
+        ToolError: it does not; the message lists what may be sent.
     """
     if len(sql) > _LONGEST:
         raise ToolError(f"The query is longer than {_LONGEST} characters; shorten it")
@@ -36,7 +36,7 @@ def check_statement(sql: str) -> None:
 
 
 def _first_word(sql: str) -> str:
-    """Find the first word after blanks, comments (which nest) and opening parentheses."""
+    """Return the first word after blanks, comments (which nest) and opening parentheses."""
     place, depth = 0, 0
     while place < len(sql):
         pair = sql[place : place + 2]

@@ -1,7 +1,7 @@
-"""Values of PostgreSQL as JSON, in the forms the official server's driver gives them, as far as they lose nothing.
+"""PostgreSQL values as JSON, in the forms of the official server's driver, as far as those lose nothing.
 
-Types whose Python form is not their JSON form are asked for as PostgreSQL's own text: numbers that a double cannot
-hold stay exact, and a type nobody here knows is still shown. asyncpg decodes arrays and composites from their parts.
+Types whose Python form is not their JSON form are requested as PostgreSQL's own text: numbers that a double cannot hold
+stay exact, and unknown types can still be shown. asyncpg decodes arrays and composites from their parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDLESS = MappingProxyType(
 
 
 def _number(text: str) -> float | int | str:
-    """Read a float; one that JSON has no number for stays text."""
+    """Parse a float; one that JSON cannot represent stays text."""
     value = float(text)
     if not math.isfinite(value):
         return text
@@ -32,12 +32,12 @@ def _number(text: str) -> float | int | str:
 
 
 def _timestamp(text: str) -> str:
-    """Write a time without a zone as ISO 8601 has it, and claim no zone."""
+    """Format a timestamp without time zone as ISO 8601, without adding a zone."""
     return text.replace(" ", "T", 1) if re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?", text) else text
 
 
 def _moment(text: str) -> str:
-    """Write a time with a zone as ISO 8601 in UTC, to the millisecond, or finer if it is."""
+    """Format a timestamp with time zone as ISO 8601 in UTC, in milliseconds or, if needed, microseconds."""
     try:
         found = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -47,7 +47,7 @@ def _moment(text: str) -> str:
 
 
 def _json(text: str) -> Any:
-    """Read JSON; what is too deep, or has a number that is too long, stays text."""
+    """Parse JSON; it stays text if it is too deep or has a number that is too long."""
     try:
         value = json.loads(text, parse_float=_number, parse_constant=str)
     except (ValueError, RecursionError):
@@ -66,7 +66,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def _interval(parts: tuple[int, int, int]) -> dict[str, Any] | str:
-    """Write an interval as an object with the parts that are not nought; one without an end as a word."""
+    """Format an interval as an object of its nonzero parts; an infinite one as a word."""
     if parts in _ENDLESS:
         return _ENDLESS[parts]
     months, days, micros = parts
@@ -86,7 +86,7 @@ def _interval(parts: tuple[int, int, int]) -> dict[str, Any] | str:
 
 
 def _shape(*parts: str) -> Callable[[str], Any]:
-    """Make what reads a geometric value as an object with these parts."""
+    """Return a decoder of a geometric value to an object with these parts."""
 
     def read(text: str) -> Any:
         values = text.strip("<()>").replace("),", ",").split(",")
@@ -96,13 +96,13 @@ def _shape(*parts: str) -> Callable[[str], Any]:
 
 
 def _text_types() -> dict[str, Callable[[str], Any]]:
-    """Give the types that are shown as PostgreSQL writes them."""
+    """Return decoders for the types that are shown as PostgreSQL writes them."""
     names = "bit box bytea cidr date inet int8 jsonpath line lseg macaddr macaddr8 money numeric path pg_lsn"
     names += " pg_snapshot polygon tid time timetz tsquery tsvector txid_snapshot uuid varbit xid8 xml"
     return dict.fromkeys(names.split(), str)
 
 
-#: What makes a JSON value of a type's text, by the type's name.
+#: Decoders from a type's text to a JSON value, by type name.
 DECODERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
     {
         **_text_types(),
@@ -116,12 +116,12 @@ DECODERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
         "timestamptz": _moment,
     }
 )
-#: The same for types that come in parts.
+#: The same for types that arrive as tuples.
 TUPLE_DECODERS: Mapping[str, Callable[[tuple[int, int, int]], Any]] = MappingProxyType({"interval": _interval})
 
 
 def _range(value: Any) -> str:
-    """Write a range as PostgreSQL does."""
+    """Format a range as PostgreSQL does."""
     if value.isempty:
         return "empty"
     lower, upper = ("" if each is None else each for each in (value.lower, value.upper))
@@ -129,7 +129,7 @@ def _range(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Give a decoded value as plain JSON values: arrays and composites of them, and anything else as its text."""
+    """Convert a decoded value to plain JSON values; unknown types become their text."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Mapping):

@@ -19,14 +19,14 @@ Examples:
 
 @click.command("trunkline-server-redis", epilog=_EPILOG)
 @click.argument("url", envvar="REDIS_URL", default=DEFAULT_URL, metavar="[URL]")
-@click.option("--read-only", is_flag=True, help="Offer get and list alone.")
+@click.option("--read-only", is_flag=True, help="Offer only get and list.")
 @click.option(
     "--max-value-bytes",
     type=click.IntRange(1),
     default=Caps().value_bytes,
     show_default=True,
     metavar="BYTES",
-    help="Longest value.",
+    help="Largest value.",
 )
 @click.option(
     "--max-keys",
@@ -40,8 +40,8 @@ Examples:
 def command(url: str, *, read_only: bool, max_value_bytes: int, max_keys: int, serving: Serving) -> None:
     """Read and write keys of the Redis database at URL (redis://, rediss:// or unix://).
 
-    Without URL the variable REDIS_URL is used, else redis://localhost:6379. A password is better kept in the variable:
-    other users of the machine can see what stands on a command line.
+    Without URL the variable REDIS_URL is used, else redis://localhost:6379. Prefer the variable for a URL with
+    a password: other users of the machine can see command lines.
     """
     caps = Caps(value_bytes=max_value_bytes, keys=max_keys)
     serving.run(make_server(url, read_only=read_only, caps=caps))

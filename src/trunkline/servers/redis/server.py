@@ -1,7 +1,7 @@
-"""The Redis server's tools: the names, arguments and texts of the official one, over ``store.Store``.
+"""The Redis server's tools: names, arguments and texts of the official server, over ``store.RedisStore``.
 
-Input schemas are written out because they are the official ones word for word but for the descriptions; what a schema
-does not say (whole seconds, sizes, how many keys) is checked by the tools and the store.
+Input schemas are written out because they are the official ones except for the descriptions; what a schema does not
+express (whole seconds, sizes, number of keys) is checked by the tools and the store.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make_server(url: str = DEFAULT_URL, *, read_only: bool = False, caps: Caps |
     """Make the server for one database; nothing is connected before the first call.
 
     Raises:
-        ConfigError: the address cannot be one of Redis, or the driver is not installed.
+        ConfigError: the URL is not a Redis URL, or the driver is not installed.
     """
     store = Store(url, caps=caps or Caps())
     server = Server("redis", _INSTRUCTIONS, version=__version__, title="Redis", lifespan=lambda _server: store.opened())
@@ -83,7 +83,7 @@ def _add_writing(server: Server, store: Store) -> None:
 
 
 def _add_reading(server: Server, store: Store) -> None:
-    """Add the tools that only look."""
+    """Add the read-only tools."""
 
     @server.tool(name="get", input_schema=_schema(_GET, "key"), output_schema=None, annotations=dict(_READS))
     async def get(key: str, **unknown: Any) -> str:
@@ -99,7 +99,7 @@ def _add_reading(server: Server, store: Store) -> None:
         found = await store.find(pattern)
         if not found.keys and found.cut is None:
             return [TextContent(text="No keys found matching pattern")]
-        # A line feed in the name of a key must not look like another key.
+        # A newline in a key must not look like another key.
         told = ["Found keys:\n" + "\n".join(visible(key) for key in found.keys)]
         if found.cut is not None:
             told.append(f"The list is cut after {len(found.keys)} keys ({found.cut}). Give a narrower pattern.")
@@ -114,13 +114,13 @@ def _schema(properties: MappingProxyType[str, Any], *required: str) -> dict[str,
 
 
 def _refuse(unknown: Mapping[str, Any]) -> None:
-    """Refuse arguments that there are not: one that is misspelt would be missing without a word."""
+    """Reject unknown arguments: a misspelled one would otherwise be ignored silently."""
     if unknown:
         raise ToolError(f"There is no argument {', '.join(sorted(unknown))[:200]}")
 
 
 def _whole_seconds(seconds: float | None) -> int | None:
-    """Take an expiry as Redis does: whole seconds, at least one."""
+    """Validate an expiry as Redis does: whole seconds, at least one."""
     if seconds is None:
         return None
     if seconds != int(seconds) or not 1 <= seconds <= _MAX_EXPIRE:

@@ -1,7 +1,7 @@
 """The Redis database behind the tools: one lazy connection pool, and the few commands that are sent through it.
 
-It knows nothing of tools. It connects when it is first used, tries again a bounded number of times, asks for no more
-than it may hold, and turns whatever the driver raises into a sentence that names the database without its password.
+This module knows nothing of tools. It connects on first use, retries a bounded number of times, requests no more than
+it may hold, and turns driver errors into messages that name the database without its password.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SCHEMES = ("redis", "rediss", "unix")
 _SCAN_STEP = 500
 _MOST_STARS = 8
 _CONNECTIONS = 32
-#: The first pause before another try, which doubles, and the longest.
+#: The first pause before a retry, which doubles, and the longest.
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _MESSAGE_CHARS = 300
 
 
 class Caps(Struct, frozen=True, kw_only=True):
-    """The caps of one server; sizes in bytes, times in seconds."""
+    """The limits of one server; sizes in bytes, times in seconds."""
 
     #: Longest key or pattern.
     key_bytes: int = 4096
@@ -46,30 +46,30 @@ class Caps(Struct, frozen=True, kw_only=True):
     keys: int = 1000
     #: Bytes of all the keys that one call lists.
     list_bytes: int = 256 * 1024
-    #: Longest walk through the database for one list.
+    #: Longest scan of the database for one list.
     scan_seconds: float = 10.0
     #: Longest wait for the database to accept a connection.
     connect_seconds: float = 5.0
-    #: Longest wait for one answer.
+    #: Longest wait for one response.
     answer_seconds: float = 10.0
-    #: How often a lost or refused connection is tried again; not at all while the database is known to be away.
+    #: Retries of a lost or refused connection; none while the database is known to be unreachable.
     retries: int = 5
-    #: Longest wait in one call for an answer, all tries together.
+    #: Longest wait in one call, all retries together.
     call_seconds: float = 15.0
 
 
 class Found(Struct, frozen=True):
-    """Keys that were found, and why there may be more."""
+    """Matching keys, and why there may be more."""
 
     keys: tuple[str, ...]
     cut: str | None = None
 
 
 def shown_url(url: str) -> str:
-    """Give the address without user, password and options, fit to be shown."""
+    """Return the URL without user, password and options."""
     scheme, _, rest = url.partition("://")
     before, _, place = rest.rpartition("@")
-    if "?" in before:  # an at sign in an option or a question mark in a password: nobody can tell
+    if "?" in before:  # ambiguous: an at sign in an option or a question mark in a password
         return f"{scheme}://..."
     return f"{scheme}://{place.partition('?')[0]}" if rest else scheme
 
@@ -78,25 +78,25 @@ class Store:
     """One Redis database."""
 
     def __init__(self, url: str, *, caps: Caps) -> None:
-        """Check the address without connecting to it.
+        """Check the URL without connecting.
 
         Raises:
-            ConfigError: the address is none of Redis, or the driver is not installed.
+            ConfigError: the URL is not a Redis URL, or the driver is not installed.
         """
         if _scheme(url) not in _SCHEMES:
             raise ConfigError(
-                f"{shown_url(url)!r} is no address of a Redis server: give redis://HOST:PORT, rediss:// or unix://"
+                f"{shown_url(url)!r} is not the URL of a Redis server: give redis://HOST:PORT, rediss:// or unix://"
             )
         self.shown = shown_url(url)
         self._url = url
         self._caps = caps
         self._client: Redis | None = None
-        #: Whether the last call could not reach it.
+        #: Whether the last call failed to reach the database.
         self._is_away = False
         self._make_client()
 
     def _make_client(self) -> Redis:
-        """Make a client that has not connected yet."""
+        """Create a client without connecting."""
         try:
             from redis.asyncio import BlockingConnectionPool, Redis
             from redis.asyncio.retry import Retry
@@ -109,21 +109,21 @@ class Store:
                 self._url,
                 socket_connect_timeout=self._caps.connect_seconds,
                 socket_timeout=self._caps.answer_seconds,
-                retry=Retry(NoBackoff(), 0),  # the tries are ours: see _ask
+                retry=Retry(NoBackoff(), 0),  # retries are ours: see _ask
                 timeout=self._caps.answer_seconds,
                 max_connections=_CONNECTIONS,
             )
-            pool.connection_kwargs["decode_responses"] = False  # an option of the address could say otherwise
-            pool.make_connection()  # which connects to nothing, and refuses options that there are not
+            pool.connection_kwargs["decode_responses"] = False  # an option of the URL could change it
+            pool.make_connection()  # does not connect, but rejects unknown options
             return Redis.from_pool(pool)
         except (ValueError, TypeError) as error:
-            # What the driver says may repeat the address, password included.
+            # The driver's message may contain the URL with its password.
             fix = "look at its host, port, database number and options"
             raise ConfigError(f"the address {self.shown} cannot be used: {fix}") from error
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Store]:
-        """Have the pool while the body runs; nothing is connected before the first command."""
+        """Provide the pool for the lifespan; connects with the first command."""
         client = self._client = self._make_client()
         try:
             yield self
@@ -134,7 +134,7 @@ class Store:
     # --- commands -----------------------------------------------------------------------------------------------------
 
     async def put(self, key: str, value: str, *, seconds: int | None) -> None:
-        """Store a text, for good or for some seconds."""
+        """Store a text, permanently or for some seconds."""
         name, sent = self._key(key), value.encode()
         if len(sent) > self._caps.value_bytes:
             raise ToolError(f"The value has {len(sent)} bytes; at most {self._caps.value_bytes} can be stored.")
@@ -148,7 +148,7 @@ class Store:
             async with client.pipeline(transaction=True) as pipe:
                 pipe.exists(name)
                 pipe.strlen(name)
-                # Whatever the key holds, no more than this much is ever sent to us.
+                # Whatever the key holds, no more than this is transferred.
                 pipe.getrange(name, 0, most - 1)
                 return await pipe.execute(raise_on_error=False)
 
@@ -172,10 +172,10 @@ class Store:
         await self._ask(lambda client: client.delete(*names))
 
     async def find(self, pattern: str) -> Found:
-        """Walk through the keys that match a pattern, up to the caps."""
+        """Scan for the keys that match a pattern, up to the limits."""
         wanted = self._key(pattern, what="pattern")
         if wanted.count(b"*") > _MOST_STARS:
-            # An older Redis takes time that grows with every star, and answers nobody else meanwhile.
+            # Matching in an older Redis slows down with every star, and blocks all other clients.
             raise ToolError(f"The pattern has more than {_MOST_STARS} stars: give a plainer one.")
         found: dict[str, None] = {}
         cursor, room, end = 0, self._caps.list_bytes, time.monotonic() + self._caps.scan_seconds
@@ -184,7 +184,7 @@ class Store:
             cursor, names = await self._ask(step)
             for name in names:
                 key = bytes(name).decode(errors="backslashreplace")
-                if key in found:  # a walk may meet a key twice
+                if key in found:  # a scan may return a key twice
                     continue
                 room -= len(name)
                 if len(found) == self._caps.keys or room < 0:
@@ -201,10 +201,10 @@ class Store:
         return sent
 
     async def _ask(self, act: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Do something with the client, and say in our words what goes wrong.
+        """Run an operation with the client, and translate driver errors.
 
-        A connection that is lost or refused is tried again, all tries under one clock. Once that was in vain, calls try
-        once only, until one gets through: whoever asks a database that is away need not wait each time.
+        A lost or refused connection is retried, all retries under one timeout. After that failed, calls try only once
+        until one succeeds, so that callers do not wait each time for an unreachable database.
         """
         from redis import exceptions
 
@@ -257,7 +257,7 @@ def _refusal(key: str, error: Exception) -> str:
 
 
 def _check_place(url: str) -> None:
-    """Refuse what the driver takes for something else: no socket, or a database that is no number."""
+    """Reject URLs that the driver would misread: a missing socket path, or a database that is not a number."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         usable = bool(parts.path)
@@ -269,12 +269,12 @@ def _check_place(url: str) -> None:
 
 
 def _scheme(url: str) -> str:
-    """Give the scheme of an address, empty if it has none."""
+    """Return the scheme of a URL; empty if it has none."""
     return url.partition("://")[0] if "://" in url else ""
 
 
 def _reason(error: BaseException) -> str:
-    """Say what kind of failure it was; the driver's own text may hold the address."""
+    """Return the kind of failure; the driver's own message may contain the URL."""
     kinds = {
         ConnectionRefusedError: "connection refused",
         FileNotFoundError: "no such socket",
@@ -286,12 +286,12 @@ def _reason(error: BaseException) -> str:
             if isinstance(cause, kind):
                 return words
         if type(cause).__name__ in ("ResponseError", "BusyLoadingError"):
-            return one_line(str(cause), _MESSAGE_CHARS)  # the database's own words
+            return one_line(str(cause), _MESSAGE_CHARS)  # the database's own message
     return "no answer in time" if "timeout" in type(error).__name__.lower() else "no connection"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Walk from an error to what was behind it."""
+    """Yield an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -21,7 +21,7 @@ Examples:
     "--auth-token",
     envvar=[VARIABLE, "SENTRY_AUTH_TOKEN"],
     metavar="TOKEN",
-    help="The token. Better give it in SENTRY_TOKEN (or SENTRY_AUTH_TOKEN): other users can see a command line.",
+    help="The token. Prefer SENTRY_TOKEN (or SENTRY_AUTH_TOKEN): other users can see command lines.",
 )
 @click.option(
     "--api-url",
@@ -29,15 +29,15 @@ Examples:
     default=DEFAULT_URL,
     show_default=True,
     metavar="URL",
-    help="Where the API is; also in SENTRY_API_URL.",
+    help="Base URL of the API; also in SENTRY_API_URL.",
 )
 @seconds_option("Sentry")
 @serving_options
 def command(auth_token: str | None, *, api_url: str, seconds: float, serving: Serving) -> None:
     """Look up issues in Sentry, with their stack traces.
 
-    The token needs the scope event:read; without one the tool and the prompt are there and say that it is missing. Over
-    HTTP everybody who is let in reads with this one token.
+    The token needs the scope event:read; without a token the tool and the prompt report that it is missing. Over HTTP
+    all callers use this one token.
     """
     serving.run(make_server(auth_token, api_url=api_url, seconds=seconds))
 

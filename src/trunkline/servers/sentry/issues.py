@@ -1,7 +1,7 @@
-"""Issues of Sentry: which one is meant, and how it reads as text.
+"""Sentry issues: which one a reference means, and its text.
 
-An issue is named by its number or by a link. Of a link only the number is taken, and only if the link is one to Sentry;
-requests go to the configured address, whatever the link says. What Sentry answers is read leniently and within bounds.
+An issue is named by its number or a link. Only the number is used of a link, and only if it is a link to Sentry;
+requests go to the configured URL, whatever the link says. Responses are read leniently and within limits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LONGEST_LINE = 1_000
 
 
 def issue_number(given: str, hosts: Collection[str]) -> str:
-    """Give the number of the issue that is meant by a number or a link.
+    """Return the issue number of a number or link.
 
     Raises:
-        ToolError: it is neither; or the link is to another host than sentry.io, one below it, or one of ``hosts``.
+        ToolError: it is neither, or the link is not to sentry.io, a subdomain, or one of ``hosts``.
     """
     if not given.lower().startswith(("http://", "https://")):
         return _checked(given, given)
@@ -43,13 +43,13 @@ def issue_number(given: str, hosts: Collection[str]) -> str:
 
 
 def _split(link: str) -> tuple[str, list[str]]:
-    """Give the host of a link and the segments of its path."""
+    """Return the host of a link and the segments of its path."""
     try:
         parts = urlsplit(link[:_LONGEST_LINK])
         host = (parts.hostname or "").lower()
     except ValueError:
         return "", []
-    # A browser would read a backslash as a slash, and so see another host than we do.
+    # A browser reads a backslash as a slash, and so may see another host than we do.
     if "\\" in link:
         return "", []
     return host, [each for each in parts.path.split("/") if each]
@@ -57,12 +57,12 @@ def _split(link: str) -> tuple[str, list[str]]:
 
 def _checked(number: str, given: str) -> str:
     if not _NUMBER.fullmatch(number):
-        raise ToolError(f"{given[:100]!r} is no issue: give its number, such as 4815162342, or a link to it")
+        raise ToolError(f"{given[:100]!r} is not an issue: give its number, such as 4815162342, or a link to it")
     return number
 
 
 def issue_text(issue: Any, number: str, trace: str) -> str:
-    """Describe an issue: what it is, when it was seen, and the stack trace."""
+    """Return an issue as text: title, status, dates and stack trace."""
     rows = [
         ("Sentry Issue", "title"),
         ("Issue ID", None),
@@ -77,7 +77,7 @@ def issue_text(issue: Any, number: str, trace: str) -> str:
 
 
 def stack_trace(event: Any) -> str:
-    """Write the exceptions of an event down, each with its frames and their lines of code."""
+    """Return the exceptions of an event as text, with frames and source lines."""
     traces = [
         _exception(exception)
         for entry in _dicts(_member(event, "entries"))
@@ -97,7 +97,7 @@ def _exception(exception: dict[str, Any]) -> str:
     if not isinstance(trace, dict):
         return head
     frames = _dicts(trace.get("frames"))
-    # The newest calls come last and say the most.
+    # The innermost frames come last and matter most.
     left_out = len(frames) - _MOST_FRAMES
     more = f"[{left_out} earlier frames]\n\n" if left_out > 0 else ""
     return head + "Stacktrace:\n" + more + "".join(_frame(each) for each in frames[-_MOST_FRAMES:])

@@ -1,4 +1,4 @@
-"""The Sentry server: the archived one's tool ``get_sentry_issue`` and prompt ``sentry-issue``."""
+"""The Sentry server: the archived official server's tool ``get_sentry_issue`` and prompt ``sentry-issue``."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def make_server(auth_token: str | None = None, *, api_url: str = DEFAULT_URL, se
     """Make the server; nothing is connected before the first call.
 
     Args:
-        auth_token: a token of Sentry that may read issues; without one the tool and the prompt say that it is missing.
-        api_url: where the API is; ``https://HOST/api/0`` for a Sentry of your own.
-        seconds: how long Sentry may take to answer.
+        auth_token: a Sentry token that may read issues; without one the tool and the prompt report that it is missing.
+        api_url: base URL of the API; ``https://HOST/api/0`` for a self-hosted Sentry.
+        seconds: timeout of requests to Sentry.
 
     Raises:
-        ConfigError: the token or a setting cannot be one.
+        ConfigError: the token or a setting is invalid.
     """
     sentry = _Sentry(auth_token, api_url=api_url, seconds=seconds)
     server = Server("sentry", _INSTRUCTIONS, title="Sentry", version=__version__, lifespan=lambda _server: sentry.api)
@@ -45,7 +45,7 @@ def make_server(auth_token: str | None = None, *, api_url: str = DEFAULT_URL, se
 
 
 class _Sentry:
-    """The tool and the prompt, over one API."""
+    """The tool and the prompt, sharing one API client."""
 
     def __init__(self, auth_token: str | None, *, api_url: str, seconds: float) -> None:
         self._token = read_token(auth_token, VARIABLE)
@@ -68,13 +68,13 @@ class _Sentry:
         return GetPromptResult(description=f"Sentry Issue: {title[:200]}", messages=[message])
 
     async def _described(self, given: str) -> tuple[str, str]:
-        """Give the title and the text of an issue."""
+        """Return the title and the text of an issue."""
         number = issue_number(given.strip(), self._hosts)
         place = self.api.path("issues", number)
         issue = await self._read(f"{place}/")
         hashes = await self._read(f"{place}/hashes/")
         if not isinstance(issue, dict) or not isinstance(hashes, list):
-            raise ApiError("Sentry answered with something that is no issue")
+            raise ApiError("Sentry answered with something that is not an issue")
         if not hashes:
             raise ToolError(f"Sentry has no events for the issue {number} any more")
         event = hashes[0].get("latestEvent") if isinstance(hashes[0], dict) else None

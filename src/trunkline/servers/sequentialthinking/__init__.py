@@ -1,4 +1,4 @@
-"""The sequential thinking server: counts the steps of a line of thought, its revisions and its branches."""
+"""The sequential thinking server: counts the steps, revisions and branches of a chain of thought."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the sequential thinking server from the command line."""
+"""The command ``trunkline-server-sequentialthinking``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Draws a thought as a box for whoever watches the server's stderr. What a terminal would obey is made visible.
+"""Thoughts as boxes on stderr, with control characters made visible.
 
-Nobody may watch: some applications never read the stderr of a server, and a pipe that is full takes nothing more.
+Some applications never read the stderr of a server, so writing must not block on a full pipe.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["draw", "show"]
 
 _WIDTH = 100
 _MOST_CHARS = 10_000
-#: What a pipe that has room takes at once, and how long, in seconds, it may have none.
+#: Bytes that a writable pipe accepts at once, and the seconds to wait for a full one.
 _PIECE = 4096
 _PATIENCE = 0.1
 
 
 def draw(thought: Thought) -> str:
-    """Give the box of a thought: what kind it is, its number, and its text."""
+    """Return the box of a thought: its kind, number and text."""
     total = max(thought.total, thought.number)
     if thought.is_revision:
         title = f"Revision {thought.number}/{total} (of thought {thought.revises})"
@@ -46,7 +46,7 @@ def _inert(text: str) -> str:
 
 
 def show(box: str) -> None:
-    """Write a box to stderr, or as much of it as somebody takes."""
+    """Write a box to stderr, as far as the pipe accepts it."""
     rest = memoryview(f"{box}\n".encode())
     try:
         descriptor = sys.stderr.fileno()
@@ -54,5 +54,5 @@ def show(box: str) -> None:
         while rest and select.select([], [descriptor], [], _PATIENCE)[1]:
             rest = rest[os.write(descriptor, rest[:_PIECE]) :]
     except (OSError, ValueError):
-        # It is closed, or is no file: nobody watches.
+        # It is closed, or not a file.
         return

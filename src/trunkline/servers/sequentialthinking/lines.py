@@ -1,7 +1,7 @@
-"""Lines of thought: how many thoughts each has, and its branches; whose they are, and when they are forgotten.
+"""Chains of thought: the number of thoughts and the branches of each, their owners, and their lifetime.
 
-It knows no protocol. A line belongs to a session, or is reached by a handle that its owner was given. The thoughts
-themselves are not kept, so a line stays small however long it gets.
+This module knows no protocol. A chain belongs to a session, or is reached by a handle given to its owner. The thoughts
+themselves are not stored, so a chain stays small however long it gets.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["Line", "Lines", "Thought"]
 
 _MOST_BRANCHES = 1000
 _LONGEST_BRANCH = 200
-#: How many lines are kept by handle, of everybody and of one owner, and how many sessions have one.
+#: Most chains by handle, in total and per owner, and most chains by session.
 _MOST = 10_000
 _MOST_OF_ONE = 1000
 _MOST_SESSIONS = 1024
-#: A handle that nobody has used for so long, in seconds, is forgotten.
+#: Seconds after which an unused handle expires.
 _IDLE = 3600.0
 
 
 class Thought(Struct, frozen=True):
-    """One step, as it was given."""
+    """One thought, as given by the caller."""
 
     text: str
     number: int
@@ -40,20 +40,20 @@ class Thought(Struct, frozen=True):
 
 
 class Line(Struct):
-    """A line of thought."""
+    """A chain of thought."""
 
     owner: object = None
     handle: str | None = None
     used: float = 0.0
     length: int = 0
-    #: In the order in which they were begun.
+    #: In order of creation.
     branches: dict[str, None] = field(default_factory=dict)
 
     def add(self, thought: Thought) -> dict[str, Any]:
-        """Add a thought and give the answer to it.
+        """Add a thought and return the result.
 
         Raises:
-            ToolError: it begins a branch that cannot be kept.
+            ToolError: it starts a branch beyond the limits.
         """
         if thought.branches_from and thought.branch and thought.branch not in self.branches:
             if len(thought.branch) > _LONGEST_BRANCH or len(self.branches) >= _MOST_BRANCHES:
@@ -74,18 +74,18 @@ class Line(Struct):
 
 
 class Lines:
-    """All lines of thought of a server."""
+    """All chains of thought of a server."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """Start without any; ``now`` gives the seconds of a clock that never goes back."""
+        """Start empty; ``now`` returns the seconds of a monotonic clock."""
         self._now = now
-        #: The one used longest ago comes first.
+        #: Least recently used first.
         self._by_handle: OrderedDict[str, Line] = OrderedDict()
-        #: The session is kept beside its line, so that its id is not given to another object.
+        #: The session is kept with its chain, so that its id cannot be reused by another object.
         self._by_session: OrderedDict[int, tuple[object, Line]] = OrderedDict()
 
     def of_session(self, session: object) -> Line:
-        """Give the line of a session, which begins with its first thought."""
+        """Return the chain of a session, created with its first thought."""
         kept, line = self._by_session.pop(id(session), (session, Line()))
         assert kept is session
         while len(self._by_session) >= _MOST_SESSIONS:
@@ -94,10 +94,10 @@ class Lines:
         return line
 
     def of_handle(self, handle: str, owner: object) -> Line:
-        """Give the line of a handle.
+        """Return the chain of a handle.
 
         Raises:
-            ToolError: its owner has no such handle, or has not used it for too long.
+            ToolError: the owner has no such handle, or it has expired.
         """
         self._forget()
         line = self._by_handle.get(handle)
@@ -111,7 +111,7 @@ class Lines:
         return line
 
     def begin(self, owner: object) -> Line:
-        """Begin a line that is reached by a new handle."""
+        """Create a chain with a new handle."""
         import secrets
 
         self._forget()

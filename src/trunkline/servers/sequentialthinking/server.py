@@ -1,4 +1,4 @@
-"""Makes the sequential thinking server: one tool, and state that belongs to a session or to a handle."""
+"""The sequential thinking server: one tool, with state that belongs to a session or a handle."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _output_schema() -> dict[str, Any]:
 def make_server(*, show_thoughts: bool | None = None, now: Callable[[], float] = time.monotonic) -> Server:
     """Make the server.
 
-    ``show_thoughts`` draws thoughts on stderr; unless it is said, the variable ``DISABLE_THOUGHT_LOGGING`` decides.
+    ``show_thoughts`` draws thoughts on stderr; by default the variable ``DISABLE_THOUGHT_LOGGING`` decides.
     """
     if show_thoughts is None:
         show_thoughts = os.environ.get("DISABLE_THOUGHT_LOGGING", "").lower() != "true"
@@ -93,7 +93,7 @@ def make_server(*, show_thoughts: bool | None = None, now: Callable[[], float] =
 
 
 def _line(lines: Lines, ctx: Context, handle: str | None) -> Line:
-    """Give the line that a caller thinks on: the one of the handle, of the session, or else a new one."""
+    """Return the chain of a caller: that of the handle or the session, or a new one."""
     principal = ctx.auth
     owner = None if principal is None else (principal.issuer, principal.subject)
     if handle:
@@ -103,10 +103,10 @@ def _line(lines: Lines, ctx: Context, handle: str | None) -> Line:
 
 
 def _truth(name: str, value: bool | str | None) -> bool:
-    """Read a truth value, which models like to write as a word.
+    """Parse a boolean, which models often write as a string.
 
     Raises:
-        ToolError: it is another word.
+        ToolError: it is another string.
     """
     match value.lower() if isinstance(value, str) else value:
         case True | "true":

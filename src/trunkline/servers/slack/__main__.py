@@ -26,14 +26,14 @@ Examples:
     default=DEFAULT_URL,
     show_default=True,
     metavar="URL",
-    help="Where the Web API is.",
+    help="Base URL of the Web API.",
 )
 @click.option(
     "--channel-ids",
     envvar="SLACK_CHANNEL_IDS",
     default="",
     metavar="ID,ID",
-    help="The only channels that may be listed, read and written; all that the bot can see if not given.",
+    help="Allow only these channels; by default all that the bot can see.",
 )
 @click.option(
     "--team-id",
@@ -49,9 +49,9 @@ def command(
 ) -> None:
     """Read and write in the channels of a Slack workspace, as a bot.
 
-    The bot's token (xoxb-...) is in the variable SLACK_BOT_TOKEN; without one the tools are there and say that it is
-    missing. SLACK_CHANNEL_IDS, SLACK_TEAM_ID and SLACK_API_URL are read as well, where the option is not given. Over
-    HTTP everybody who is let in acts as this bot.
+    The bot's token (xoxb-...) is in the variable SLACK_BOT_TOKEN; without it the tools report that it is missing.
+    SLACK_CHANNEL_IDS, SLACK_TEAM_ID and SLACK_API_URL are used where the option is not given. Over HTTP all callers act
+    as this bot.
     """
     server = make_server(
         os.environ.get(VARIABLE),

@@ -1,6 +1,6 @@
-"""Calls to the Web API of Slack: what it refuses becomes a sentence, and the list of channels holds for every call.
+"""The client of Slack's Web API: errors become messages, and the list of allowed channels applies to every call.
 
-Slack answers 200 to nearly everything and says in ``ok`` whether it did it.
+Slack answers nearly every request with status 200; ``ok`` says whether it succeeded.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ VARIABLE = "SLACK_BOT_TOKEN"
 MOST_CHANNELS = 100
 _ID = re.compile(r"[A-Z][A-Z0-9]{1,30}")
 
-#: What to do about the refusals that a change of the request or of the set-up can help.
+#: Advice for errors that a change of the request or the configuration can fix.
 _HINTS: Mapping[str, str] = MappingProxyType(
     {
         "not_authed": "set SLACK_BOT_TOKEN",
         "invalid_auth": "the token in SLACK_BOT_TOKEN is wrong",
-        "account_inactive": "the token in SLACK_BOT_TOKEN belongs to nobody any more",
+        "account_inactive": "the token in SLACK_BOT_TOKEN belongs to a deactivated account",
         "token_revoked": "the token in SLACK_BOT_TOKEN was revoked",
         "token_expired": "the token in SLACK_BOT_TOKEN has expired",
         "missing_scope": "the app behind SLACK_BOT_TOKEN lacks a permission; add it and install the app again",
@@ -45,20 +45,20 @@ _HINTS: Mapping[str, str] = MappingProxyType(
 
 
 class Slack:
-    """The API with the token of one bot, and the channels it may touch."""
+    """API client with the token of one bot, limited to the allowed channels."""
 
     def __init__(
         self, token: str | None, *, api_url: str = DEFAULT_URL, channels: Iterable[str] = (), seconds: float = 30.0
     ) -> None:
-        """Take the token, the address, and the ids of the channels; none means all that the bot can see.
+        """Initialize with the token, the URL, and the allowed channels; none means all that the bot can see.
 
         Raises:
-            ConfigError: one of them cannot be one.
+            ConfigError: one of them is invalid.
         """
         self._token = read_token(token, VARIABLE)
         self.channels = tuple(dict.fromkeys(each.strip() for each in channels if each.strip()))
         if wrong := [each for each in self.channels if not _ID.fullmatch(each)]:
-            raise ConfigError(f"SLACK_CHANNEL_IDS holds {wrong[0]!r}, which is no id of a channel such as C0123ABCD")
+            raise ConfigError(f"SLACK_CHANNEL_IDS holds {wrong[0]!r}, which is not a channel id such as C0123ABCD")
         if len(self.channels) > MOST_CHANNELS:
             raise ConfigError(
                 f"SLACK_CHANNEL_IDS holds {len(self.channels)} channels; up to {MOST_CHANNELS} are possible"
@@ -70,20 +70,20 @@ class Slack:
         self.api = Api(api_url, service="Slack", headers=headers, seconds=seconds, max_bytes=4 * 1024 * 1024)
 
     def channel(self, channel_id: str) -> str:
-        """Give the id of a channel as it was given, if it may be touched.
+        """Return a channel id if it is valid and allowed.
 
         Raises:
-            ToolError: it is none, or not on the list.
+            ToolError: it is not.
         """
         if self.channels and channel_id not in self.channels:
             raise ToolError(f"This server is limited to the channels {', '.join(self.channels)}, not {channel_id!r}")
         return _checked(channel_id, "channel_id", "C0123ABCD")
 
     def user(self, user_id: str) -> str:
-        """Give the id of a user as it was given.
+        """Return a user id if it is valid.
 
         Raises:
-            ToolError: it is none.
+            ToolError: it is not.
         """
         return _checked(user_id, "user_id", "U0123ABCD")
 
@@ -92,7 +92,7 @@ class Slack:
         return self._done(await self._ask("GET", method, query=query))
 
     async def find(self, method: str, query: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Call a method that changes nothing; gives None where Slack has nothing to show."""
+        """Call a method that changes nothing; return None if the channel is not found."""
         answer = await self._ask("GET", method, query=query)
         return None if answer.get("error") == "channel_not_found" else self._done(answer)
 
@@ -108,7 +108,7 @@ class Slack:
         except ApiError as error:
             raise without(error, self._token) from None
         if not isinstance(value, dict):
-            raise ApiError("Slack answered with something that is no object")
+            raise ApiError("Slack answered with something that is not an object")
         return value
 
     def _done(self, answer: dict[str, Any]) -> dict[str, Any]:

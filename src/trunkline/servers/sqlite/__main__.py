@@ -1,4 +1,4 @@
-"""``trunkline-server-sqlite``: serve a SQLite database over stdio or HTTP."""
+"""The command ``trunkline-server-sqlite``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Examples:
 @click.option(
     "--db-path", default="./sqlite_mcp_server.db", show_default=True, metavar="FILE", help="The database file."
 )
-@click.option("--read-only", is_flag=True, help="Offer no tool that changes the database, and never make the file.")
-@click.option("--sample", is_flag=True, help="Fill a database without tables with a small made-up shop.")
+@click.option("--read-only", is_flag=True, help="Offer only tools that read, and never create the file.")
+@click.option("--sample", is_flag=True, help="Fill an empty database with a small sample shop.")
 @statement_options
 @serving_options
 def command(

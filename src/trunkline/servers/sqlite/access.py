@@ -1,8 +1,8 @@
-"""What a statement may do: the authorizer callbacks that SQLite asks while it compiles one.
+"""What a statement may do: the authorizer callbacks that SQLite calls while it compiles one.
 
-SQLite names every table, column, function and action that a statement touches, also inside views and triggers, and
-what is not allowed here never runs. So nothing depends on how the text of a statement begins. An ``Access`` keeps what
-was refused, for the message.
+SQLite reports every table, column, function and action that a statement uses, also inside views and triggers, and a
+denied one never runs. So nothing depends on how the text of a statement begins. A ``StatementAuthorizer`` keeps what
+was denied, for the message.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["Access", "Kind"]
 
 Kind = str
 
-#: Functions that reach outside the database, in this library or where it was built with more.
+#: Functions that reach outside the database, in some builds of SQLite.
 _OUTSIDE = frozenset({"edit", "fts3_tokenizer", "load_extension", "readfile", "writefile", "zipfile"})
-#: Pragmas that only tell of the schema; SELECT uses them as pragma_table_info(...), full-text search the last one.
+#: Pragmas that only read the schema; SELECT uses them as pragma_table_info(...), full-text search the first one.
 _TELLING = frozenset(
     {
         "data_version",
@@ -29,7 +29,7 @@ _TELLING = frozenset(
         "table_xinfo",
     }
 )
-#: Tables of SQLite's own that change when a schema does; others, such as sqlite_dbpage, are the file itself.
+#: Internal tables that change with the schema; others, such as sqlite_dbpage, are the file itself.
 _OWN = frozenset({"sqlite_master", "sqlite_schema", "sqlite_sequence", "sqlite_temp_master"})
 
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
@@ -49,7 +49,7 @@ _DEFINING = frozenset(
 _ALLOWED = MappingProxyType(
     {
         "read": _READING,
-        # With AS SELECT, the new table is filled too.
+        # CREATE TABLE AS SELECT also inserts rows.
         "create": _READING | {sqlite3.SQLITE_INSERT} | _CREATING,
         "write": _READING | _CHANGING | _CREATING | _DEFINING,
     }
@@ -70,24 +70,24 @@ _NAMES = MappingProxyType(
 
 
 class Access:
-    """Answers for one statement; ``refused`` says what it was refused, once it was."""
+    """The authorizer of one statement; ``refused`` names the first denied action."""
 
     __slots__ = ("_allowed", "_shadows", "kind", "only_reads", "refused")
 
     def __init__(self, kind: Kind, *, shadows: frozenset[str] = frozenset()) -> None:
-        """Allow ``read``, ``create`` (of tables) or ``write``, but no change of tables with these names."""
+        """Allow ``read``, ``create`` (of tables) or ``write``, but no changes of the ``shadows`` tables."""
         self.kind = kind
         self._allowed = _ALLOWED[kind]
         self._shadows = shadows
         self.refused: str | None = None
-        #: Whether nothing was asked for so far that could change the database.
+        #: Whether all actions so far only read.
         self.only_reads = True
 
     def __call__(
         self, action: int, first: str | None, second: str | None, database: str | None, inside: str | None
     ) -> int:
-        """Say whether an action is allowed; called by SQLite."""
-        # What is made there is gone with the connection, whatever the answer says.
+        """Return SQLITE_OK or SQLITE_DENY for an action; called by SQLite."""
+        # Temporary objects vanish with the connection, whatever the result says.
         is_lost = database == "temp" and action in _MAKING
         if not is_lost and self._allows(action, first or "", second or ""):
             self.only_reads = self.only_reads and action not in _ALTERING
@@ -101,12 +101,12 @@ class Access:
         if action == sqlite3.SQLITE_PRAGMA:
             return first.lower() in _TELLING
         if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
-            # Said when a virtual table is connected, also to be read; a statement's own is refused before it is asked.
+            # Reported when a virtual table is opened, even for reading; SQLite itself rejects an explicit update.
             return True
         if action not in self._allowed:
             return False
         if self._shadows and action in _ALTERING:
-            # Of an update the second is a column; of an index, a trigger or a renaming it is the table.
+            # The second name is a column for an update, and the table for an index, trigger or rename.
             names = {first.lower()} if action in _CHANGING else {first.lower(), second.lower()}
             if names & self._shadows:
                 return False

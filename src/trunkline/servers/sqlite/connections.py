@@ -1,10 +1,11 @@
-"""Connections to one SQLite file: how they are opened, what bounds them, and those that are kept for reading again.
+"""Connections to one SQLite file: how they are opened, their limits, and the pool of reading connections.
 
-Reading connections are opened ``mode=ro``, so that not even a mistake in the authorizer could change the file. To open
-one costs more than most queries, since SQLite reads the whole schema: a few are kept. One that is kept holds no lock,
-no transaction and no compiled statement: the next is compiled under its own authorizer. It is kept only while its file
-is the one at the path and nobody has written to it, since SQLite takes a file that was copied over it for the old one
-if their counters are alike; and not while there is a write-ahead log, which would stay as long as the connection does.
+Reading connections are opened with ``mode=ro``, so that not even a mistake in the authorizer could change the file.
+Opening one costs more than most queries, since SQLite reads the whole schema: a few are kept. A kept connection holds
+no lock, no transaction and no compiled statement: the next statement is compiled under its own authorizer. It is kept
+only while its file is still the one at the path and was not written to, since SQLite mistakes a file copied over it for
+the old one if their change counters are equal; and not while there is a write-ahead log, which would stay as long as
+the connection does.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from trunkline.servers.sqlite.access import Kind
 
 __all__ = ["Bounds", "Connections", "Opened"]
 
-#: How many connections are kept, each with up to two megabytes of pages.
+#: Most connections in the pool, each with up to two megabytes of cached pages.
 _MOST_KEPT = 4
-#: Where a file that is open can be replaced; elsewhere a connection that is kept would be in the way.
+#: Only where an open file can be replaced; elsewhere a kept connection would block that.
 _KEEPS = os.name == "posix"
-#: So long after a file was written its times may be those of the next write, too.
+#: Within this time after a write, the next write may leave the same timestamps.
 _SETTLED_NS = 50_000_000
-#: How long a statement waits for another writer, if its own time is not shorter.
+#: Longest wait for another writer, unless the statement timeout is shorter.
 _BUSY_SECONDS = 5.0
 _LIMITS = (
     (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
@@ -49,7 +50,7 @@ _RTREES = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%r
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """How much one statement may cost: rows and bytes of its answer, and seconds."""
+    """The limits of one statement: rows and bytes of its result, and seconds."""
 
     max_rows: int = 1000
     max_bytes: int = 1024 * 1024
@@ -57,7 +58,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
 
 class _File(Struct, frozen=True):
-    """Which file it is, and what tells that somebody has written to it."""
+    """The identity of a file, and the values that change when it is written."""
 
     device: int
     number: int
@@ -67,35 +68,35 @@ class _File(Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether a later write could be told from the last one."""
+        """Whether a later write would be noticed."""
         return time.time_ns() - self.written_ns > _SETTLED_NS
 
 
 class Opened(Struct, frozen=True):
-    """A connection, and the file that it was opened to as it was then, if that is known for certain."""
+    """A connection, and the state of its file when it was opened, if known for certain."""
 
     connection: sqlite3.Connection
     file: _File | None = None
-    #: Where its write-ahead log would be: beside the file, also where the path is a link to it.
+    #: The path of its write-ahead log: beside the real file, even if the path is a link.
     log: str = ""
 
 
 class Connections:
-    """Opens connections to a database file, and keeps some."""
+    """Opens connections to a database file and pools reading ones."""
 
     def __init__(self, path: Path, bounds: Bounds) -> None:
-        """Take the file and the bounds of each statement; nothing is opened."""
+        """Initialize with the file and the statement limits; does not connect yet."""
         self.path = path
         self._bounds = bounds
         self._kept: deque[Opened] = deque()
         weakref.finalize(self, _close_all, self._kept)
 
     def take(self) -> Opened | None:
-        """Give a reading connection that is kept, if there is one to the file as it is now."""
+        """Return a pooled reading connection to the unchanged file; None if there is none."""
         file = self._file() if self._kept else None
         while True:
             try:
-                # The last one first, so that a server with little to do uses one alone; any thread may be quicker.
+                # Last in, first out, so that an idle server uses one only; another thread may be faster.
                 opened = self._kept.pop()
             except IndexError:
                 return None
@@ -104,17 +105,17 @@ class Connections:
             opened.connection.close()
 
     def give_back(self, opened: Opened) -> None:
-        """Keep a connection on which nothing is under way any more, or close it."""
+        """Return an idle connection to the pool, or close it."""
         if opened.file is None or len(self._kept) >= _MOST_KEPT or os.path.exists(opened.log):
             opened.connection.close()
         else:
             self._kept.append(opened)
 
     def open(self, kind: Kind, *, hold: Callable[[sqlite3.Connection], None]) -> Opened:
-        """Open a connection for one kind of statement; ``hold`` gets it first, to stop what takes too long.
+        """Open a connection for one kind of statement; ``hold`` receives it first, to interrupt slow work.
 
         Raises:
-            sqlite3.Error: it cannot be opened, or is no database.
+            sqlite3.Error: it cannot be opened, or is not a database.
         """
         reads = kind == "read"
         file = self._file() if reads and _KEEPS else None
@@ -133,7 +134,7 @@ class Connections:
         except BaseException:
             connection.close()
             raise
-        # Somebody may have put another file there meanwhile.
+        # The file may have been replaced meanwhile.
         known = file if keeps and file == self._file() else None
         return Opened(connection, known, f"{os.path.realpath(self.path)}-wal")
 
@@ -145,16 +146,16 @@ class Connections:
         return _File(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def _bound(self, connection: sqlite3.Connection) -> None:
-        # It knows this object not, which else would not be forgotten as long as one of its connections is kept.
+        # No reference to self: otherwise this object could not be collected while a connection is pooled.
         connection.text_factory = partial(_text, most=self._bounds.max_bytes + 1)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
         if (configure := getattr(connection, "setconfig", None)) is not None:
-            # Nobody writes to the tables in which a full-text index keeps itself; before Python 3.12 see shadows.py.
+            # Protects the shadow tables of full-text indexes; before Python 3.12 see ``check_shadow_tables``.
             configure(getattr(sqlite3, "SQLITE_DBCONFIG_DEFENSIVE"), True)  # noqa: B009
-        # A view or trigger of a database that came from elsewhere calls only functions without side effects.
+        # Views and triggers of an untrusted database may call only functions without side effects.
         connection.execute("PRAGMA trusted_schema = OFF")
-        # The schema is read before the limits of statements hold: a view past them must not lock up the other tables.
-        # An R-Tree prepares what it would write when it is first looked at, which nobody who reads is allowed to.
+        # The schema is read before the limits apply: a view beyond them must not block the other tables.
+        # An R-Tree prepares its write statements on first use, which the authorizer would deny to a reader.
         for (name,) in connection.execute(_RTREES).fetchall():
             with suppress(sqlite3.Error):
                 connection.execute("SELECT 1 FROM pragma_table_info(?)", [name]).fetchone()
@@ -163,8 +164,8 @@ class Connections:
 
 
 def _text(raw: bytes, *, most: int) -> str:
-    """Read a text; bytes that are no text are shown, not refused: one bad value must not hide a table."""
-    # No answer has more of it, nor shows it cut.
+    """Decode a text; invalid bytes are escaped, not rejected: one bad value must not hide a table."""
+    # A longer value never fits into a result.
     return raw[:most].decode("utf-8", "backslashreplace")
 
 

@@ -1,10 +1,10 @@
 """One SQLite file: each statement alone on a connection, in a worker thread, under an authorizer and a deadline.
 
-A reading statement gets a connection that another one has left clean, if there is one; what fails there is tried on a
-new one, which alone says what is wrong. A writing statement is one transaction: it is committed whole or rolled back
-whole. Whoever cancels interrupts SQLite, which then rolls back. One function of SQLite cannot be interrupted: a
-statement that is in a long one when its time is over is answered and left to its thread, and what it would change is
-rolled back. It knows nothing of the protocol but its errors.
+A reading statement uses a pooled connection if there is one; if it fails there, it is retried on a new one, whose error
+counts. A writing statement is one transaction, committed or rolled back completely. Cancellation interrupts SQLite,
+which then rolls back. A single SQLite function cannot be interrupted: a statement that is inside a long one at its
+deadline is answered and left to its thread, and its changes are rolled back. This module knows nothing of the protocol
+but its errors.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["Bounds", "Database", "limit_memory"]
 T = TypeVar("T")
 
 _STEPS_BETWEEN_LOOKS = 1000
-#: How long an interrupted statement has to end.
+#: Seconds that an interrupted statement has to end.
 _GRACE_SECONDS = 1.0
 _MOST_MEMORY = 256 * 1024 * 1024
-#: What a program that was killed while it wrote leaves behind must be undone, which a reading connection may not do.
+#: Codes after a writer was killed: recovery is needed, which a reading connection cannot do.
 _LEFT_IN_THE_MIDDLE = frozenset(
     {sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY, sqlite3.SQLITE_READONLY_CANTINIT}
 )
@@ -51,7 +51,7 @@ class Database:
         submit: Callable[[Callable[[], Any]], asyncio.Future[Any]],
         read_only: bool = False,
     ) -> None:
-        """Take the file, the bounds of each statement, what runs a function in a thread, and if nothing may change."""
+        """Take the file, the statement limits, ``submit``, which runs a function in a thread, and ``read_only``."""
         self.path = path
         self.bounds = bounds
         self._submit = submit
@@ -60,14 +60,14 @@ class Database:
         self._turn = threading.Lock()
 
     def prepare(self) -> None:
-        """Make the file and its folder, if they are not there.
+        """Create the file and its folder if they do not exist.
 
         Raises:
-            ConfigError: they cannot be made.
+            ConfigError: they cannot be created.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # One that is there is not touched, not even its times.
+            # An existing file is left alone, including its times.
             if not self.path.exists():
                 self.path.touch(mode=0o600)
         except OSError as error:
@@ -75,7 +75,7 @@ class Database:
             raise ConfigError(f"--db-path {self.path}: the database cannot be made there ({reason})") from error
 
     async def rows(self, sql: str, *, tool: str = "this") -> Fitted:
-        """Run a reading statement and give what fits of its rows, each as the text of a Python mapping."""
+        """Run a reading statement and return the rows that fit, each as the text of a Python mapping."""
 
         def work(cursor: sqlite3.Cursor) -> Fitted:
             cursor.execute(sql)
@@ -85,12 +85,12 @@ class Database:
         return await self._run("read", work, f"Only SELECT queries are allowed for {tool}")
 
     def fitted(self, rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Fitted:
-        """Give what fits of some rows, each as the text of a Python mapping, which spells out control characters."""
+        """Return the rows that fit, each as the text of a Python mapping, which escapes control characters."""
         most = self.bounds.max_bytes
         return fit(rows, _row_text(names, most), max_rows=self.bounds.max_rows, max_bytes=most)
 
     async def select(self, sql: str, parameters: Sequence[Any] = (), *, most: int = 10_000) -> list[tuple[Any, ...]]:
-        """Run a reading statement of our own and give its rows as they are."""
+        """Run a reading statement of the server itself and return its rows."""
 
         def work(cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
             return cursor.execute(sql, parameters).fetchmany(most)
@@ -98,15 +98,15 @@ class Database:
         return await self.look(work)
 
     async def look(self, work: Callable[[sqlite3.Cursor], T]) -> T:
-        """Run reading statements of our own on one connection."""
+        """Run reading statements of the server itself on one connection."""
         return await self._run("read", work, "Refused")
 
     async def change(self, sql: str, kind: Kind, refusal: str) -> int:
-        """Run a writing statement as one transaction and give how many rows it touched; -1 where there is no count."""
+        """Run a writing statement as one transaction and return the affected rows; -1 if there is no count."""
 
         def work(cursor: sqlite3.Cursor) -> int:
             cursor.execute(sql)
-            # A statement with RETURNING is not done before its rows are taken.
+            # A statement with RETURNING is complete only after its rows are read.
             for _ in cursor:
                 pass
             if cursor.rowcount < 0 and word == "WITH":
@@ -131,7 +131,7 @@ class Database:
         running = self._submit(lambda: statement.run(work, refusal))
         try:
             if not await _ended(running, self.bounds.seconds):
-                # SQLite looks at this more often than it asks for the time.
+                # SQLite checks for interrupts more often than it calls the progress handler.
                 statement.interrupt()
                 if not await _ended(running, _GRACE_SECONDS) and statement.cancel():
                     running.cancel()
@@ -148,7 +148,7 @@ async def _ended(running: asyncio.Future[Any], seconds: float) -> bool:
 
 
 class _Statement:
-    """One statement on its way through a thread."""
+    """One statement, run in a thread."""
 
     def __init__(self, connections: Connections, kind: Kind, bounds: Bounds, *, turn: threading.Lock | None) -> None:
         self._connections = connections
@@ -157,9 +157,9 @@ class _Statement:
         self._bounds = bounds
         self._turn = turn
         self.read_only = False
-        #: Whether it may find nothing to change.
+        #: Whether it may have nothing to change.
         self.may_be_idle = False
-        #: What it would change the database with.
+        #: The text of a writing statement.
         self.sql = ""
         self._deadline = time.monotonic() + bounds.seconds
         self._lock = threading.Lock()
@@ -169,12 +169,12 @@ class _Statement:
 
     @property
     def too_slow(self) -> str:
-        """What to say if it took too long."""
+        """The message for a timeout."""
         seconds = f"{self._bounds.seconds:g}"
         return f"Database error: stopped after {seconds} seconds; narrow the statement, or raise --timeout"
 
     def cancel(self) -> bool:
-        """Have it stopped, so that it changes nothing; any thread may. False if its changes are being kept already."""
+        """Stop it before it changes anything; callable from any thread. Returns False if it is already committing."""
         with self._lock:
             if self._committing:
                 return False
@@ -183,23 +183,23 @@ class _Statement:
         return True
 
     def interrupt(self) -> None:
-        """Have SQLite stop at what it does now; any thread may."""
-        # Under the lock: a connection that is given back may be another's at once.
+        """Interrupt SQLite; callable from any thread."""
+        # Under the lock: a released connection may be used by another statement at once.
         with self._lock:
             if self._connection is not None:
-                # One that has just been closed has nothing left to stop.
+                # A connection that was just closed has nothing to interrupt.
                 with suppress(sqlite3.ProgrammingError):
                     self._connection.interrupt()
 
     def run(self, work: Callable[[sqlite3.Cursor], T], refusal: str) -> T:
-        """Run it; in the thread."""
+        """Run the statement; called in the thread."""
         access = Access(self._kind)
         try:
             if self._kind == "read" and (used := self._connections.take()) is not None:
                 try:
                     return self._on(used, access, work)
                 except (sqlite3.Error, sqlite3.Warning):
-                    # It may not know of what was changed since; but nothing is done twice for want of time.
+                    # A pooled connection may be outdated, so retry on a new one; but not after a timeout.
                     if self._must_stop():
                         raise
                 access = Access(self._kind)
@@ -208,7 +208,7 @@ class _Statement:
             except sqlite3.OperationalError as error:
                 if self.read_only or self._kind != "read" or error.sqlite_errorcode not in _LEFT_IN_THE_MIDDLE:
                     raise
-            # To open it for writing undoes what is half done, as any program that uses SQLite does.
+            # Opening it for writing performs the recovery, as in any program that uses SQLite.
             self._open("write").connection.close()
             return self._on(self._open(self._kind), access, work)
         except (sqlite3.Error, sqlite3.Warning) as error:
@@ -222,14 +222,14 @@ class _Statement:
         return self._connections.open(kind, hold=self._hold)
 
     def _hold(self, connection: sqlite3.Connection | None) -> None:
-        """Have a connection stopped when this statement is, from now on; None lets go of it."""
+        """Tie a connection to the cancellation of this statement; None releases it."""
         if connection is not None:
             connection.set_progress_handler(self._must_stop, _STEPS_BETWEEN_LOOKS)
         with self._lock:
             self._connection = connection
 
     def _on(self, opened: Opened, access: Access, work: Callable[[sqlite3.Cursor], T]) -> T:
-        """Run it on a connection, which is kept for another statement only if this one succeeds."""
+        """Run the statement on a connection, which returns to the pool only on success."""
         connection = opened.connection
         try:
             self._hold(connection)
@@ -248,7 +248,7 @@ class _Statement:
 
     @contextmanager
     def _in_turn(self, turn: threading.Lock) -> Iterator[None]:
-        """Let the changes of this server wait for each other here: SQLite would only look again and again."""
+        """Serialize the writers of this server here: SQLite itself would only poll."""
         if not turn.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
             raise sqlite3.OperationalError("interrupted")
         try:
@@ -278,7 +278,7 @@ class _Statement:
             if not self._committing:
                 _rollback(connection)
                 raise sqlite3.OperationalError("interrupted")
-            # Not to be stopped in the middle: it waits for readers no longer than for other writers.
+            # A commit must not be interrupted; it waits for readers no longer than for other writers.
             connection.set_progress_handler(None, 0)
             connection.execute("COMMIT")
         return done
@@ -309,28 +309,28 @@ class _Statement:
         if text.startswith("database is locked"):
             return f"{text}: another program is writing to it; try again"
         if text == "file is not a database":
-            return f"{self._path} is no SQLite database; start the server with another --db-path FILE"
+            return f"{self._path} is not a SQLite database; start the server with another --db-path FILE"
         return text
 
 
 def _rollback(connection: sqlite3.Connection) -> None:
     connection.set_authorizer(None)
-    # The handler would stop the rollback as it stopped the statement.
+    # The handler would interrupt the rollback as well.
     connection.set_progress_handler(None, 0)
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 
 def _row_text(names: Sequence[str], most: int) -> Callable[[Sequence[Any]], str | None]:
-    """Make what writes a row as Python writes a mapping; None is for a row that is too long."""
-    # Of columns with one name a mapping has the last.
+    """Return a function that formats a row as a Python mapping; it returns None for a row that is too long."""
+    # Of columns with the same name a mapping keeps the last.
     form = (
         None if len(set(names)) < len(names) else ", ".join([repr(name).replace("%", "%%") + ": %r" for name in names])
     )
     sized = (str, bytes)
 
     def written(row: Sequence[Any]) -> str | None:
-        # The text of bytes has up to four characters for each.
+        # The text of a bytes value has up to four characters per byte.
         if sum([len(each) for each in row if isinstance(each, sized)]) > most:
             return None
         return str(dict(zip(names, row, strict=True))) if form is None else f"{{{form % tuple(row)}}}"
@@ -344,6 +344,6 @@ def _first_word(sql: str) -> str:
 
 
 def limit_memory(most: int = _MOST_MEMORY) -> None:
-    """Bound the memory that SQLite may take, for all databases of this process; what needs more fails."""
+    """Limit the memory of SQLite for all databases of this process; statements that need more fail."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"PRAGMA hard_heap_limit = {int(most)}")

@@ -1,4 +1,4 @@
-"""The memo of insights: short findings that tools append and everybody reads, kept in memory and bounded."""
+"""The memo of insights: short findings that tools append and clients read, kept in memory and bounded."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _LONGEST_MEMO = 1024 * 1024
 
 
 class Memo:
-    """Insights in the order they came."""
+    """Insights in the order they were added."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start empty."""
         self._insights: list[str] = []
         self._size = 0
 
     def append(self, insight: str) -> None:
-        """Add one.
+        """Add an insight.
 
         Raises:
             ToolError: it is too long, or the memo is full.
@@ -34,10 +34,10 @@ class Memo:
         self._size += len(insight)
 
     def text(self) -> str:
-        """Give the whole memo."""
+        """Return the whole memo."""
         if not self._insights:
             return "The memo has no insights yet."
-        # One that brings lines of its own must not look like several.
+        # An insight with newlines must not look like several.
         points = "\n".join(f"- {one_line(insight, _LONGEST_INSIGHT)}" for insight in self._insights)
         count = f"{len(self._insights)} insights" if len(self._insights) > 1 else "1 insight"
         return f"Insights memo ({count})\n\n{points}"

@@ -40,10 +40,10 @@ _ORDERS = 24
 
 
 def make_sample(path: Path) -> bool:
-    """Fill a database that has no tables; one that has some is left as it is, which is told by False.
+    """Fill a database without tables; return False if it has some, and leave it unchanged.
 
     Raises:
-        ConfigError: the file is no database, or cannot be written.
+        ConfigError: the file is not a database, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

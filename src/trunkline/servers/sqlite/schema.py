@@ -1,4 +1,4 @@
-"""The schema of a SQLite database as records: read by SELECT with bound names, so that a name is never SQL."""
+"""The schema of a SQLite database as records, read by SELECT with bound names, so that a name is never SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMES = (
     "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
     "ORDER BY name LIMIT ?"
 )
-# A trigger may have the name of a table.
+# A trigger may have the same name as a table.
 _NAMED = "SELECT name, type FROM sqlite_master WHERE lower(name) = lower(?) AND type IN ('table', 'view')"
 _COLUMNS = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?) LIMIT ?'
 _PRIMARY = "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk"
@@ -22,12 +22,12 @@ _KEYS = 'SELECT id, "table", "from", "to" FROM pragma_foreign_key_list(?) ORDER 
 
 
 async def table_names(database: Database) -> dict[str, str]:
-    """Give the tables and views, and which of the two each is."""
+    """Return the tables and views with their type."""
     return await database.look(_names)
 
 
 async def read_tables(database: Database) -> list[Table]:
-    """Give every table with its columns; one that cannot be read, such as a view of nothing, is given without."""
+    """Return every table with its columns; one that cannot be read, such as a broken view, has none."""
 
     def work(cursor: sqlite3.Cursor) -> list[Table]:
         return [_readable(cursor, name, kind) for name, kind in _names(cursor).items()]
@@ -36,7 +36,7 @@ async def read_tables(database: Database) -> list[Table]:
 
 
 async def read_table(database: Database, name: str) -> Table | None:
-    """Give one table, if there is one of that name."""
+    """Return the table with a name; None if there is none."""
 
     def work(cursor: sqlite3.Cursor) -> Table | None:
         found = cursor.execute(_NAMED, [name]).fetchone()
@@ -79,7 +79,7 @@ def _foreign_keys(cursor: sqlite3.Cursor, rows: list[tuple[Any, ...]]) -> tuple[
         table = str(mine[0][1])
         targets = [row[3] for row in mine]
         if None in targets:
-            # Without named columns the other table's primary key is meant.
+            # Without columns it references the primary key of the other table.
             targets = [row[0] for row in cursor.execute(_PRIMARY, [table]).fetchall()]
         keys.append(ForeignKey(tuple(str(row[2]) for row in mine), table, tuple(str(each) for each in targets)))
     return tuple(keys)

@@ -1,4 +1,4 @@
-"""The SQLite server itself: tools, the memo, schema resources and prompts over one database file."""
+"""The SQLite server: tools, the memo, schema resources and prompts for one database file."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def make_server(
     max_bytes: int = 1024 * 1024,
     timeout: float = 10.0,
 ) -> Server:
-    """Make a server for a database file, which is made if it is not there, unless ``read_only``.
+    """Make a server for a database file, which is created if it does not exist, unless ``read_only``.
 
     Raises:
-        ConfigError: the file cannot be made, or is no file.
+        ConfigError: the file cannot be created, or is not a regular file.
     """
     path = Path(db_path).expanduser()
     if str(db_path) == ":memory:" or (path.exists() and not path.is_file()):
@@ -150,7 +150,7 @@ def _add_memo(server: Server, memo: Memo) -> None:
 
 
 class _Schema:
-    """The schema as resources and prompts ask for it."""
+    """The schema reader of this database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

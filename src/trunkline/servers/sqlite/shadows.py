@@ -1,8 +1,8 @@
-"""The tables in which a full-text or spatial index keeps itself: a statement of a caller does not write to them.
+"""The shadow tables of full-text and spatial indexes: a caller's statement must not write to them.
 
-SQLite says so itself where it can be told to be defensive, which Python can from 3.12 on. Before, the authorizer has
-to; but it is asked about the index's own writes too, which are compiled while a statement runs. So the statement is
-compiled once without being run, as ``EXPLAIN``: whatever the authorizer is asked about then is the statement's own.
+SQLite enforces this itself in defensive mode, which Python can set from 3.12 on. Before, the authorizer has to; but it
+is also called for the index's own writes, which are compiled while a statement runs. So the statement is first
+compiled without running, as ``EXPLAIN``: whatever the authorizer is called for then belongs to the statement itself.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from trunkline.servers.sqlite.access import Access
 __all__ = ["guard_shadows"]
 
 _SHADOWS = "SELECT name FROM pragma_table_list WHERE type = 'shadow'"
-#: The first version of SQLite that tells which tables these are.
+#: The first version of SQLite that lists shadow tables.
 _TELLS = (3, 37)
 _EXPLAINS = re.compile(r"\s*explain\b", re.IGNORECASE)
 
 
 def guard_shadows(connection: sqlite3.Connection, access: Access, sql: str) -> None:
-    """See that a statement does not touch the tables of an index, in a transaction in which the schema stays.
+    """Check that a statement does not write to shadow tables; call it inside the transaction.
 
     Raises:
-        sqlite3.Error: it does, as ``access`` says then, or it cannot be compiled.
+        sqlite3.Error: it does, which ``access`` then reports, or it cannot be compiled.
     """
     if hasattr(connection, "setconfig") or sqlite3.sqlite_version_info < _TELLS or _EXPLAINS.match(sql):
         return

@@ -1,4 +1,4 @@
-"""The time server: what time it is somewhere, and what a time is elsewhere."""
+"""The time server: the current time in a time zone, and conversion between zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the time server from the command line."""
+"""The command ``trunkline-server-time``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Examples:
 
 
 @click.command("trunkline-server-time", epilog=EPILOG)
-@click.option("--local-timezone", metavar="NAME", help="The IANA name of what is local, else the machine's own zone.")
+@click.option(
+    "--local-timezone", metavar="NAME", help="IANA name of the local time zone; by default the zone of this machine."
+)
 @serving_options
 def command(local_timezone: str | None, *, serving: Serving) -> None:
-    """Tell the time in any time zone, and convert times between them."""
+    """Show the time in any time zone, and convert times between zones."""
     serving.run(make_server(local_timezone=local_timezone))
 
 

@@ -1,4 +1,4 @@
-"""Makes the time server: two tools, for the time somewhere and for a time elsewhere."""
+"""The time server: two tools, for the current time in a zone and for converting a time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CONVERSION = MappingProxyType(
 
 
 def make_server(*, local_timezone: str | None = None, now: Callable[[], datetime] = utc_now) -> Server:
-    """Make the server; ``local_timezone`` is what it calls local, else the zone of this machine.
+    """Make the server; ``local_timezone`` is the local zone, by default that of this machine.
 
     Raises:
         ConfigError: there is no such zone.

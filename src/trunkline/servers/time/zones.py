@@ -1,7 +1,7 @@
-"""Time zones by their IANA names, the zone of this machine, and times in them.
+"""Time zones by IANA name, the zone of this machine, and times in them.
 
-It knows no protocol. The names are those of the database, letter for letter: what is looked up as a file elsewhere is
-never a path here.
+This module knows no protocol. Names must match the database exactly: a name that is looked up as a file elsewhere is
+never used as a path here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _FALLBACK = "UTC"
 _TIMEZONE_FILE = "/etc/timezone"
 _LOCALTIME = "/etc/localtime"
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
-#: Far above any name; what was asked for is remembered.
+#: Longer than any name; bounded, since lookups are cached.
 _LONGEST = 100
-#: What lies among the zones and is none.
+#: Entries of the zone folders that are not zones.
 _NO_ZONES = ("posix", "posixrules", "right")
 
 
 def utc_now() -> datetime:
-    """Give the time."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
@@ -39,12 +39,12 @@ def _exists(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _found(name: str) -> bool:
-    """Tell whether there is a zone of this name: looked for where it would be, since to read all of them takes long."""
+    """Return True if a zone exists; checks its file first, since listing all zones is slow."""
     return any(_lies_in(root, name) for root in TZPATH) or name in _names()
 
 
 def _lies_in(root: str, name: str) -> bool:
-    """Tell whether a folder of zones has one under this very name; some file systems find it under others too."""
+    """Return True if a zone folder has exactly this name; some file systems ignore case."""
     if not _NAME.fullmatch(name) or name.partition("/")[0] in _NO_ZONES:
         return False
     place = root
@@ -65,7 +65,7 @@ def _names() -> frozenset[str]:
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """Give the zone of an IANA name.
+    """Return the zone of an IANA name.
 
     Raises:
         ToolError: there is none.
@@ -78,7 +78,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def local_zone(given: str | None = None) -> str:
-    """Give the name of the zone to call local: the one given, else that of this machine, else UTC.
+    """Return the name of the local zone: the given one, else that of this machine, else UTC.
 
     Raises:
         ConfigError: the given one does not exist.
@@ -108,7 +108,7 @@ def _from_link() -> str:
 
 
 def tell(zone: str, now: datetime) -> dict[str, Any]:
-    """Give a moment as it is in a zone.
+    """Return a moment in a zone.
 
     Raises:
         ToolError: there is no such zone.
@@ -117,9 +117,9 @@ def tell(zone: str, now: datetime) -> dict[str, Any]:
 
 
 def convert(source: str, time: str, target: str, *, now: Callable[[], datetime]) -> dict[str, Any]:
-    """Give a time of today in one zone, and what it is in another.
+    """Convert a time of today from one zone to another.
 
-    Of two moments that a clock shows twice, when it is put back, the first is meant.
+    A time that occurs twice, when clocks are set back, means the first occurrence.
 
     Raises:
         ToolError: there is no such zone, or no such time in it today.
@@ -146,7 +146,7 @@ def _told(zone: str, moment: datetime) -> dict[str, Any]:
     }
 
 
-#: Not what the machine's language calls them.
+#: Independent of the locale.
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
