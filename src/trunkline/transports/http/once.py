@@ -207,7 +207,13 @@ class SingleRequestTransport(Link):
                 self._sse_end.cancel()
             raise
         finally:
-            self._finish()
+            # Within a session the request may still be served; the rest is freed now: nothing refers in a circle.
+            self._open_responses.request_finished(self)
+            self._request = None
+            if self._closed:
+                self.receiver = None
+            if self._disconnect_watch is not None:
+                self._disconnect_watch.cancel()
 
     @property
     def succeeded(self) -> bool:
@@ -281,16 +287,6 @@ class SingleRequestTransport(Link):
         if not self._disconnected:
             # The client cancelled the request: 2025-11-25, basic/utilities/cancellation, wants no answer sent.
             await request.answer(202)
-
-    def _finish(self) -> None:
-        """Free what the response held; a request within a session may still be served."""
-        self._open_responses.request_finished(self)
-        self._request = None
-        if self._closed:
-            # Nothing refers in a circle, so that all of it is freed here and now.
-            self.receiver = None
-        if self._disconnect_watch is not None:
-            self._disconnect_watch.cancel()
 
     def _end(self, reason: str) -> None:
         if not self._closed:
