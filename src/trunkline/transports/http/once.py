@@ -75,7 +75,6 @@ class SingleRequestTransport(Link):
         "_sse_end",
         "_status",
         "_stream",
-        "_stream_alongside",
         "_waiter",
         "_work",
         "can_stream",
@@ -103,7 +102,6 @@ class SingleRequestTransport(Link):
         self._stream: EventStream | None = None
         self._sse: SSEResponse | None = None
         self._sse_end: asyncio.Future[Any] | None = None
-        self._stream_alongside = False
         #: The response is to end as soon as it has begun; what is sent later waits to be requested.
         self._release_early = False
         #: Nothing more is carried.
@@ -175,7 +173,6 @@ class SingleRequestTransport(Link):
         try:
             if self._work is not None:
                 self._open_responses.request_started(self)
-                self._stream_alongside = True
                 await self._work
                 if not self._closed or self._disconnected or self._failure is not None:
                     self._work_stopped()
@@ -342,7 +339,7 @@ class SingleRequestTransport(Link):
 
     def _open_stream(self) -> EventStream:
         stream = self._stream = self._new_stream()
-        if self._stream_alongside:
+        if self._work is not None:
             self._write_alongside(stream)
         return stream
 
