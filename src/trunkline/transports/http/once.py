@@ -75,7 +75,6 @@ class SingleRequestTransport(Link):
         "_sse_end",
         "_status",
         "_stream",
-        "_stream_alongside",
         "_waiter",
         "_work",
         "can_stream",
@@ -103,7 +102,6 @@ class SingleRequestTransport(Link):
         self._stream: EventStream | None = None
         self._sse: SSEResponse | None = None
         self._sse_end: asyncio.Future[Any] | None = None
-        self._stream_alongside = False
         #: The response is to end as soon as it has begun; what is sent later waits to be requested.
         self._release_early = False
         #: Nothing more is carried.
@@ -175,7 +173,6 @@ class SingleRequestTransport(Link):
         try:
             if self._work is not None:
                 self._open_responses.request_started(self)
-                self._stream_alongside = True
                 await self._work
                 if not self._closed or self._disconnected or self._failure is not None:
                     self._work_stopped()
@@ -207,7 +204,13 @@ class SingleRequestTransport(Link):
                 self._sse_end.cancel()
             raise
         finally:
-            self._finish()
+            # Within a session the request may still be served; the rest is freed now: nothing refers in a circle.
+            self._open_responses.request_finished(self)
+            self._request = None
+            if self._closed:
+                self.receiver = None
+            if self._disconnect_watch is not None:
+                self._disconnect_watch.cancel()
 
     @property
     def succeeded(self) -> bool:
@@ -282,16 +285,6 @@ class SingleRequestTransport(Link):
             # The client cancelled the request: 2025-11-25, basic/utilities/cancellation, wants no answer sent.
             await request.answer(202)
 
-    def _finish(self) -> None:
-        """Free what the response held; a request within a session may still be served."""
-        self._open_responses.request_finished(self)
-        self._request = None
-        if self._closed:
-            # Nothing refers in a circle, so that all of it is freed here and now.
-            self.receiver = None
-        if self._disconnect_watch is not None:
-            self._disconnect_watch.cancel()
-
     def _end(self, reason: str) -> None:
         if not self._closed:
             self._close()
@@ -346,7 +339,7 @@ class SingleRequestTransport(Link):
 
     def _open_stream(self) -> EventStream:
         stream = self._stream = self._new_stream()
-        if self._stream_alongside:
+        if self._work is not None:
             self._write_alongside(stream)
         return stream
 
