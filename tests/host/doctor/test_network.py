@@ -61,7 +61,7 @@ def test_what_a_server_demands_is_kept() -> None:
     [
         pytest.param(answer(b"", HTML, status=404), "http", "nothing at this path", id="404"),
         pytest.param(answer(b"", HTML), "http", "a web page", id="page"),
-        pytest.param(answer(b"", status=502), "http", "out of order", id="502"),
+        pytest.param(answer(b"", status=502), "http", "a proxy in front of it, fails", id="502"),
         pytest.param(answer(b"", status=429), "http", "too often", id="429"),
         pytest.param(answer(b"", status=421), "http", "host name", id="421"),
         pytest.param(answer(b"", status=407), "http", "proxy", id="407"),
