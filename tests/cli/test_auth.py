@@ -130,7 +130,7 @@ def test_a_login_is_used_by_the_next_command(protected: Served, home: Path, caps
 
 def test_a_login_says_where_the_browser_is_sent(protected: Served, home: Path) -> None:
     err = _login(protected.url).err
-    assert err.startswith("Log in at 127.0.0.1, in the browser.")
+    assert err.startswith("Log in at 127.0.0.1 in your browser.")
     assert err.splitlines()[1].strip() == _visits(home)[0]
 
 

@@ -203,14 +203,14 @@ def test_a_program_that_runs_its_server_itself_ends_with_code_2(taken: int, tmp_
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param((DEMO, "--http", "app"), "'app' is no [HOST:]PORT", id="no address"),
+        pytest.param((DEMO, "--http", "app"), "'app' is not [HOST:]PORT", id="no address"),
         pytest.param(("--http", DEMO), "put --http without a value last", id="the file taken for an address"),
-        pytest.param((DEMO, "--http", "::1:80"), "is no [HOST:]PORT", id="no brackets"),
+        pytest.param((DEMO, "--http", "::1:80"), "is not [HOST:]PORT", id="no brackets"),
         pytest.param((DEMO, "--path", "/x"), "--path needs --http", id="path"),
-        pytest.param((DEMO, "--certfile", "x"), "--certfile is for HTTP", id="certfile"),
-        pytest.param((DEMO, "--allowed-host", "x"), "--allowed-host is for HTTP", id="allowed host"),
-        pytest.param((DEMO, "--allow-unauthenticated"), "--allow-unauthenticated is for HTTP", id="unauthenticated"),
-        pytest.param((DEMO, "--no-sse"), "--no-sse is for HTTP", id="no sse"),
+        pytest.param((DEMO, "--certfile", "x"), "--certfile needs --http", id="certfile"),
+        pytest.param((DEMO, "--allowed-host", "x"), "--allowed-host needs --http", id="allowed host"),
+        pytest.param((DEMO, "--allow-unauthenticated"), "--allow-unauthenticated needs --http", id="unauthenticated"),
+        pytest.param((DEMO, "--no-sse"), "--no-sse needs --http", id="no sse"),
     ],
 )
 def test_options_of_http_that_make_no_sense_are_wrong_usage(

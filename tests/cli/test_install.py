@@ -266,7 +266,7 @@ def test_undo_refuses_where_somebody_else_changed_the_file(desk: Desk) -> None:
     desk.run(DEMO, "--into", "cursor")
     desk.write("cursor", "{}")
     code, _, err = desk.run("--undo", "--into", "cursor")
-    assert (code, "has changed since" in err) == (2, True)
+    assert (code, "was changed since" in err) == (2, True)
 
 
 def test_the_outcome_is_json_if_asked_for(desk: Desk) -> None:

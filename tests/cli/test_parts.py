@@ -174,7 +174,7 @@ def test_a_file_for_base64_is_encoded(tmp_path: Any) -> None:
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Any) -> None:
     (tmp_path / "data").write_bytes(b"\xff")
-    with pytest.raises(Failure, match="no UTF-8 text"):
+    with pytest.raises(Failure, match="not UTF-8 text"):
         read_value(f"@{tmp_path / 'data'}")
 
 

@@ -212,7 +212,7 @@ def test_a_yes_that_is_piped_in_accepts_nothing(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\ny\n"))
     ended = run(capsys, "pins", "accept", "--all", *options)
-    assert (ended.code, "there is no terminal to ask in" in ended.err) == (6, True)
+    assert (ended.code, "no terminal to confirm in" in ended.err) == (6, True)
     assert states(capsys) == {"read": "changed", "write": "new"}
 
 

@@ -173,7 +173,7 @@ def test_a_yes_for_the_session_is_given_in_two_steps(monkeypatch: pytest.MonkeyP
 
 
 def test_context_goes_along_once_the_person_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "context\n"), ("goes along", ""), ("Send it", "yes\n"))
+    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "context\n"), ("are included", ""), ("Send it", "yes\n"))
     assert decision == SamplingDecision(allow=True, context=True)
 
 

@@ -68,7 +68,7 @@ def test_a_secret_is_typed_unseen(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_typing_nothing_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, screen = at_a_terminal(monkeypatch, "secret", "set", "github", script=(("type): ", "\x04"),))
+    code, screen = at_a_terminal(monkeypatch, "secret", "set", "github", script=(("hidden): ", "\x04"),))
     assert code == 2
     assert "the secret github is empty, so it was not stored" in screen
 

@@ -117,7 +117,7 @@ def test_all_that_would_run_is_shown_whole(project: Path, capsys: pytest.Capture
     shown = _approve(capsys, "tool").err
     assert f"{sys.executable} server.py {long}\n" in shown
     assert "variables A, B\n" in shown
-    assert f"folder    {project}\n" in shown
+    assert f"directory {project}\n" in shown
     assert f"script    {project / 'server.py'} sha256:" in shown
 
 

@@ -179,7 +179,7 @@ def test_an_error_answer_is_given_as_json(capsys: pytest.CaptureFixture[str]) ->
 def test_a_page_to_open_first_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "call", DEMO, "visit_first", "--revision", "2025-11-25")
     assert code == 5
-    assert err.endswith("opened first: pay first (-32042)\n  https://example.com/pay\n")
+    assert err.endswith("open a page first: pay first (-32042)\n  https://example.com/pay\n")
 
 
 def test_a_tool_that_does_not_exist_is_code_5(capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,7 +321,7 @@ def test_several_contents_are_not_saved_as_one(tmp_path: Path, capsys: pytest.Ca
 def test_contents_that_are_no_base64_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "read", ODD_TARGET, "odd:bad", "-o", str(tmp_path / "saved"))
     assert code == 5
-    assert "no base64" in err
+    assert "invalid base64" in err
 
 
 def test_a_resource_that_does_not_exist_is_code_5(capsys: pytest.CaptureFixture[str]) -> None:

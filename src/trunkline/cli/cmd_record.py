@@ -151,4 +151,4 @@ def _tell(origin: str, path: str, shown: str) -> None:
     from trunkline.server.addresses import shown_url
 
     url, _ = shown_url(origin, path)
-    complain(f"recording {one_line(shown)}; clients connect to {url}")
+    complain(f"{one_line(shown)} is served at {url}; all messages are recorded")

@@ -178,7 +178,7 @@ def _tell_address(url: str, token: str | None, options: Mapping[str, Any]) -> No
     where, _, path = rest.partition("/")
     here, everywhere = shown_url(f"{scheme}://{where}", f"/{path}")
     proof = "" if token is None else " --token TOKEN"
-    complain(f"the gateway is listening at {here}{everywhere}; try: trunkline list tools {here}{proof}")
+    complain(f"the gateway is served at {here}{everywhere}; try: trunkline list tools {here}{proof}")
     for name in options.get("profiles") or {}:
         complain(f"profile {name}: {here}/{name}")
     if token is not None and options.get("token") is None:

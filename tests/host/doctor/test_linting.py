@@ -62,7 +62,7 @@ def test_a_fault_is_a_warning_with_a_fix(changed: dict[str, Any], id: str, words
 
 
 def test_a_name_given_twice_is_told() -> None:
-    assert linted(tool(), tool())["names"].detail == "given twice: read_note"
+    assert linted(tool(), tool())["names"].detail == "duplicate: read_note"
 
 
 def test_what_cannot_be_read_at_all_is_told() -> None:

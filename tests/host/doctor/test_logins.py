@@ -88,7 +88,7 @@ def looked(
 
 def test_a_server_that_asks_for_nothing_needs_no_login() -> None:
     on, checks = looked(said=Answer(200))
-    assert (on, checks["login"].detail) == (True, "none is needed")
+    assert (on, checks["login"].detail) == (True, "not required")
 
 
 def test_documents_that_are_in_order_are_named() -> None:

@@ -76,7 +76,7 @@ def test_lists_that_do_not_come_are_given_up() -> None:
 @pytest.mark.parametrize(("how", "missing"), [("nameless", "name"), ("versionless", "version")])
 def test_a_server_without_a_name_or_version_is_told_of(how: str, missing: str) -> None:
     found = met(program(how))[1]["server"]
-    assert (found.status, found.detail) == ("warn", f"it does not say its {missing}")
+    assert (found.status, found.detail) == ("warn", f"no {missing} in its server info")
 
 
 def test_all_pages_are_counted() -> None:

@@ -61,9 +61,9 @@ def test_what_a_server_demands_is_kept() -> None:
     [
         pytest.param(answer(b"", HTML, status=404), "http", "nothing at this path", id="404"),
         pytest.param(answer(b"", HTML), "http", "a web page", id="page"),
-        pytest.param(answer(b"", status=502), "http", "out of order", id="502"),
-        pytest.param(answer(b"", status=429), "http", "too often", id="429"),
-        pytest.param(answer(b"", status=421), "http", "host name", id="421"),
+        pytest.param(answer(b"", status=502), "http", "a proxy in front of it, fails", id="502"),
+        pytest.param(answer(b"", status=429), "http", "too many requests", id="429"),
+        pytest.param(answer(b"", status=421), "http", "Host name", id="421"),
         pytest.param(answer(b"", status=407), "http", "proxy", id="407"),
         pytest.param(redirect("https://elsewhere.example/mcp", 308), "redirect", "not followed", id="elsewhere"),
         pytest.param(b"SSH-2.0-x\r\n\r\n", "http", "", id="not-http"),
@@ -90,7 +90,7 @@ def test_a_server_of_the_oldest_revision_takes_no_post() -> None:
 def test_a_proxy_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     said, checks = run_async(_went("https://mcp.example.com/mcp"))
-    assert (said, checks["proxy"].detail.startswith("the way leads through 127.0.0.1:9")) == (None, True)
+    assert (said, checks["proxy"].detail.startswith("using 127.0.0.1:9")) == (None, True)
     assert ("dns" in checks, checks["http"].status) == (False, "fail")
 
 
@@ -127,7 +127,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
         await asyncio.sleep(5)
 
     _, checks = way({"/mcp": silent})
-    assert (checks["http"].status, "no answer in 2 s" in checks["http"].detail) == ("fail", True)
+    assert (checks["http"].status, "no response in 2 s" in checks["http"].detail) == ("fail", True)
 
 
 # --- TLS -------------------------------------------------------------------------------------------------------------

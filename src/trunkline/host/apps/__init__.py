@@ -1,8 +1,8 @@
-"""Other applications that have servers configured: Claude Desktop, Claude Code, Cursor and VS Code.
+"""Configuration files of other MCP applications: Claude Desktop, Claude Code, Cursor and VS Code.
 
-``places`` knows where their files are, ``documents`` reads one, ``spans`` and ``editing`` change its text and nothing
-else of it, ``rewriting`` writes it back with a backup and takes that back again. ``importing`` plans what is taken from
-them, ``translating`` makes the entry that is put into one. Nothing here starts a server.
+``files`` knows where they are, reads them, and writes them with a backup; ``json_edit`` changes one entry of a text and
+nothing else; ``masking`` hides secrets in a diff; ``import_plan`` plans an import from them; ``entries`` builds the
+entry that is installed into one. Nothing here starts a server.
 """
 
 __all__: list[str] = []

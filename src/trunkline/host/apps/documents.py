@@ -1,4 +1,4 @@
-"""Reads a file of another application: its text as it stands, and the servers in it."""
+"""Reads the configuration file of another application: its exact text, and the servers in it."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ _MARK = "\ufeff"
 
 
 class AppDocument(Struct, frozen=True, kw_only=True):
-    """What a file says, and the very text of it."""
+    """The contents of a file: its exact text, and the parsed servers."""
 
     file: AppFile
-    #: What was read; None if there is no file.
+    #: The bytes of the file; None if it does not exist.
     content: bytes | None = None
     #: Without the byte order mark.
     text: str = ""
     servers: Mapping[str, Any] = MappingProxyType({})
-    #: The inputs that VS Code's entries may name.
+    #: The inputs that entries of VS Code may refer to.
     inputs: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
-        """Show nothing of what is written in it."""
+        """Return the path only: the contents may hold secrets."""
         return f"AppDocument({str(self.file.path)!r})"
 
     def encoded(self, text: str) -> bytes:
-        """Give a text as this file has it."""
+        """Encode a text like this file, with its byte order mark if it has one."""
         marked = self.content is not None and self.content.startswith(_MARK.encode())
         try:
             return (_MARK + text if marked else text).encode()
         except UnicodeEncodeError as error:
-            raise ConfigError("a value has characters that no file can hold") from error
+            raise ConfigError("a value has characters that cannot be encoded as UTF-8") from error
 
 
 def read_app_file(file: AppFile) -> AppDocument:
-    """Read a file; one that is not there has no servers.
+    """Read a file; one that does not exist has no servers.
 
     Raises:
-        ConfigError: it cannot be read or understood; it is better left alone then.
+        ConfigError: it cannot be read or parsed, and should not be changed then.
     """
     content = read_whole(file.path)
     if content is None:

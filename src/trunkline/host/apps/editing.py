@@ -1,6 +1,6 @@
-"""Changes one member of an object in a JSON text, and nothing else of it: comments, order and spacing stay.
+"""Changes one member of an object in a JSON text and nothing else: comments, order and whitespace are kept.
 
-Each change is read again, and must give exactly the document that was meant; else nothing is changed. It does no I/O.
+Every change is parsed again and must give exactly the intended document; otherwise it is rejected. No I/O.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from trunkline.host.config.positions import NotJson, plain, read_json
 __all__ = ["put_member", "remove_member"]
 
 _INDENT = re.compile(r"(?:^|\n)([ \t]+)\S")
-#: What may follow a member and its comma on the same line: spaces and a remark about it.
+#: What may follow a member and its comma on the same line: spaces and a comment about it.
 _REMARK = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/[ \t]*)?(?=\r?\n)")
 _BETWEEN = re.compile(r"(?:[ \t\r\n]|//[^\r\n]*|/\*.*?\*/)*", re.S)
 _LINE_REST = re.compile(r"[ \t]*(?:/\*[^\r\n]*?\*/[ \t]*)*(?://[^\r\n]*)?(?=\r?\n)")
 
 
 def put_member(text: str, way: tuple[str, ...], name: str, value: Any) -> str:
-    """Put a member into the object at the end of a way, in the place of one of that name; objects on the way are made.
+    """Set a member of the object at a key path, replacing one of that name; missing objects on the path are created.
 
     Raises:
-        ConfigError: something on the way is no object, or is written twice; or the text cannot be changed safely.
+        ConfigError: a value on the path is not an object or occurs twice, or the text cannot be changed safely.
     """
     if not text.strip():
         text = "{}\n"
@@ -38,15 +38,15 @@ def put_member(text: str, way: tuple[str, ...], name: str, value: Any) -> str:
     except NotJson as error:
         raise ConfigError(f"the text is not JSON (line {error.line}): {error}") from error
     if not _same(after, expected):
-        raise ConfigError("the text cannot be changed without changing more than that; nothing was written")
+        raise ConfigError("the file cannot be changed without side effects; nothing was written")
     return changed
 
 
 def remove_member(text: str, way: tuple[str, ...], name: str) -> str:
-    """Return a text without a member of the object at the end of a path, and without the comment after the member.
+    """Remove a member of the object at a key path, together with the comment after it.
 
     Raises:
-        ConfigError: something on the way is no object, or is written twice; or the text cannot be changed safely.
+        ConfigError: a value on the path is not an object or occurs twice, or the text cannot be changed safely.
     """
     try:
         before = plain(read_json(text))
@@ -57,7 +57,7 @@ def remove_member(text: str, way: tuple[str, ...], name: str) -> str:
     except NotJson as error:
         raise ConfigError(f"the text is not JSON (line {error.line}): {error}") from error
     if not _same(after, _without(before, (*way, name))):
-        raise ConfigError("the text cannot be changed without changing more than that; nothing was written")
+        raise ConfigError("the file cannot be changed without side effects; nothing was written")
     return changed
 
 
@@ -88,7 +88,7 @@ def _removed(text: str, way: tuple[str, ...]) -> str:
     is_last = at == len(span.members) - 1
     end = member.value.end
     if not is_last or span.comma is not None:
-        # Its own comma goes with it; what stands before it keeps the one it has.
+        # Its own comma is removed with it; the member before it keeps its comma.
         end = _comma(text, end)
     elif at > 0:
         comma = _comma(text, span.members[at - 1].value.end)
@@ -98,7 +98,7 @@ def _removed(text: str, way: tuple[str, ...]) -> str:
 
 
 def _comma(text: str, end: int) -> int:
-    """Return the place behind the comma that follows a value."""
+    """Return the position after the comma that follows a value."""
     between = _BETWEEN.match(text, end)
     assert between is not None
     assert text[between.end()] == ","
@@ -117,16 +117,16 @@ def _cut(text: str, start: int, end: int) -> str:
 
 
 def _with(document: Any, way: tuple[str, ...], value: Any) -> Any:
-    """Give a copy of a document with one value put into it."""
+    """Return a copy of a document with one value set."""
     if not way:
         return value
     if not isinstance(document, dict):
-        raise ConfigError(f"expected an object that has {way[0]!r}")
+        raise ConfigError(f"expected an object with {way[0]!r}")
     return {**document, way[0]: _with(document.get(way[0], {} if len(way) > 1 else None), way[1:], value)}
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Compare documents, order of members included."""
+    """Return True if two documents are equal, including the order of members."""
     return json.dumps(one) == json.dumps(other)
 
 
@@ -146,7 +146,7 @@ def _put(text: str, way: tuple[str, ...], value: Any) -> str:
 
 def _only(span: Span, name: str) -> Span | None:
     if sum(each.name == name for each in span.members) > 1:
-        raise ConfigError(f"{name!r} is written twice; keep one of them")
+        raise ConfigError(f"{name!r} occurs twice; keep one of them")
     return span.member(name)
 
 
@@ -156,7 +156,7 @@ def _insert(text: str, span: Span, name: str, value: Any) -> str:
         outer = _indent_at(text, span.start)
         inner = outer + _unit(text)
         made = f"{inner}{_quoted(name)}: {_written(value, indent=inner, text=text)}{newline}{outer}"
-        # What stands in it already can only be comments and spaces.
+        # The object can contain only comments and spaces.
         kept = text[span.start + 1 : span.end - 1].rstrip(" \t")
         between = kept if kept.endswith("\n") else kept + newline
         return text[: span.start + 1] + between + made + text[span.end - 1 :]
@@ -167,13 +167,13 @@ def _insert(text: str, span: Span, name: str, value: Any) -> str:
         return f"{text[:end]}{comma} {_quoted(name)}: {json.dumps(value, ensure_ascii=_odd(value))}{text[end:]}"
     indent = _indent_at(text, last.start)
     made = f"{newline}{indent}{_quoted(name)}: {_written(value, indent=indent, text=text)}"
-    # A remark behind the last member stays with it.
+    # A comment after the last member stays with it.
     rest = _LINE_REST.match(text, end)
     at = end if rest is None else rest.end()
     return text[:end] + comma + text[end:at] + made + text[at:]
 
 
-# --- the form of a text ----------------------------------------------------------------------------------------------
+# --- formatting ------------------------------------------------------------------------------------------------------
 
 
 def _written(value: Any, *, indent: str, text: str) -> str:
@@ -187,7 +187,7 @@ def _quoted(name: str) -> str:
 
 
 def _odd(value: Any) -> bool:
-    """Tell whether a value has characters that cannot be seen or written, so that escapes are better."""
+    """Return True if a value has characters that are invisible or cannot be encoded, and must be escaped."""
     return not json.dumps(value, ensure_ascii=False).isprintable()
 
 
@@ -196,13 +196,13 @@ def _newline(text: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """Give what one level is indented by in this text."""
+    """Return the indentation of one level in this text."""
     found = _INDENT.search(text)
     return "  " if found is None else found.group(1)
 
 
 def _indent_at(text: str, at: int) -> str:
-    """Give the spaces that the line of a place begins with."""
+    """Return the indentation of the line at a position."""
     start = text.rfind("\n", 0, at) + 1
     line = text[start:at]
     return line[: len(line) - len(line.lstrip(" \t"))]

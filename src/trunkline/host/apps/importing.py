@@ -1,8 +1,8 @@
-"""Plans what is taken over from other applications: which entries, under which names, and what is left behind.
+"""Plans an import from other applications: which entries, under which names, and which members are dropped.
 
-Pure: documents in, a plan and a text out. Only what says how a server is reached is taken; what another application
-allows without asking, or what would raise a server's standing here, is not. Entries of a project keep their folder.
-Entries that start this gateway are skipped: it would be a server of itself.
+Pure functions from documents to a plan and a text. Only members that define how a server is reached are imported;
+permissions of the other application, and settings that would increase trust here, are not. Entries of a project keep
+its directory. Entries that start this gateway are skipped: it would be its own server.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from trunkline.host.config.spelling import snake
 
 __all__ = ["Conflict", "Step", "applied", "is_own_gateway", "plan_import", "without_originals"]
 
-#: What is done with an entry whose name is taken by another one.
+#: What to do with an entry whose name is taken by another one.
 Conflict: TypeAlias = Literal["skip", "rename", "replace"]
 
-#: Members that are taken over; they mean the same here.
+#: Members that are imported; they mean the same here.
 _TAKEN = frozenset(
     {"type", "transport", "transport_type", "command", "args", "env", "env_file", "cwd", "url", "http_url",
      "server_url", "headers", "http_headers", "auth", "oauth", "disabled", "enabled", "timeout", "include_tools",
@@ -41,41 +41,41 @@ _SKIPPED_OWN = "it starts this gateway (trunkline serve), which cannot be its ow
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One entry of another application, and what becomes of it."""
+    """One entry of another application, and what to do with it."""
 
-    #: As it is called there, and here.
+    #: Its name there, and its name here.
     name: str
     target: str
     file: AppFile
     entry: Mapping[str, Any]
     action: Literal["add", "replace", "same", "skip"]
-    #: Why it is not taken over, or under another name.
+    #: Why it is skipped or renamed.
     why: str = ""
-    #: Members that are not taken over.
+    #: Members that are not imported.
     dropped: tuple[str, ...] = ()
     inputs: tuple[Any, ...] = ()
-    #: It starts our own gateway.
+    #: True if it starts our own gateway.
     own: bool = False
 
     def __repr__(self) -> str:
-        """Show nothing of the entry."""
+        """Return name and action only: the entry may hold secrets."""
         return f"Step({self.name!r}, {self.action})"
 
     @property
     def writes(self) -> bool:
-        """Tell whether something is written for it."""
+        """True if the step changes the configuration."""
         return self.action in ("add", "replace")
 
     @property
     def is_here(self) -> bool:
-        """Return True if the server is in our configuration once the plan is carried out."""
+        """True if the server is in our configuration after the import."""
         return self.action != "skip"
 
 
 def plan_import(
     sources: Iterable[AppDocument], target: AppDocument, *, conflict: Conflict = "skip", only: Sequence[str] = ()
 ) -> list[Step]:
-    """Say what becomes of each entry; ``only`` names those that are wanted, none: all."""
+    """Return a step for each entry; ``only`` limits the import to these names, if any are given."""
     taken: dict[str, Any] = dict(target.servers)
     steps = []
     for document in sources:
@@ -91,7 +91,7 @@ def plan_import(
 def _step(document: AppDocument, name: str, raw: Any, *, taken: Mapping[str, Any], conflict: Conflict) -> Step:
     file = document.file
     if not isinstance(raw, dict) or not ({"command", "url", "httpUrl", "serverUrl"} & set(raw)):
-        why = "it has neither a command nor a url"
+        why = "it has neither a command nor a URL"
         return Step(name=name, target=name, file=file, entry={}, action="skip", why=why)
     if is_own_gateway(raw):
         return Step(name=name, target=name, file=file, entry={}, action="skip", why=_SKIPPED_OWN, own=True)
@@ -103,14 +103,14 @@ def _step(document: AppDocument, name: str, raw: Any, *, taken: Mapping[str, Any
     if taken[name] == entry:
         return _changed(step, action="same", why="it is already configured")
     if conflict == "replace":
-        return _changed(step, action="replace", why="it takes the place of another of that name")
+        return _changed(step, action="replace", why="it replaces another server of that name")
     if conflict == "rename":
         return _renamed(step, taken)
-    return _changed(step, action="skip", why="another of that name is there (--conflict rename or replace)")
+    return _changed(step, action="skip", why="the name is taken (--conflict rename or replace)")
 
 
 def is_own_gateway(raw: Mapping[str, Any]) -> bool:
-    """Return True if an entry starts our gateway: ``trunkline serve``, by itself, by Python's -m, or by a runner."""
+    """Return True if an entry starts our gateway: ``trunkline serve``, directly, with ``python -m``, or by a runner."""
     arguments = raw.get("args")
     words = [raw.get("command"), *(arguments if isinstance(arguments, list) else ())]
     if not all(isinstance(word, str) for word in words):
@@ -121,9 +121,9 @@ def is_own_gateway(raw: Mapping[str, Any]) -> bool:
 def without_originals(
     steps: Iterable[Step], sources: Iterable[AppDocument], target: AppDocument
 ) -> list[tuple[AppDocument, str, tuple[str, ...]]]:
-    """Return the files with imported servers: each with its text without those servers, and their names.
+    """Return each file with imported servers, its text without them, and their names.
 
-    Files that a project shares with others are left alone, and so is the file that is written to.
+    Files that a project shares with others are not changed, and neither is the target of the import.
 
     Raises:
         ConfigError: a file cannot be changed safely.
@@ -169,7 +169,7 @@ def _names(stem: str) -> Iterator[str]:
 
 
 def _taken_over(raw: Mapping[str, Any], file: AppFile) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Give the members that are taken over, as they hold outside of the project, and the names of the others."""
+    """Return the imported members, made independent of the project's directory, and the names of the others."""
     entry = {name: value for name, value in raw.items() if snake(name) in _TAKEN and value is not None}
     dropped = tuple(name for name, value in raw.items() if name not in entry and value is not None)
     if file.folder is None:
@@ -187,7 +187,7 @@ def _taken_over(raw: Mapping[str, Any], file: AppFile) -> tuple[dict[str, Any], 
 
 
 def _filled(value: Any, folder: Path) -> Any:
-    """Put the project's folder where the entry names it: elsewhere nobody would know which was meant."""
+    """Substitute the project's directory for its variables, which have no meaning outside the project."""
     if isinstance(value, str):
         text = value.replace("${workspaceFolder}", str(folder))
         return text.replace("${workspaceFolderBasename}", folder.name)
@@ -215,7 +215,7 @@ def _used_inputs(entry: Mapping[str, Any], inputs: Sequence[Any]) -> Iterator[An
 
 
 def applied(steps: Iterable[Step], target: AppDocument) -> str:
-    """Give the text of a file with all that is taken over put into it.
+    """Return the text of the target file with the import applied.
 
     Raises:
         ConfigError: the file cannot be changed safely.
@@ -230,7 +230,7 @@ def applied(steps: Iterable[Step], target: AppDocument) -> str:
         known = {each.get("id") for each in inputs if isinstance(each, dict)}
         for each in fresh:
             if each["id"] in known:
-                raise ConfigError(f"{step.name}: another input is called {each['id']!r} in {target.file.path}")
+                raise ConfigError(f"{step.name}: {target.file.path} has another input {each['id']!r}")
         if fresh:
             inputs += fresh
             text = put_member(text, target.file.way[:-1], "inputs", inputs)

@@ -1,7 +1,7 @@
-"""Shows a file that may hold secrets: what could be one is covered, value by value, before anything is compared.
+"""Masks secrets in a JSON file, value by value, before it is shown or compared.
 
-Covered are all texts under names that announce a secret, all headers, the values of secret arguments, what a URL may
-hide, and whatever looks like a secret by itself; references to variables are no secrets. It does no I/O.
+Masked are strings under names that indicate a secret, all headers, values of secret arguments, credentials and query
+values in URLs, and whatever looks like a secret by itself. References to variables are not secrets. No I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COVER = "***"
 
 
 def masked_text(text: str) -> str:
-    """Give a JSON text with everything covered that could be a secret."""
+    """Return a JSON text with everything masked that could be a secret."""
     if not text.strip():
         return text
     pieces: list[str] = []
@@ -43,7 +43,7 @@ def masked_text(text: str) -> str:
 
 
 def masked_diff(before: str, after: str, name: str) -> str:
-    """Compare two texts line by line; the same is covered in both."""
+    """Return a unified diff of two texts, both masked."""
     lines = difflib.unified_diff(
         masked_text(before).splitlines(), masked_text(after).splitlines(), name, name, lineterm="", n=2
     )
@@ -73,6 +73,6 @@ def _shown(way: tuple[Any, ...], value: str, before: str) -> str:
 
 
 def _covered(value: str) -> str:
-    """Cover a value; a text that is nothing but references, with a word such as Bearer before them, is none."""
+    """Mask a value, unless it consists only of references, with an optional scheme such as Bearer."""
     rest = _REFERENCE.sub("", value).strip()
     return value if not rest or rest.lower() in ("bearer", "basic", "token") or "secret://" in value else _COVER

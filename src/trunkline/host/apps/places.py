@@ -1,6 +1,6 @@
-"""Where other applications keep their servers, by operating system; a table of files, which need not be there.
+"""Where other applications keep their MCP servers, by operating system; the files need not exist.
 
-It looks at no file. The machine is an argument, so that each layout can be had anywhere.
+No I/O: the machine is an argument, so that every layout can be tested anywhere.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from msgspec import Struct
 
 __all__ = ["APPS", "AppFile", "AppScope", "Machine", "files_of", "here"]
 
-#: ``local``: the user's own, for one project alone.
+#: ``local``: the user's own, for one project only.
 AppScope: TypeAlias = Literal["user", "local", "project"]
 
-#: The applications, by the name they have on the command line.
+#: The applications, by their names on the command line.
 APPS: Mapping[str, str] = MappingProxyType(
     {
         "claude-desktop": "Claude Desktop",
@@ -31,22 +31,22 @@ APPS: Mapping[str, str] = MappingProxyType(
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """What decides where files are."""
+    """The properties of a machine that decide where files are."""
 
-    #: As ``sys.platform`` says it.
+    #: The value of ``sys.platform``.
     system: str
     home: Path
     environ: Mapping[str, str]
-    #: The folder of the project one is in.
+    #: The directory of the current project.
     project: Path
 
     def __repr__(self) -> str:
-        """Show nothing of the environment."""
+        """Leave out the environment, which may hold secrets."""
         return f"Machine({self.system!r}, {str(self.home)!r})"
 
     @property
     def settings(self) -> Path:
-        """The folder in which applications keep their settings."""
+        """The directory in which applications keep their settings."""
         if self.system == "darwin":
             return self.home / "Library" / "Application Support"
         if self.system == "win32":
@@ -55,30 +55,30 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class AppFile(Struct, frozen=True, kw_only=True):
-    """A place in a file where an application has servers."""
+    """A file of an application, and the object in it that holds servers."""
 
     app: str
     scope: AppScope
     path: Path
-    #: The way to the object whose members are the servers.
+    #: The key path of the object whose members are the servers.
     way: tuple[str, ...] = ("mcpServers",)
-    #: The project whose paths are relative to it.
+    #: The project directory that paths are relative to.
     folder: Path | None = None
 
     @property
     def title(self) -> str:
-        """How the application is called, and whose the servers are."""
+        """The name of the application, and the scope of the servers."""
         kind = {"user": "", "local": ", for this project", "project": ", shared by the project"}[self.scope]
         return f"{APPS[self.app]}{kind}"
 
 
 def here() -> Machine:
-    """Describe the machine we are on."""
+    """Return the properties of the current machine."""
     return Machine(system=sys.platform, home=Path.home(), environ=os.environ, project=Path.cwd())
 
 
 def files_of(app: str, machine: Machine) -> tuple[AppFile, ...]:
-    """Give the places of an application, the user's own first."""
+    """Return the files of an application, the user's own first."""
     return _FILES[app](machine)
 
 

@@ -1,7 +1,7 @@
-"""Writes a file of another application whole or not at all, with a backup beside it that takes it back byte for byte.
+"""Rewrites a file of another application atomically, with a backup beside it that can be restored byte for byte.
 
-The backup's name has the time and a mark of what was written, so that it is known whether the file is still as it was
-left: a change of somebody else's is never undone with ours. A file that is a link stays one.
+The name of the backup has the time and a digest of what was written, which shows whether the file was changed since: a
+later change by someone else is never undone together with ours. A symbolic link stays a link.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from trunkline.host.state_files import stage
 
 __all__ = ["Backup", "backups_of", "read_whole", "rewrite", "undo"]
 
-# Some of them keep the history of conversations in the same file.
+# Some applications keep the history of conversations in the same file.
 _MOST_BYTES = 64 * 1024 * 1024
 _NAME = re.compile(r"\.trunkline-(\d{8}T\d{6})-(\d+)-([0-9a-f]{16})\.(bak|absent)")
 
 
 class Backup(Struct, frozen=True, kw_only=True):
-    """What a file was before it was written."""
+    """The contents of a file before it was rewritten."""
 
     path: Path
     at: str
-    #: Of files within one second, which came first.
+    #: Orders backups made within the same second.
     number: int
-    #: A mark of what was written then.
+    #: A digest of what was written.
     mark: str
-    #: There was no file before.
+    #: True if the file did not exist before.
     absent: bool
 
 
 def read_whole(path: Path) -> bytes | None:
-    """Read a file; None if there is none.
+    """Return the contents of a file; None if it does not exist.
 
     Raises:
         ConfigError: it cannot be read.
@@ -51,14 +51,14 @@ def read_whole(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if len(content) > _MOST_BYTES:
         raise ConfigError(f"{path}: the file is larger than {_MOST_BYTES // 1024**2} MiB; is it the right file?")
     return content
 
 
 def rewrite(path: Path, content: bytes, *, before: bytes | None, clock: Callable[[], float] = time.time) -> Backup:
-    """Put a content in the place of what was read before; give the backup.
+    """Replace the contents of a file that was read as ``before``; return the backup.
 
     Raises:
         ConfigError: the file has changed since it was read, or cannot be written.
@@ -74,7 +74,7 @@ def rewrite(path: Path, content: bytes, *, before: bytes | None, clock: Callable
                 backup.path.unlink()
             raise
     except OSError as error:
-        raise ConfigError(f"{path}: it cannot be written: {error.strerror or error}") from error
+        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
     return backup
 
 
@@ -93,7 +93,7 @@ def _replace(real: Path, content: bytes, *, before: bytes | None) -> None:
         if before is not None:
             os.chmod(other, real.stat().st_mode & 0o7777)
         if read_whole(real) != before:
-            raise ConfigError(f"{real}: somebody else has just changed it; nothing was written, try again")
+            raise ConfigError(f"{real}: another program has just changed it; nothing was written, try again")
         os.replace(other, real)
     except BaseException:
         with suppress(OSError):
@@ -102,7 +102,7 @@ def _replace(real: Path, content: bytes, *, before: bytes | None) -> None:
 
 
 def backups_of(path: Path) -> list[Backup]:
-    """List the backups of a file, the oldest first."""
+    """Return the backups of a file, the oldest first."""
     real = Path(os.path.realpath(path))
     found = []
     for name in os.listdir(real.parent) if real.parent.is_dir() else ():
@@ -116,20 +116,20 @@ def backups_of(path: Path) -> list[Backup]:
 
 
 def undo(path: Path, *, dry_run: bool = False) -> tuple[Backup, bytes | None, bytes | None]:
-    """Take the last change back; give the backup, and the content before and after.
+    """Restore the last backup; return the backup, and the contents before and after.
 
     Raises:
-        ConfigError: there is nothing to take back, or the file has changed since.
+        ConfigError: there is no backup, or the file was changed since.
     """
     real = Path(os.path.realpath(path))
     kept = backups_of(real)
     if not kept:
-        raise ConfigError(f"{path}: there is no backup of trunkline's beside it, so nothing can be taken back")
+        raise ConfigError(f"{path}: there is no backup by trunkline beside it, so nothing can be undone")
     backup, now = kept[-1], read_whole(real)
     if now is None or _mark(now) != backup.mark:
         raise ConfigError(
-            f"{path}: it has changed since, and taking our change back would undo that too; take the entry out by "
-            f"hand, or compare it with {backup.path.name}"
+            f"{path}: the file was changed since, and restoring the backup would undo that too; remove the entry by "
+            f"hand, or compare the file with {backup.path.name}"
         )
     old = None if backup.absent else read_whole(backup.path)
     if not dry_run:
@@ -146,7 +146,7 @@ def _restore(real: Path, old: bytes | None, now: bytes, backup: Backup) -> None:
             _replace(real, old, before=now)
         backup.path.unlink()
     except OSError as error:
-        raise ConfigError(f"{real}: it cannot be written: {error.strerror or error}") from error
+        raise ConfigError(f"{real}: cannot be written: {error.strerror or error}") from error
 
 
 def _mark(content: bytes) -> str:

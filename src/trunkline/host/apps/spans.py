@@ -1,6 +1,6 @@
-"""Where each value of a JSON text begins and ends, with comments and commas after the last item as editors have them.
+"""Positions of all values in a JSON text, which may have comments and trailing commas as editors allow them.
 
-The text was read as JSON before (``config/positions``), so it is walked here without doubting it. It does no I/O.
+The text was parsed before (``config/positions``), so it is assumed to be valid here. No I/O.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _WORD = re.compile(r"[^\s,:\[\]{}\"/]+")
 
 
 class Span(Struct, frozen=True):
-    """A value from its first character to behind its last."""
+    """The position of a value, from its first character to after its last."""
 
     start: int
     end: int
-    #: Of an object: its members, in their order.
+    #: The members of an object, in order.
     members: tuple[Named, ...] = ()
     items: tuple[Span, ...] = ()
-    #: Behind the comma that stands after the last member or item, if one does.
+    #: The position after a trailing comma, if there is one.
     comma: int | None = None
 
     def member(self, name: str) -> Span | None:
-        """Give the value of a member; the last if there are several."""
+        """Return the value of a member; the last one if there are several."""
         return next((each.value for each in reversed(self.members) if each.name == name), None)
 
 
 class Named(Struct, frozen=True):
-    """A member: its name, where that begins, and its value."""
+    """A member of an object: its name, where the name begins, and its value."""
 
     name: str
     start: int
@@ -43,12 +43,12 @@ class Named(Struct, frozen=True):
 
 
 def span_of(text: str) -> Span:
-    """Find all values of a text that is JSON."""
+    """Return the positions of all values in a JSON text."""
     return _value(text, _skip(text, 0))
 
 
 def walk(span: Span, way: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Span]]:
-    """Give every value in a text with the way to it."""
+    """Yield every value with its key path."""
     yield way, span
     for member in span.members:
         yield from walk(member.value, (*way, member.name))
@@ -97,7 +97,7 @@ def _array(text: str, start: int) -> Span:
 
 
 def _after(text: str, end: int) -> tuple[int, int | None]:
-    """Step over the comma after an item, if there is one; say where what follows begins, and behind the comma."""
+    """Skip the comma after an item; return the position of what follows, and that after the comma or None."""
     at = _skip(text, end)
     if text[at] != ",":
         return at, None

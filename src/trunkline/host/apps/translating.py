@@ -1,7 +1,7 @@
-"""Makes the entry that another application gets: a command with full paths, a URL, or one of ours in its words.
+"""Builds the entry for another application: a command with full paths, a URL, or one of our entries translated.
 
-Applications fill variables in different ways, and none knows our secrets, so an entry that names what the application
-cannot fill is refused, with the way around it. It looks for programs, and starts nothing.
+Applications substitute variables in different ways, and none knows our secrets, so an entry that refers to something
+the application cannot substitute is rejected, with an alternative. Programs are looked up, but nothing is started.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _GATEWAY = "install the gateway instead: trunkline install --gateway -c FILE"
 def command_entry(
     app: str, command: Sequence[str], env: Mapping[str, str], *, cwd: str | None = None
 ) -> dict[str, Any]:
-    """Make the entry of a server that the application starts; it starts it in a folder of its own.
+    """Return the entry of a server that the application starts, in a directory of its own.
 
     Raises:
-        ConfigError: there is no such program.
+        ConfigError: the program is not found.
     """
     program = shutil.which(command[0])
     if program is None:
@@ -49,11 +49,11 @@ def command_entry(
 
 
 def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str], *, approval: str) -> dict[str, Any]:
-    """Make the entry of our gateway over these files; its approval mode is written out, for the user to see.
+    """Return the entry of our gateway for these files; its approval mode is explicit, for the user to see.
 
-    Applications pass few variables on, so the ones that decide where its state and configuration are go along.
+    Applications pass on few variables, so those that locate its state and configuration are included.
     """
-    # -P: the folder that the application starts it in is not where our modules come from.
+    # -P: modules must not come from the directory in which the application starts it.
     words = [sys.executable, "-P", "-m", "trunkline", "serve", "--approval", approval]
     for file in files:
         words += ["-c", os.path.abspath(file)]
@@ -61,25 +61,25 @@ def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str], *, app
 
 
 def url_entry(app: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Make the entry of a server that runs already.
+    """Return the entry of a server at a URL.
 
     Raises:
-        ConfigError: the application takes none.
+        ConfigError: the application does not support URLs.
     """
     if app == "claude-desktop":
         raise ConfigError(
-            f"{APPS[app]} only starts servers from its file; add the URL under Connectors in its settings, or put it "
-            f"into a configuration of yours and {_GATEWAY} --into {app}"
+            f"{APPS[app]} does not read URLs from its file; add the URL under Connectors in its settings, or add it "
+            f"to your own configuration and {_GATEWAY} --into {app}"
         )
     entry: dict[str, Any] = {"type": "http", "url": url}
     return {**entry, "headers": dict(headers)} if headers else entry
 
 
 def own_entry(app: str, name: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Make an entry of one in our own configuration: how it is reached, in the application's words.
+    """Translate an entry of our own configuration for the application.
 
     Raises:
-        ConfigError: it names what the application cannot fill.
+        ConfigError: it refers to something that the application cannot substitute.
     """
     entry = {key: value for key, value in raw.items() if snake(key) in _REACHING}
     if "url" in entry:
@@ -98,7 +98,7 @@ def _translated(value: Any, app: str, name: str) -> Any:
     if not isinstance(value, str):
         return value
     if value.startswith("secret://"):
-        raise ConfigError(f"{name}: {APPS[app]} does not know your secrets; {_GATEWAY} --into {app}")
+        raise ConfigError(f"{name}: {APPS[app]} cannot read your stored secrets; {_GATEWAY} --into {app}")
     return _REFERENCE.sub(lambda found: _reference(found.group(1), app, name), value)
 
 
@@ -108,11 +108,11 @@ def _reference(inside: str, app: str, name: str) -> str:
         return f"${{{variable.group(1)}}}" if app == "claude-code" else f"${{env:{variable.group(1)}}}"
     if app == "claude-code" and ":-" in inside and not inside.startswith(("input:", "secret:")):
         return f"${{{inside.removeprefix('env:')}}}"
-    raise ConfigError(f"{name}: {APPS[app]} cannot fill ${{{inside}}}; {_GATEWAY} --into {app}")
+    raise ConfigError(f"{name}: {APPS[app]} cannot substitute ${{{inside}}}; {_GATEWAY} --into {app}")
 
 
 def name_for(words: Sequence[str], url: str | None = None) -> str:
-    """Make up a name for a server from its command or URL."""
+    """Derive a name for a server from its command or URL."""
     if url is not None:
         host = urlsplit(url).hostname or "server"
         return _plain(host.removeprefix("www.").removeprefix("mcp."))

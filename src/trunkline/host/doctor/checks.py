@@ -1,6 +1,6 @@
-"""What is found out, as data: one check with its verdict and the fix, and the sheet on which those of a server stand.
+"""Findings as data: one check with its status and fix, and the recorder that collects those of a server.
 
-Titles and areas are a table, so that each check is called the same wherever it is made. It does no I/O.
+Titles and areas are a table, so that a check has the same title wherever it is made. No I/O.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from msgspec import Struct
 
 __all__ = ["TITLES", "Area", "Check", "Diagnosis", "Sheet", "Verdict"]
 
-#: ``skip``: it was not looked at, and the detail says why.
+#: ``skip``: not checked; the detail says why.
 Verdict: TypeAlias = Literal["ok", "warn", "fail", "skip"]
-#: Whose the finding is: a file's or the user's setting, a login, the way to the server and the server itself.
+#: What the finding is about: a file or setting, a login, or the network and the server itself.
 Area: TypeAlias = Literal["config", "auth", "reach"]
 
-#: The checks there are, in the order in which they are made: what each is called, and whose its findings are.
+#: All checks in the order in which they are made, with title and area.
 TITLES: Mapping[str, tuple[str, Area]] = MappingProxyType(
     {
         "config": ("configuration", "config"),
@@ -63,32 +63,32 @@ TITLES: Mapping[str, tuple[str, Area]] = MappingProxyType(
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     id: str
     title: str
     status: Verdict
     detail: str = ""
-    #: What to do about it.
+    #: The suggested fix.
     fix: str | None = None
     area: Area = "reach"
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """All that was found out about one server."""
+    """All findings about one server."""
 
     name: str
     #: The command or URL, without secrets.
     target: str
-    #: Where it is configured; None if it was named on the command line.
+    #: Where it is configured; None if it was given on the command line.
     source: str | None = None
     checks: tuple[Check, ...] = ()
-    #: What its definitions cost a model in each request; None if that is not known.
+    #: The tokens its definitions cost in each model request; None if unknown.
     tokens: int | None = None
 
 
 class Sheet:
-    """The checks of one server as they are made; what is secret is taken out of each."""
+    """Collects the checks of one server, with secrets redacted."""
 
     def __init__(self, hide: Callable[[str], str] = str) -> None:
         """Start empty."""
@@ -97,28 +97,28 @@ class Sheet:
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """What was found out so far."""
+        """The checks recorded so far."""
         return tuple(self._checks)
 
     @property
     def failed(self) -> bool:
-        """Tell whether something failed already."""
+        """True if a check has failed."""
         return any(check.status == "fail" for check in self._checks)
 
     def ok(self, id: str, detail: str) -> None:
-        """Note that something is as it should be."""
+        """Record that a check passed."""
         self._add(id, "ok", detail, None)
 
     def warn(self, id: str, detail: str, *, fix: str | None = None) -> None:
-        """Note what is odd, but stops nothing."""
+        """Record a problem that does not prevent use of the server."""
         self._add(id, "warn", detail, fix)
 
     def fail(self, id: str, detail: str, *, fix: str | None = None) -> None:
-        """Note why the server cannot be used."""
+        """Record a problem that prevents use of the server."""
         self._add(id, "fail", detail, fix)
 
     def skip(self, id: str, detail: str) -> None:
-        """Note what was not looked at, and why."""
+        """Record that a check was not made, and why."""
         self._add(id, "skip", detail, None)
 
     def _add(self, id: str, status: Verdict, detail: str, fix: str | None) -> None:

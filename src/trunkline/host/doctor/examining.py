@@ -1,7 +1,7 @@
-"""Examines one server: asks everything in order, and stops where going on makes no sense.
+"""Examines one server: runs all checks in order, and stops where going on makes no sense.
 
-What it needs of the user's own (approvals, logins, secrets) is given to it, so that whoever examines says whose they
-are. Of a server that is not approved nothing is started, reached or looked up.
+Approvals, logins and secrets are passed in by the caller. A server that is not approved is neither started nor
+contacted, and none of its secrets is looked up.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ _NOTHING = Provenance()
 
 
 class Means(Struct, frozen=True, kw_only=True):
-    """What an examination may use."""
+    """What the checks may use."""
 
     book: TrustBook
     logins: Logins
-    #: Looks up a secret of the user's.
+    #: Looks up a secret of the user.
     secret: Read
-    #: Seconds for each step; None for the usual ones.
+    #: Seconds for each step; None for the defaults.
     seconds: float | None = None
     ca_file: str | None = None
-    #: More options for the client.
+    #: Additional options for the client.
     options: Mapping[str, Any] = {}
 
 
 async def examine(entry: ServerEntry, means: Means, *, written: Provenance = _NOTHING) -> Diagnosis:
-    """Find out all there is to find out about a server."""
+    """Run all checks on a server."""
     sheet = Sheet(entry.redact)
     tokens = await _examined(sheet, _timed(entry, means), means, written)
     return Diagnosis(
         name=entry.name,
-        # A broken entry may have no command; without a problem, such an entry is an object of this program.
+        # A broken entry may have no command; a valid one without command and URL is a server object in this process.
         target=entry.shown if entry.problem is None or entry.command or entry.url else "(no command or URL)",
         source=str(entry.source) if entry.source.file else None,
         checks=sheet.checks,
@@ -66,7 +66,7 @@ async def examine(entry: ServerEntry, means: Means, *, written: Provenance = _NO
 
 
 async def examine_machine() -> tuple[Check, ...]:
-    """Find out what this machine can do for any server."""
+    """Run the checks on this machine, which concern all servers."""
     from trunkline.host.sandbox.machine import capabilities
 
     sheet = Sheet()
@@ -83,18 +83,18 @@ def _timed(entry: ServerEntry, means: Means) -> ServerEntry:
 
 async def _examined(sheet: Sheet, entry: ServerEntry, means: Means, written: Provenance) -> int | None:
     if not check_entry(sheet, entry, written) or not await check_approval(sheet, entry, means.book):
-        sheet.skip("handshake", "not tried: nothing was started")
+        sheet.skip("handshake", "not tried: the server was not started")
         return None
     filled = await fill_secrets(sheet, entry, means.secret)
     if filled is None:
-        sheet.skip("handshake", "not tried: nothing was started")
+        sheet.skip("handshake", "not tried: the server was not started")
         return None
     sheet.hide = filled.redact
     if filled.command is not None and not check_program(sheet, filled, seconds=start_seconds(filled)):
-        sheet.skip("handshake", "not tried: it cannot be started")
+        sheet.skip("handshake", "not tried: the server cannot be started")
         return None
     if filled.url is not None and not await _reached(sheet, filled, means):
-        sheet.skip("handshake", "not tried: it cannot be reached, or not used")
+        sheet.skip("handshake", "not tried: the server cannot be reached or used")
         return None
     return await _met(sheet, filled, means)
 
@@ -144,8 +144,8 @@ async def _met(sheet: Sheet, entry: ServerEntry, means: Means) -> int | None:
 
 
 def _remark(sheet: Sheet, remark: str | None) -> None:
-    """Note what there is to say of the sandbox that a server gets."""
+    """Record the result of sandboxing the server."""
     if remark is None:
-        sheet.ok("sandbox", "it runs in the one that its entry asks for")
+        sheet.ok("sandbox", "runs in the sandbox that its entry asks for")
     else:
         sheet.warn("sandbox", remark)

@@ -1,6 +1,7 @@
-"""Looks at what a server offers as a model and a host will: schemas, names, descriptions, annotations, and the cost.
+"""Lints the definitions of a server: schemas, names, descriptions, annotations, and the token cost.
 
-A pure function of a listing. None of it stops a server, so it warns; where a host leaves a tool out, it says so.
+Pure functions of a listing. No finding prevents use of the server, so all are warnings; where a host leaves a tool out,
+the warning says so.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from trunkline.protocol.json_schema import SchemaError, compile_schema
 
 __all__ = ["lint", "tokens_of"]
 
-#: What models take in a tool's name.
+#: The tool names that models accept.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LONGEST_NAME = 64
 _LONGEST_DESCRIPTION = 4000
@@ -28,7 +29,7 @@ _NAMED = 5
 
 
 def lint(sheet: Sheet, offering: Offering) -> None:
-    """Note what is wrong with an offering, and what it costs."""
+    """Record the problems of an offering, and its token cost."""
     tools = offering.tools
     if tools:
         _schemas(sheet, offering)
@@ -40,7 +41,7 @@ def lint(sheet: Sheet, offering: Offering) -> None:
 
 
 def tokens_of(offering: Offering) -> int:
-    """Estimate what a model is shown of a server in each request: its tools and instructions."""
+    """Estimate the tokens that a server's tools and instructions cost in each model request."""
     return sum(map(_tokens, offering.tools)) + (estimate_tokens(offering.instructions) if offering.instructions else 0)
 
 
@@ -54,20 +55,20 @@ def _tokens(tool: t.Tool) -> int:
 def _each(
     sheet: Sheet, id: str, tools: Iterable[t.Tool], problem: Callable[[t.Tool], str | None], what: str, *, quiet: bool
 ) -> bool:
-    """Warn of the tools that have a problem; tell whether there are any."""
+    """Record the tools that have a problem; return True if there are any."""
     found = [f"{tool.name}: {why}" for tool in tools if (why := problem(tool)) is not None]
     if found:
-        fix = f"whoever wrote the server has to correct the {what}; until then hosts leave the tool out"
+        fix = f"the author of the server has to correct the {what}; until then hosts leave the tool out"
         sheet.warn(id, _some(found), fix=fix)
     elif not quiet:
-        sheet.ok(id, "all can be used")
+        sheet.ok(id, "all valid")
     return bool(found)
 
 
 def _schemas(sheet: Sheet, offering: Offering) -> None:
     if offering.unreadable:
-        fix = "whoever wrote the server has to correct them; until then they are left out"
-        sheet.warn("schemas", f"no definitions at all: {_some(offering.unreadable)}", fix=fix)
+        fix = "the author of the server has to correct them; until then they are left out"
+        sheet.warn("schemas", f"invalid definitions: {_some(offering.unreadable)}", fix=fix)
     _each(sheet, "schemas", offering.tools, _schema_problem, "schema", quiet=bool(offering.unreadable))
 
 
@@ -96,15 +97,15 @@ def _names(sheet: Sheet, names: list[str]) -> None:
     long = [name for name in names if len(name) > _LONGEST_NAME]
     odd = [name for name in names if len(name) <= _LONGEST_NAME and not _NAME.fullmatch(name)]
     if twice:
-        sheet.warn("names", f"given twice: {_some(twice)}", fix="only one of them can be called: rename the other")
+        sheet.warn("names", f"duplicate: {_some(twice)}", fix="only one of them can be called; rename the other")
     if long:
-        fix = f"models take {_LONGEST_NAME} characters at most; such names are shortened, and harder to understand"
+        fix = f"models accept at most {_LONGEST_NAME} characters; longer names are shortened and harder to understand"
         sheet.warn("names", f"too long: {_some(long)}", fix=fix)
     if odd:
-        fix = "models take letters, digits, _ and - only; other characters are replaced"
+        fix = "models accept only letters, digits, _ and -; other characters are replaced"
         sheet.warn("names", f"unusual characters: {_some(odd)}", fix=fix)
     if not (twice or long or odd):
-        sheet.ok("names", "short, plain and each its own")
+        sheet.ok("names", "short, valid and unique")
 
 
 def _descriptions(sheet: Sheet, tools: Iterable[t.Tool]) -> None:
@@ -113,14 +114,14 @@ def _descriptions(sheet: Sheet, tools: Iterable[t.Tool]) -> None:
     huge = [f"{tool.name} ({len(tool.description or '')})" for tool in tools if _is_huge(tool)]
     mute = [f"{tool.name}({', '.join(names)})" for tool in tools if (names := [*_undescribed(tool.input_schema)])]
     if bare:
-        sheet.warn("descriptions", f"no description: {_some(bare)}", fix="say in a sentence what the tool does")
+        sheet.warn("descriptions", f"no description: {_some(bare)}", fix="describe in one sentence what the tool does")
     if huge:
         fix = f"keep each under {_LONGEST_DESCRIPTION} characters: a model reads them in every request"
         sheet.warn("descriptions", f"very long, in characters: {_some(huge)}", fix=fix)
     if mute:
         sheet.warn("descriptions", f"arguments without a description: {_some(mute)}", fix="describe them in the schema")
     if not (bare or huge or mute):
-        sheet.ok("descriptions", "every tool and argument has one")
+        sheet.ok("descriptions", "every tool and argument has a description")
 
 
 def _is_huge(tool: t.Tool) -> bool:
@@ -130,7 +131,7 @@ def _is_huge(tool: t.Tool) -> bool:
 def _undescribed(schema: Mapping[str, object]) -> Iterator[str]:
     properties = schema.get("properties")
     for name, inner in properties.items() if isinstance(properties, dict) else ():
-        # What a reference leads to may well describe itself.
+        # The target of a reference may have a description.
         if isinstance(inner, dict) and not ({"description", "$ref"} & set(inner)):
             yield str(name)
 
@@ -141,11 +142,11 @@ def _annotations(sheet: Sheet, tools: Iterable[t.Tool]) -> None:
     if bare:
         sheet.warn(
             "annotations",
-            f"{len(bare)} of {len(tools)} tools do not say whether they only read: {_some(bare)}",
-            fix="set readOnlyHint and destructiveHint; without them a host takes every call for a dangerous one",
+            f"{len(bare)} of {len(tools)} tools have no readOnlyHint: {_some(bare)}",
+            fix="set readOnlyHint and destructiveHint; without them a host treats every call as destructive",
         )
     else:
-        sheet.ok("annotations", "every tool says whether it only reads")
+        sheet.ok("annotations", "every tool has a readOnlyHint")
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------
@@ -157,20 +158,20 @@ def _cost(sheet: Sheet, offering: Offering) -> None:
     most = ", ".join(f"{tool.name} {_tokens(tool)}" for tool in dearest)
     detail = f"about {total} tokens in each request" + (f"; most: {most}" if most else "")
     if total > _MANY_TOKENS:
-        fix = 'show fewer tools with "tools": {"allow": [...]} in its entry, or have the catalog searched'
+        fix = 'expose fewer tools with "tools": {"allow": [...]} in its entry, or enable catalog search'
         sheet.warn("cost", detail, fix=fix)
     else:
         sheet.ok("cost", detail)
     if offering.instructions:
         size = estimate_tokens(offering.instructions)
         if size > _MANY_INSTRUCTIONS:
-            sheet.warn("instructions", f"about {size} tokens", fix="whoever wrote the server should shorten them")
+            sheet.warn("instructions", f"about {size} tokens", fix="the author of the server should shorten them")
         else:
             sheet.ok("instructions", f"about {size} tokens")
 
 
 def _some(found: Iterable[str]) -> str:
-    """Name the first few, and say how many more there are."""
+    """Return the first few names, and how many more there are."""
     names = list(found)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

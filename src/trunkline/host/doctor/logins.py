@@ -1,7 +1,7 @@
-"""Looks at who may use a server at a URL: its metadata, its authorization server's, and the login that is kept.
+"""Checks the authorization of a server at a URL: its metadata, its authorization server, and the stored login.
 
-Nothing is asked for: no token is fetched and no browser opened. Documents are fetched as a login would
-fetch them: bounded, and from this machine or its network only if the server itself is there.
+No token is requested and no browser is opened. Documents are fetched as a login would fetch them: bounded, and from
+this machine or its network only if the server itself is there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["check_login", "login_command"]
 
 
 def login_command(entry: ServerEntry) -> str:
-    """Say how one logs in at a server."""
+    """Return the command that logs in to a server."""
     named = entry.source.file is not None
     return f"trunkline auth login {shlex.quote(entry.name if named else entry.url or '')}"
 
@@ -36,18 +36,18 @@ def login_command(entry: ServerEntry) -> str:
 async def check_login(
     sheet: Sheet, entry: ServerEntry, answer: Answer, *, logins: Logins, ca_file: str | None = None
 ) -> bool:
-    """Look at metadata and logins, if the server asks for one; tell whether it makes sense to go on."""
+    """Check metadata and logins, if the server requires one; return False if going on makes no sense."""
     assert entry.url is not None
     if answer.status not in (401, 403):
-        sheet.ok("login", "none is needed" if not says_who_asks(entry) else "a header of the entry says who asks")
+        sheet.ok("login", "not required" if not says_who_asks(entry) else "a header of the entry has the credentials")
         return True
     if answer.status == 403 and not answer.challenges:
         return True
     demand = read_demand(answer.challenges)
     if says_who_asks(entry):
         why = f" ({demand.error})" if demand.error else ""
-        fix = f"give another token, or take the header out and run: {login_command(entry)}"
-        sheet.fail("login", f"the header Authorization is refused ({answer.status}){why}", fix=fix)
+        fix = f"use another token, or remove the header and run: {login_command(entry)}"
+        sheet.fail("login", f"the Authorization header is rejected ({answer.status}){why}", fix=fix)
         return False
     await _check_documents(sheet, entry.url, demand, guarded_fetch(entry.url, OAuth(), ca_file=ca_file))
     return await _check_kept(sheet, entry, logins)
@@ -58,18 +58,18 @@ async def check_login(
 
 async def _check_documents(sheet: Sheet, url: str, demand: Demand, fetch: Fetching) -> None:
     if not may_carry_secrets(url):
-        fix = "use https; a token could be read on the way"
-        sheet.fail("resource-metadata", "nobody logs in over plain http, except on this machine", fix=fix)
+        fix = "use https; over http a token could be intercepted"
+        sheet.fail("resource-metadata", "no login over plain http, except on this machine", fix=fix)
         return
     try:
         said = await _resource(url, demand, fetch)
     except (AuthError, FetchError) as error:
-        fix = "whoever runs the server has to correct it"
+        fix = "the operator of the server has to correct it"
         sheet.fail("resource-metadata", str(error), fix=fix)
         return
     if said is None:
-        fix = "servers since the revision of June 2025 have to publish it; this one is taken for its own"
-        sheet.warn("resource-metadata", f"there is none at {' or '.join(resource_urls(url))}", fix=fix)
+        fix = "required since the revision of June 2025; the server is assumed to be its own authorization server"
+        sheet.warn("resource-metadata", f"not found at {' or '.join(resource_urls(url))}", fix=fix)
     else:
         sheet.ok("resource-metadata", f"names {', '.join(said.authorization_servers[:3])}")
     await _check_server(sheet, origin(url) if said is None else said.authorization_servers[0], fetch)
@@ -82,7 +82,7 @@ async def _resource(url: str, demand: Demand, fetch: Fetching) -> ResourceMetada
         if answer.status == 200 and not answer.headers.get("content-type", "").startswith("text/html"):
             return read_resource(answer, url=place, server=canonical(url))
         if demand.resource_metadata is not None:
-            raise AuthError(f"The server says its metadata is at {place}, but there the answer is {answer.status}")
+            raise AuthError(f"The server names {place} for its metadata, but the response there is {answer.status}")
     return None
 
 
@@ -90,16 +90,16 @@ async def _check_server(sheet: Sheet, issuer: str, fetch: Fetching) -> None:
     try:
         said = await drive(discover_server(issuer), fetch=fetch, options=OAuth())
     except AuthError as error:
-        fix = "whoever runs the authorization server has to correct it"
+        fix = "the operator of the authorization server has to correct it"
         sheet.fail("authorization-server", str(error), fix=fix)
         return
-    ways = ["documents at a URL"] if said.client_id_metadata_document_supported else []
-    ways += ["registration"] if said.registration_endpoint else []
+    ways = ["client ID metadata documents"] if said.client_id_metadata_document_supported else []
+    ways += ["dynamic registration"] if said.registration_endpoint else []
     if ways:
-        sheet.ok("authorization-server", f"{issuer} takes new clients by {' and by '.join(ways)}")
+        sheet.ok("authorization-server", f"{issuer} accepts new clients by {' and by '.join(ways)}")
     else:
-        fix = "register a client there by hand, and log in with --client-id"
-        sheet.warn("authorization-server", f"{issuer} takes no client that it does not know", fix=fix)
+        fix = "register a client there manually, and log in with --client-id"
+        sheet.warn("authorization-server", f"{issuer} accepts only registered clients", fix=fix)
 
 
 # --- logins ----------------------------------------------------------------------------------------------------------
@@ -109,19 +109,19 @@ async def _check_kept(sheet: Sheet, entry: ServerEntry, logins: Logins) -> bool:
     kept = await logins.kept(entry)
     fix = f"run: {login_command(entry)}"
     if not kept:
-        sheet.fail("login", "the server wants a login, and none is kept", fix=fix)
+        sheet.fail("login", "the server requires a login, and none is stored", fix=fix)
         return False
     login = kept[-1]
     late = login.expires_at is not None and login.expires_at <= time.time()
     if late and not login.renewable:
-        sheet.fail("login", f"the login kept from {login.issuer} has expired, and cannot be renewed", fix=fix)
+        sheet.fail("login", f"the stored login from {login.issuer} has expired and cannot be renewed", fix=fix)
         return False
-    when = "it is renewed when it is used" if late else _lasting(login.expires_at)
-    sheet.ok("login", f"one from {login.issuer} is kept; {when}")
+    when = "it is renewed on next use" if late else _lasting(login.expires_at)
+    sheet.ok("login", f"stored, from {login.issuer}; {when}")
     return True
 
 
 def _lasting(expires_at: float | None) -> str:
     if expires_at is None:
-        return "it has no end"
-    return f"it is good for {max(0, int((expires_at - time.time()) / 60))} more minutes"
+        return "it does not expire"
+    return f"it is valid for {max(0, int((expires_at - time.time()) / 60))} more minutes"

@@ -1,7 +1,7 @@
-"""Meets a server: starts or reaches it, shakes hands, lists all it offers, and goes; no tool is called.
+"""Checks the connection to a server: connects, negotiates, lists everything, and disconnects; no tool is called.
 
-What a server process prints to stdout by mistake is counted by the link, and heard of in the log where the link did not
-come to anything.
+What a server process prints to stdout by mistake is logged by the link, and detected here through that log, also if the
+connection fails.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 class _Noise(logging.Handler):
-    """Hears of lines on stdout that were no messages."""
+    """Detects log records about lines on stdout that were not messages."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -60,7 +60,7 @@ class _Noise(logging.Handler):
 
 
 class _Watched:
-    """A client that counts pages and the time they take, by method."""
+    """A client that counts pages and measures their time, by method."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -80,9 +80,9 @@ class _Watched:
 
 
 async def meet(sheet: Sheet, client: Client, *, process: bool, seconds: float, login: str = "") -> Offering | None:
-    """Connect, list and disconnect; give what the server offers, or None if it does not come to that.
+    """Connect, list and disconnect; return what the server offers, or None if that failed.
 
-    ``seconds`` bounds the lists; the client's own limits bound the connection. ``login`` says how one logs in.
+    ``seconds`` bounds the lists; the client's own limits bound the connection. ``login`` is the login command.
     """
     noise, log = _Noise(), logging.getLogger("trunkline")
     began, connected = time.monotonic(), False
@@ -96,7 +96,7 @@ async def meet(sheet: Sheet, client: Client, *, process: bool, seconds: float, l
             return offering
     except TrunklineError as error:
         if connected:
-            sheet.fail("server", f"it went away: {error}", fix="its own log may say why")
+            sheet.fail("server", f"it disconnected: {error}", fix="see the log of the server")
         else:
             _check_noise(sheet, process=process and noise.heard, noisy=True)
             _explain(sheet, error, process=process, login=login)
@@ -111,9 +111,9 @@ async def meet(sheet: Sheet, client: Client, *, process: bool, seconds: float, l
 def _check_start(sheet: Sheet, client: Client, *, process: bool, took: float) -> None:
     if process:
         slow = took > _SLOW_START
-        fix = "install what it needs beforehand, so that it need not be fetched"
+        fix = "install its packages beforehand, so that they need not be downloaded"
         (sheet.warn("spawn", f"it took {took:.1f} s", fix=fix) if slow else sheet.ok("spawn", f"in {took:.1f} s"))
-    sheet.ok("handshake", "it speaks the protocol")
+    sheet.ok("handshake", "completed")
     name = client.revision or ""
     revision = find(name)
     era = "stateless" if revision is not None and Feature.ENVELOPE in revision.features else "handshake"
@@ -122,43 +122,45 @@ def _check_start(sheet: Sheet, client: Client, *, process: bool, took: float) ->
     said = {"name": info.name if info else "", "version": info.version if info else ""}
     missing = " and ".join(what for what, value in said.items() if not value)
     if info is None or missing:
-        sheet.warn("server", f"it does not say its {missing}", fix="its author should set what is missing")
+        sheet.warn("server", f"no {missing} in its server info", fix="the author of the server should set it")
     else:
         sheet.ok("server", f"{info.title or info.name} {info.version}")
 
 
 def _check_noise(sheet: Sheet, *, process: bool, noisy: bool) -> None:
     if process and noisy:
-        fix = "have it log to stderr: many a client takes such a line for the end of the conversation"
-        sheet.warn("stdout", "it printed what is no message", fix=fix)
+        fix = "log to stderr instead: many clients end the connection on such a line"
+        sheet.warn("stdout", "it printed lines that are not messages", fix=fix)
     elif process:
-        sheet.ok("stdout", "nothing but messages")
+        sheet.ok("stdout", "only messages")
 
 
 def _explain(sheet: Sheet, error: TrunklineError, *, process: bool, login: str) -> None:
-    """Say why a connection did not come to be."""
+    """Record why the connection failed."""
     if wants_login(error):
         sheet.fail("login", f"access denied by the server: {error}", fix=f"run: {login}")
     elif isinstance(error, ServerExited):
         tail = " | ".join(error.stderr.strip().splitlines()[-_TAIL:])
-        said = f"; its last words: {tail}" if tail else "; it wrote nothing to stderr"
-        fix = "run the command by hand to see more; often a variable, an argument or a package is missing"
-        sheet.fail("spawn", f"it ended before it answered, with status {error.status}{said}", fix=fix)
+        said = f"; last lines of stderr: {tail}" if tail else "; it wrote nothing to stderr"
+        fix = "run the command manually to see more; often a variable, an argument or a package is missing"
+        sheet.fail("spawn", f"it exited with status {error.status} before it responded{said}", fix=fix)
     elif isinstance(error, RequestTimeout):
-        fix = "is it an MCP server? If it is only slow, give it more time (--timeout, startTimeout)"
-        sheet.fail("handshake", f"no answer in {error.seconds:g} s", fix=fix)
+        fix = "is it an MCP server? If it is only slow, increase --timeout or startTimeout"
+        sheet.fail("handshake", f"no response in {error.seconds:g} s", fix=fix)
     elif isinstance(error, RevisionMismatch):
-        fix = f"it needs another client, or the server an update; known here: {', '.join(ALL_NAMES)}"
+        fix = f"use another client or update the server; revisions supported here: {', '.join(ALL_NAMES)}"
         sheet.fail("revision", str(error), fix=fix)
     elif isinstance(error, RemoteProtocolError):
-        sheet.fail("handshake", str(error), fix="what answers there is no MCP server, or a broken one")
+        sheet.fail("handshake", str(error), fix="this is not an MCP server, or a broken one")
     elif isinstance(error, RequestFailed):
-        sheet.fail("handshake", f"it answered with an error: {error}", fix="its own log may say why")
+        sheet.fail("handshake", f"it returned an error: {error}", fix="see the log of the server")
     elif isinstance(error, LinkError) and process:
-        sheet.fail("spawn", str(error), fix="run the command by hand to see more")
+        sheet.fail("spawn", str(error), fix="run the command manually to see more")
     else:
         path = isinstance(error, HttpError) and error.status in (404, 405)
-        sheet.fail("handshake", str(error), fix="is the path right (often /mcp)?" if path else "does it run?")
+        sheet.fail(
+            "handshake", str(error), fix="is the path correct (often /mcp)?" if path else "is the server running?"
+        )
 
 
 # --- lists -----------------------------------------------------------------------------------------------------------
@@ -170,19 +172,19 @@ async def _list(sheet: Sheet, client: Client, seconds: float) -> Offering | None
         async with asyncio.timeout(seconds):
             offering = await list_offering(cast("Client", watched))
     except TimeoutError:
-        sheet.fail("tools", f"the lists did not come in {seconds:g} s", fix="give it more time with --timeout")
+        sheet.fail("tools", f"the lists did not arrive in {seconds:g} s", fix="increase --timeout")
         return None
     for part, (method, capability) in _LISTS.items():
         failure = offering.failures.get(method)
         if not supports(client.server_capabilities, capability):
             continue
         if failure is not None:
-            sheet.fail(part, f"they cannot be listed: {failure}", fix="its own log may say why")
+            sheet.fail(part, f"cannot be listed: {failure}", fix="see the log of the server")
             continue
         took, pages = watched.seconds.get(method, 0.0), watched.pages.get(method, 0)
         size = f"{len(getattr(offering, part))}, {pages} page{'' if pages == 1 else 's'}, {took * 1000:.0f} ms"
         if took > _SLOW_LIST:
-            sheet.warn(part, size, fix="everybody who connects waits for that; the server should keep its lists")
+            sheet.warn(part, size, fix="every client waits for that; the server should cache its lists")
         else:
             sheet.ok(part, size)
     return offering

@@ -1,7 +1,7 @@
-"""Looks at the way to a server at a URL: proxy, host name, connection, TLS, HTTP, redirects, and foreign origins.
+"""Checks the network path to a server at a URL: proxy, DNS, TCP, TLS, HTTP, redirects, and foreign origins.
 
-Each step is made by itself, so that the one that fails is named. The user named the URL, so any address may be reached;
-all is bounded in time and size. The HTTP of it is the client's own, so what is found is what a client would meet.
+Each step is made separately, so that the one that fails is named. The user named the URL, so any address may be
+reached; everything is bounded in time and size. HTTP uses the client's own stack, so findings are what a client meets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEP_SECONDS = 10.0
 _SOON_DAYS = 14
 _DAY = 86_400.0
 _BODY = b'{"jsonrpc":"2.0","id":"doctor","method":"ping"}'
-# Each request is looked at by itself: one on a connection that was just closed would fail for no fault of the server's.
+# One connection per request: reusing one that was just closed would fail through no fault of the server.
 _HEAD: Mapping[str, str] = MappingProxyType(
     {
         "Content-Type": "application/json",
@@ -42,20 +42,20 @@ _HEAD: Mapping[str, str] = MappingProxyType(
 )
 _STRANGER = "http://stranger.invalid"
 _CERTIFICATES = (
-    (("expired",), "it has to be renewed by whoever runs the server; is the clock of this machine right?"),
-    (("not yet valid",), "is the clock of this machine right?"),
-    (("mismatch", "doesn't match", "not valid for"), "use the name that the certificate is for"),
-    (("self-signed", "self signed"), "name the certificate with --ca-file, if it is yours"),
-    (("local issuer", "unable to get", "unable to verify"), "the chain is not whole, or its authority is not known "
-     "here: the server has to send the certificates in between, or name the authority with --ca-file"),
+    (("expired",), "the operator of the server has to renew it; is the clock of this machine correct?"),
+    (("not yet valid",), "is the clock of this machine correct?"),
+    (("mismatch", "doesn't match", "not valid for"), "use the host name in the certificate"),
+    (("self-signed", "self signed"), "pass the certificate with --ca-file, if it is yours"),
+    (("local issuer", "unable to get", "unable to verify"), "the chain is incomplete, or its CA is not known "
+     "here: the server has to send the intermediate certificates, or pass the CA with --ca-file"),
 )  # fmt: skip
 
 
 class Answer(Struct, frozen=True):
-    """What a server said to a request that shows no login."""
+    """The response of a server to a request without a login."""
 
     status: int
-    #: The headers that say what it demands.
+    #: The WWW-Authenticate headers.
     challenges: tuple[str, ...] = ()
 
 
@@ -68,9 +68,9 @@ async def check_way(
     sse: bool = False,
     seconds: float = _STEP_SECONDS,
 ) -> Answer | None:
-    """Go the way to a URL; give what the server said, or None if it cannot be reached.
+    """Check the network path to a URL; return the response of the server, or None if it cannot be reached.
 
-    ``sse``: the entry says that it is of the oldest revision, which is not posted to at this URL.
+    ``sse``: the entry is for the HTTP+SSE transport, which takes no POST at this URL.
     """
     from trunkline.transports.http.client_web import Web, WebOptions
 
@@ -78,11 +78,11 @@ async def check_way(
         target = parse_target(url)
         web = Web(WebOptions(url=url, headers=headers, ca_file=ca_file), Limits(connect_seconds=seconds))
     except (FetchError, ConfigError, ValueError) as error:
-        sheet.fail("url", str(error), fix="write http:// or https://, the host, and the path (often /mcp)")
+        sheet.fail("url", str(error), fix="expected http:// or https://, the host, and the path (often /mcp)")
         return None
     try:
         if web.proxy is not None:
-            sheet.ok("proxy", f"the way leads through {web.proxy.host}:{web.proxy.port}, as the environment says")
+            sheet.ok("proxy", f"using {web.proxy.host}:{web.proxy.port}, set by the environment")
         elif not await _direct(sheet, target, ca_file=ca_file, seconds=seconds):
             return None
         return await _ask(sheet, web, target, headers=headers, sse=sse, seconds=seconds)
@@ -97,7 +97,7 @@ async def _direct(sheet: Sheet, target: Target, *, ca_file: str | None, seconds:
     if target.scheme == "https":
         return await _shake(sheet, target, ca_file=ca_file, seconds=seconds)
     if not target.is_here:
-        sheet.warn("tls", "there is none: all can be read and changed on the way", fix="use https")
+        sheet.warn("tls", "not used: traffic can be read and changed on the way", fix="use https")
     return True
 
 
@@ -108,10 +108,10 @@ async def _resolve(sheet: Sheet, target: Target, seconds: float) -> list[str]:
         async with asyncio.timeout(seconds):
             found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except TimeoutError:
-        sheet.fail("dns", f"{target.host}: no answer in {seconds:g} s", fix="is this machine online?")
+        sheet.fail("dns", f"{target.host}: no response in {seconds:g} s", fix="is this machine online?")
         return []
     except OSError as error:
-        fix = "is the name right, and this machine online (VPN, proxy)?"
+        fix = "is the name correct, and is this machine online (VPN, proxy)?"
         sheet.fail("dns", f"{target.host} cannot be resolved: {error.strerror or error}", fix=fix)
         return []
     addresses = list(dict.fromkeys(str(each[0]) for *_, each in found))
@@ -123,7 +123,7 @@ async def _resolve(sheet: Sheet, target: Target, seconds: float) -> list[str]:
 
 
 async def _connect(sheet: Sheet, target: Target, addresses: list[str], seconds: float) -> bool:
-    """Connect to the first address that lets us; say which ones did not."""
+    """Connect to the first address that accepts; record which ones did not."""
     failures: list[str] = []
     for address in addresses[:4]:
         began = time.monotonic()
@@ -131,19 +131,19 @@ async def _connect(sheet: Sheet, target: Target, addresses: list[str], seconds: 
             async with asyncio.timeout(seconds):
                 _, writer = await asyncio.open_connection(address, target.port)
         except TimeoutError:
-            failures.append(f"{address}: no answer in {seconds:g} s")
+            failures.append(f"{address}: no response in {seconds:g} s")
             continue
         except OSError as error:
             failures.append(f"{address}: {_reason(error)}")
             continue
         writer.close()
         if failures:
-            fix = "clients that try that address first are slow or fail: have it taken out of DNS, or served"
-            sheet.warn("tcp", f"not by {'; '.join(failures)}", fix=fix)
+            fix = "clients that try that address first are slow or fail: remove it from DNS, or serve it"
+            sheet.warn("tcp", f"not reachable at {'; '.join(failures)}", fix=fix)
         else:
             sheet.ok("tcp", f"{address} port {target.port}, in {_since(began)}")
         return True
-    fix = "does the server run, at this port? Is a firewall in between?"
+    fix = "is the server running at this port? Is there a firewall in between?"
     sheet.fail("tcp", f"port {target.port} cannot be reached: {'; '.join(failures)}", fix=fix)
     return False
 
@@ -158,11 +158,11 @@ async def _shake(sheet: Sheet, target: Target, *, ca_file: str | None, seconds: 
         sheet.fail("tls", f"the certificate is not trusted: {said}", fix=_certificate_fix(said))
         return False
     except TimeoutError:
-        sheet.fail("tls", f"no answer in {seconds:g} s", fix="does this port speak TLS? Else write http://")
+        sheet.fail("tls", f"no response in {seconds:g} s", fix="does this port use TLS? If not, use http://")
         return False
     except (OSError, ValueError) as error:
         said = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-        sheet.fail("tls", f"it failed: {said}", fix="does this port speak TLS? Else write http://")
+        sheet.fail("tls", f"failed: {said}", fix="does this port use TLS? If not, use http://")
         return False
     session = writer.get_extra_info("ssl_object")
     certificate: dict[str, Any] = session.getpeercert() or {}
@@ -175,17 +175,17 @@ async def _shake(sheet: Sheet, target: Target, *, ca_file: str | None, seconds: 
 def _certificate_fix(said: str) -> str:
     lowered = said.lower()
     found = (fix for words, fix in _CERTIFICATES if any(word in lowered for word in words))
-    return next(found, "name the authority that signed it with --ca-file, if you trust it")
+    return next(found, "pass the CA that signed it with --ca-file, if you trust it")
 
 
 def _check_expiry(sheet: Sheet, certificate: Mapping[str, Any], version: str | None) -> None:
     until = certificate.get("notAfter")
     days = int((ssl.cert_time_to_seconds(until) - time.time()) / _DAY) if isinstance(until, str) else None
     if days is not None and days < _SOON_DAYS:
-        fix = "it has to be renewed by whoever runs the server"
+        fix = "the operator of the server has to renew it"
         sheet.warn("tls", f"{version}; the certificate expires in {days} days", fix=fix)
     else:
-        lasting = "" if days is None else f"; the certificate is good for {days} more days"
+        lasting = "" if days is None else f"; the certificate is valid for {days} more days"
         sheet.ok("tls", f"{version}{lasting}")
 
 
@@ -200,18 +200,20 @@ async def _ask(
         async with asyncio.timeout(seconds):
             answer, kind = await _post(web, headers)
     except TimeoutError:
-        sheet.fail("http", f"no answer in {seconds:g} s", fix="is the server busy, or something else at this port?")
+        sheet.fail(
+            "http", f"no response in {seconds:g} s", fix="is the server busy, or is something else at this port?"
+        )
         return None
     except HttpError as error:
-        sheet.fail("redirect", str(error), fix="give the URL that it points to, if you trust it")
+        sheet.fail("redirect", str(error), fix="use the URL that it points to, if you trust it")
         return None
     except TrunklineError as error:
-        sheet.fail("http", str(error), fix="is it http or https, and the right port?")
+        sheet.fail("http", str(error), fix="http or https? Is the port correct?")
         return None
     if web.url != before:
-        sheet.warn("redirect", f"the server has moved to {web.url.path}", fix="write that path in the URL")
+        sheet.warn("redirect", f"the server has moved to {web.url.path}", fix="use that path in the URL")
     if sse and answer.status == 405:
-        sheet.ok("http", f"it answers, in {_since(began)}, and takes no POST here, as it should")
+        sheet.ok("http", f"it responds, in {_since(began)}, and takes no POST here, as expected")
     elif not _judge(sheet, answer.status, kind, took=_since(began)):
         return None
     if target.is_here or special_range(target.host) is not None:
@@ -220,7 +222,7 @@ async def _ask(
 
 
 async def _post(web: Web, headers: Mapping[str, str]) -> tuple[Answer, str]:
-    """Send a request that changes nothing; what is in the answer's body does not matter."""
+    """Send a request that changes nothing; the body of the response is ignored."""
     response = await web.open("POST", {**_HEAD, **headers}, body=_BODY)
     challenges = tuple(response.headers.getall("WWW-Authenticate", []))
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -229,59 +231,59 @@ async def _post(web: Web, headers: Mapping[str, str]) -> tuple[Answer, str]:
 
 
 def _judge(sheet: Sheet, status: int, kind: str, *, took: str) -> bool:
-    """Say what a status means; tell whether it makes sense to go on."""
+    """Record what a status means; return False if going on makes no sense."""
     if status == 401:
-        sheet.ok("http", f"it answers, in {took}, and wants to know who asks (401)")
+        sheet.ok("http", f"it responds, in {took}, and requires authentication (401)")
     elif status in (403, 421):
         return _judge_refusal(sheet, status)
     elif status == 407:
-        sheet.fail("http", "the proxy wants to know who asks (407)", fix="put user and password into HTTPS_PROXY")
+        sheet.fail("http", "the proxy requires authentication (407)", fix="put user and password into HTTPS_PROXY")
         return False
     elif status == 404 and kind != "application/json":
-        sheet.fail("http", "there is nothing at this path (404)", fix="is the path right (often /mcp)?")
+        sheet.fail("http", "there is nothing at this path (404)", fix="is the path correct (often /mcp)?")
         return False
     elif status == 405:
-        fix = 'is the path right (often /mcp)? A server of the oldest revision wants "type": "sse"'
+        fix = 'is the path correct (often /mcp)? A server with the HTTP+SSE transport needs "type": "sse"'
         sheet.warn("http", "it takes no POST at this path (405)", fix=fix)
     elif status == 429 or status >= 500:
-        what = "it is asked too often" if status == 429 else "it, or something in front of it, is out of order"
-        sheet.fail("http", f"{what} ({status})", fix="try again later; if it lasts, ask whoever runs it")
+        what = "too many requests" if status == 429 else "the server, or a proxy in front of it, fails"
+        sheet.fail("http", f"{what} ({status})", fix="try again later; if it persists, ask the operator")
         return False
     elif kind == "text/html":
-        sheet.fail("http", f"there is a web page at this path ({status})", fix="is the path right (often /mcp)?")
+        sheet.fail("http", f"there is a web page at this path ({status})", fix="is the path correct (often /mcp)?")
         return False
     else:
-        sheet.ok("http", f"it answers, in {took} ({status})")
+        sheet.ok("http", f"it responds, in {took} ({status})")
     return True
 
 
 def _judge_refusal(sheet: Sheet, status: int) -> bool:
     if status == 421:
-        fix = "whoever runs it has to allow this name (trunkline: --allowed-host NAME)"
-        sheet.fail("http", "it does not know the host name that it was called by (421)", fix=fix)
+        fix = "the operator has to allow this name (trunkline: --allowed-host NAME)"
+        sheet.fail("http", "it does not accept this Host name (421)", fix=fix)
         return False
-    fix = "are the credentials right? If it asks for none: has it to allow this host name (--allowed-host NAME)?"
-    sheet.warn("http", "it refuses access (403): to these credentials, or to this Host", fix=fix)
+    fix = "are the credentials correct? If it needs none, it may have to allow this Host name (--allowed-host NAME)"
+    sheet.warn("http", "access denied (403): for these credentials, or for this Host name", fix=fix)
     return True
 
 
 async def _check_origin(sheet: Sheet, web: Web, headers: Mapping[str, str], *, seconds: float) -> None:
-    """See whether a web page of anybody's could use a server of this machine or network, through a browser."""
+    """Check whether any web page could use a server on this machine or network through a browser."""
     try:
         async with asyncio.timeout(seconds):
             answer, _ = await _post(web, {**headers, "Origin": _STRANGER})
     except (TimeoutError, TrunklineError):
-        sheet.skip("origin", "there was no answer")
+        sheet.skip("origin", "no response")
         return
     if answer.status in (401, 403, 421):
-        sheet.ok("origin", "requests of strangers' web pages are refused")
+        sheet.ok("origin", "requests from foreign web pages are rejected")
     else:
-        fix = "whoever runs it has to check Origin; until then any web page you visit may be able to use it"
-        sheet.warn("origin", f"a request with a stranger's Origin is answered ({answer.status})", fix=fix)
+        fix = "the operator has to check Origin; until then any web page you visit may be able to use the server"
+        sheet.warn("origin", f"a request with a foreign Origin is accepted ({answer.status})", fix=fix)
 
 
 def _reason(error: OSError) -> str:
-    # An event loop puts its own words in the place of the system's.
+    # An event loop replaces the text of the system with its own.
     known = error.errno is not None and error.errno > 0 and os.strerror(error.errno)
     return known or error.strerror or str(error)
 

@@ -1,6 +1,6 @@
-"""Looks at what can be known before a server is started or reached: its entry, variables, approval, secrets, program.
+"""Checks what can be known before a server is started or contacted: entry, variables, approval, secrets, program.
 
-It reads the configuration's records and looks for files; it runs nothing. Secrets are looked up only once the server is
+It reads the loaded configuration and looks for files; it runs nothing. Secrets are looked up only after the server is
 known to be approved.
 """
 
@@ -26,32 +26,32 @@ __all__ = ["check_approval", "check_entry", "check_program", "check_sandboxes", 
 
 _INSTALL: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("npx", "npm", "node"), "install Node.js, which brings it"),
-        **dict.fromkeys(("uvx", "uv"), "install uv, which brings it"),
-        **dict.fromkeys(("docker", "podman"), "install it, or start the server in another way"),
-        **dict.fromkeys(("bunx", "bun"), "install Bun, which brings it"),
-        "python": "on many systems it is called python3; or give the full path of your environment's Python",
+        **dict.fromkeys(("npx", "npm", "node"), "install Node.js, which includes it"),
+        **dict.fromkeys(("uvx", "uv"), "install uv, which includes it"),
+        **dict.fromkeys(("docker", "podman"), "install it, or start the server another way"),
+        **dict.fromkeys(("bunx", "bun"), "install Bun, which includes it"),
+        "python": "on many systems it is called python3; or use the full path of the Python in your environment",
     }
 )
 _TRUSTED: Mapping[Scope, str] = MappingProxyType(
     {
         "project": "you approved it",
         "user": "it is in your own configuration",
-        "given": "you named it, so it may start",
-        "managed": "your administrator put it there",
+        "given": "you gave it on the command line",
+        "managed": "your administrator configured it",
     }
 )
 _FETCHING = frozenset({"npx", "bunx", "pnpx", "uvx", "pipx"})
 
 
 def check_entry(sheet: Sheet, entry: ServerEntry, written: Provenance) -> bool:
-    """Look at how a server is configured; tell whether it can go on."""
+    """Check the configuration entry of a server; return False if going on makes no sense."""
     _check_variables(sheet, written)
     if entry.problem is not None:
         sheet.fail("config", entry.problem, fix=_fix_of(written))
         return False
     if entry.disabled:
-        sheet.skip("config", f"it is disabled in {entry.source}; take out disabled to have it looked at")
+        sheet.skip("config", f"disabled in {entry.source}; enable it to check it")
         return False
     if not sheet.failed:
         sheet.ok("config", f"read from {entry.source}" if entry.source.file else "given on the command line")
@@ -70,24 +70,24 @@ def _check_variables(sheet: Sheet, written: Provenance) -> None:
         sheet.fail("variables", f"not set: {', '.join(unset)}", fix=f"run: export {unset[0]}=...")
     if asked:
         variable = Input(id=asked[0]).variable
-        sheet.fail("variables", f"nobody answered: {', '.join(asked)}", fix=f"run it in a terminal, or set {variable}")
+        sheet.fail("variables", f"no value: {', '.join(asked)}", fix=f"run this in a terminal, or set {variable}")
     elif found and not unset:
-        sheet.ok("variables", f"all have a value: {', '.join(found)}")
+        sheet.ok("variables", f"all set: {', '.join(found)}")
 
 
 async def check_approval(sheet: Sheet, entry: ServerEntry, book: TrustBook) -> bool:
-    """Look whether a server may run; tell whether it may."""
+    """Check the approval of a server; return True if it may run."""
     allowed, reason = await book.check(entry)
     if allowed:
         sheet.ok("trust", _TRUSTED[entry.source.scope])
     else:
         why, _, command = (reason or "it is not approved").partition("; run: ")
-        sheet.fail("trust", f"nothing is started or reached: {why}", fix=f"run: {command}" if command else None)
+        sheet.fail("trust", f"not started or contacted: {why}", fix=f"run: {command}" if command else None)
     return allowed
 
 
 async def fill_secrets(sheet: Sheet, entry: ServerEntry, read: Read) -> ServerEntry | None:
-    """Look up the secrets of a server that may run; None if one is missing."""
+    """Return the entry with its secrets filled in; None if one is missing."""
     if not entry.sealed:
         return entry
     try:
@@ -95,33 +95,33 @@ async def fill_secrets(sheet: Sheet, entry: ServerEntry, read: Read) -> ServerEn
     except ConfigError as error:
         sheet.fail("secrets", str(error), fix="run: trunkline secret set NAME")
         return None
-    sheet.ok("secrets", "all are kept")
+    sheet.ok("secrets", "all found")
     return filled
 
 
 def check_program(sheet: Sheet, entry: ServerEntry, *, seconds: float, home: Path | None = None) -> bool:
-    """Look for the program of a server; tell whether it can be started."""
+    """Check the program of a server; return True if it can be started."""
     words = entry.command or ("",)
     name = basename(words[0])
     if entry.cwd is not None and not os.path.isdir(entry.cwd):
-        sheet.fail("folder", f"there is no folder {entry.cwd}", fix="make it, or correct cwd")
+        sheet.fail("folder", f"there is no directory {entry.cwd}", fix="create it, or correct cwd")
         return False
     try:
         path = find_program(words[0], server_environment(entry.env), cwd=entry.cwd)
     except LinkError as error:
-        sheet.fail("command", str(error), fix=_INSTALL.get(name, "give its full path, or install it"))
+        sheet.fail("command", str(error), fix=_INSTALL.get(name, "use its full path, or install it"))
         return False
     sheet.ok("command", path)
     package = _package(words[1:]) if name in _FETCHING else None
     if package is not None and not (name == "npx" and _is_there(package, home or Path.home())):
         sheet.warn(
             "package",
-            f"{package} may have to be fetched when it first starts, for which there are {seconds:g} s",
-            fix='run the command once by hand, or give it more time with "startTimeout" in its entry',
+            f"{package} may have to be downloaded on first start, within the start timeout of {seconds:g} s",
+            fix='run the command once manually, or increase "startTimeout" in its entry',
         )
-    # Whoever typed a command knows what stands in it.
+    # A command given on the command line needs no warnings about its contents.
     for warning in warnings_for(entry) if entry.source.file else ():
-        sheet.warn("warnings", f"it {warning}", fix="is that what you want?")
+        sheet.warn("warnings", f"it {warning}", fix="make sure that this is intended")
     return True
 
 
@@ -130,7 +130,7 @@ def _package(words: tuple[str, ...]) -> str | None:
 
 
 def _is_there(package: str, home: Path) -> bool:
-    """Tell whether npx has fetched a package before."""
+    """Return True if npx has the package in its cache."""
     name = package if "@" not in package[1:] else package[: package.rindex("@")]
     return any((home / ".npm" / "_npx").glob(f"*/node_modules/{name}/package.json")) if _is_plain(name) else False
 
@@ -140,9 +140,9 @@ def _is_plain(name: str) -> bool:
 
 
 def check_sandboxes(sheet: Sheet, able: Capabilities) -> None:
-    """Say what this machine can keep a server to."""
+    """Record which sandboxes this machine supports."""
     if able.kinds:
-        sheet.ok("sandbox", f"this machine can do: {', '.join(able.kinds)}")
+        sheet.ok("sandbox", f"available: {', '.join(able.kinds)}")
     else:
         reasons = "; ".join(able.findings())
-        sheet.warn("sandbox", f"no sandbox can be made here: {reasons}", fix="servers run with all your rights")
+        sheet.warn("sandbox", f"not available: {reasons}", fix="servers run with all your permissions")
