@@ -57,9 +57,9 @@ $(BIN)/python:
 	@"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+$(VENV)/.installed: pyproject.toml servers/pyproject.toml | $(BIN)/python
 	@echo "Installing Trunkline into $(VENV)"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[host,servers]'
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[host]' -e ./servers
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
@@ -134,7 +134,7 @@ test-all: ## the suite on every Python from 3.11 to 3.14 found here, each in its
 		if [ -z "$$python" ]; then absent="$$absent $$version"; continue; fi; \
 		echo "== Python $$version"; env=".venvs/$$version"; \
 		if { [ -x "$$env/bin/python" ] || "$$python" -m venv "$$env"; } \
-			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e ".[host,servers]" -r requirements-dev.txt \
+			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e ".[host]" -e ./servers -r requirements-dev.txt \
 			&& "$$env/bin/python" -m pytest -q -n auto --dist worksteal -p no:cacheprovider; \
 		then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
 	done; \

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from trunkline.host.policy import Act, Places, Policy, read_policy
+from trunkline.host.authorization.policy import Act, PathContext, Policy, parse_policy
 
 __all__ = ["decide_cost"]
 
@@ -39,7 +39,7 @@ def _policy(count: int, *, servers: int, tool: str = "tool_{}_*") -> Policy:
         f'tool = "{tool.format(at // servers)}"\nwhen = [{{ arg = "/path", within = "/data/{at // servers}" }}]\n'
         for at in range(count)
     )
-    return read_policy("".join(rules), file="policy.toml", places=Places())
+    return parse_policy("".join(rules), file="policy.toml", path_context=PathContext())
 
 
 def _act(server: str, name: str) -> Act:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import psutil  # type: ignore[import-untyped]
 
 from trunkline import Client
-from trunkline.host.supervision.clients import process_id
+from trunkline.host.upstreams.supervision.clients import process_id
 
 ROOT = Path(__file__).resolve().parents[1]
 INTEROP = ROOT / ".interop"
@@ -66,7 +66,7 @@ def _npm(name: str, *arguments: str) -> list[str]:
 
 
 def _ours(name: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", f"trunkline.servers.{name}", *arguments]
+    return [sys.executable, "-m", f"trunkline_servers.{name}", *arguments]
 
 
 def pairs(folder: Path) -> list[Pair]:

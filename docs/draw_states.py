@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from trunkline.protocol.peer import INCOMING_MOVES, OUTGOING_MOVES
+from trunkline.protocol.peer import INCOMING_TRANSITIONS, OUTGOING_TRANSITIONS
 
 __all__ = ["drawing", "redrawn"]
 
@@ -21,11 +21,11 @@ def drawing() -> str:
         (
             "A request the other side made:",
             "",
-            *_diagram(INCOMING_MOVES),
+            *_diagram(INCOMING_TRANSITIONS),
             "",
             "A request we made:",
             "",
-            *_diagram(OUTGOING_MOVES),
+            *_diagram(OUTGOING_TRANSITIONS),
             "",
         )
     )

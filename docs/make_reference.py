@@ -12,9 +12,9 @@ from pathlib import Path
 
 from trunkline import errors
 from trunkline.protocol import limits
-from trunkline.protocol.codes import CODES
+from trunkline.protocol.error_codes import CODES
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import ALL_NAMES, Span
+from trunkline.protocol.revisions import REVISION_NAMES, Span
 
 __all__ = ["errors_page", "limits_page", "main"]
 
@@ -98,8 +98,8 @@ def _first_line(kind: type) -> str:
 
 
 def _revisions(span: Span) -> str:
-    names = ALL_NAMES[span.since : span.until + 1]
-    if names == ALL_NAMES:
+    names = REVISION_NAMES[span.since : span.until + 1]
+    if names == REVISION_NAMES:
         return "all"
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 

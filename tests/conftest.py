@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import signal
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import run_async
 
 # A loaded machine is no counterexample: the global timeout bounds a test, not Hypothesis's clock. Failures print the
 # blob that reproduces them; no database is written into the tree.
@@ -18,3 +24,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # A shell that runs the tests in the background has them ignore interrupts, and what they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an ``async def`` test in an event loop of its own, bounded in time."""
+    test = pyfuncitem.obj
+    inner = getattr(getattr(test, "hypothesis", None), "inner_test", None)
+    if inspect.iscoroutinefunction(inner):  # each example gets a loop of its own
+
+        @functools.wraps(inner)
+        def run_example(*args: Any, **kwargs: Any) -> None:
+            run_async(inner(*args, **kwargs))
+
+        test.hypothesis.inner_test = run_example
+        return None
+    if not inspect.iscoroutinefunction(test):
+        return None
+    run_async(test(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from trunkline.connection import Connection, Exchange, Patience, Refusal
+from trunkline.connection import Connection, ErrorReply, Exchange, Timeouts
 from trunkline.protocol.caller import MEMORY, Origin
-from trunkline.protocol.events import NotificationReceived
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
+from trunkline.protocol.peer import NotificationReceived
 from trunkline.testing.clock import FakeClock
-from trunkline.timekeeper import Timekeeper
+from trunkline.timers import Timers
 from trunkline.transports.link import Link, Receiver
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, Any]]
-FOR_EVER = Patience(None, None)
+FOR_EVER = Timeouts(None, None)
 LIMITS = Limits(eof_seconds=5.0, exit_seconds=0.05)
 
 
@@ -81,7 +81,7 @@ class Wire(Link):
 class Served:
     """A service whose handlers the test gives by method name."""
 
-    def __init__(self, handlers: dict[str, Handler | Refusal], *, batches: bool) -> None:
+    def __init__(self, handlers: dict[str, Handler | ErrorReply], *, batches: bool) -> None:
         """Keep the handlers."""
         self.handlers = handlers
         self.batches = batches
@@ -89,10 +89,10 @@ class Served:
         self.ended = 0
         self.at_end: Callable[[], object] = lambda: None
 
-    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
+    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
         """Give the handler's work; an unknown method fails as a broken service would."""
         handler = self.handlers[exchange.method]
-        return handler if isinstance(handler, Refusal) else handler(exchange)
+        return handler if isinstance(handler, ErrorReply) else handler(exchange)
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
         """Note it; one name makes it fail."""
@@ -112,12 +112,12 @@ class Served:
 class Scene:
     """A connection with its wire, its service and its clock."""
 
-    def __init__(self, *, batches: bool = False, limits: Limits = LIMITS, **handlers: Handler | Refusal) -> None:
+    def __init__(self, *, batches: bool = False, limits: Limits = LIMITS, **handlers: Handler | ErrorReply) -> None:
         """Connect; the handlers' names are the methods."""
         self.clock = FakeClock()
         self.wire = Wire()
         self.served = Served(handlers, batches=batches)
-        self.connection = Connection(self.wire, self.served, limits=limits, timekeeper=Timekeeper(self.clock))
+        self.connection = Connection(self.wire, self.served, limits=limits, timers=Timers(self.clock))
         self.connection.start()
         #: Holds handlers until it is set.
         self.gate = asyncio.Event()
@@ -128,9 +128,9 @@ class Scene:
         for _ in range(times):
             await asyncio.sleep(0)
 
-    def ask(self, method: str = "m", patience: Patience = FOR_EVER, **more: Any) -> asyncio.Task[msgspec.Raw]:
+    def ask(self, method: str = "m", timeouts: Timeouts = FOR_EVER, **more: Any) -> asyncio.Task[msgspec.Raw]:
         """Start a request of ours."""
-        return asyncio.ensure_future(self.connection.request(method, {}, patience=patience, **more))
+        return asyncio.ensure_future(self.connection.request(method, {}, timeouts=timeouts, **more))
 
     async def wait(self, _: Exchange) -> str:
         """Serve: wait at the gate, and note how it ended."""

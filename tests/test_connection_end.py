@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from tests.scenes import Scene, answer, echo, failure, request, result
-from tests.support import run_async
-from trunkline.connection import Connection, Exchange, Patience
+from trunkline.connection import Connection, Exchange, Timeouts
 from trunkline.errors import (
     ConnectionLost,
     RemoteProtocolError,
@@ -19,365 +18,299 @@ from trunkline.errors import (
     ServerExited,
 )
 from trunkline.protocol.limits import Limits
-from trunkline.timekeeper import Timekeeper
+from trunkline.timers import Timers
 from trunkline.transports.memory import memory_pair
 
 # --- eof -------------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_clean_end_of_input_what_is_in_flight_is_still_answered() -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.served.handlers["wait"] = scene.wait
-        scene.wire.bring(request(1, "wait"), request(2, "wait"))
-        scene.connection.eof_received()
-        await scene.turn()
-        assert not scene.connection.closed.done()
-        scene.gate.set()
-        await scene.connection.closed
-        assert scene.wire.sent == [answer(1, "waited"), answer(2, "waited")]
-        scene.clock.advance(60)
-        assert (scene.served.ended, scene.log) == (1, [])
-
-    run_async(main())
+async def test_after_a_clean_end_of_input_what_is_in_flight_is_still_answered() -> None:
+    scene = Scene()
+    scene.served.handlers["wait"] = scene.wait
+    scene.wire.bring(request(1, "wait"), request(2, "wait"))
+    scene.connection.eof_received()
+    await scene.turn()
+    assert not scene.connection.closed.done()
+    scene.gate.set()
+    await scene.connection.closed
+    assert scene.wire.sent == [answer(1, "waited"), answer(2, "waited")]
+    scene.clock.advance(60)
+    assert (scene.served.ended, scene.log) == (1, [])
 
 
-def test_the_grace_after_the_end_of_input_is_bounded() -> None:
-    async def main() -> None:
-        scene = Scene(limits=Limits(eof_seconds=5))
-        scene.served.handlers["wait"] = scene.wait
-        scene.wire.bring(request(1, "wait"))
-        await scene.turn()
-        scene.connection.eof_received()
-        scene.clock.advance(4.9)
-        await scene.turn()
-        assert not scene.connection.closed.done()
-        scene.clock.advance(0.1)
-        await scene.turn()
-        assert (scene.connection.closed.done(), scene.log, scene.wire.sent) == (True, ["cancelled"], [])
-
-    run_async(main())
+async def test_the_grace_after_the_end_of_input_is_bounded() -> None:
+    scene = Scene(limits=Limits(eof_seconds=5))
+    scene.served.handlers["wait"] = scene.wait
+    scene.wire.bring(request(1, "wait"))
+    await scene.turn()
+    scene.connection.eof_received()
+    scene.clock.advance(4.9)
+    await scene.turn()
+    assert not scene.connection.closed.done()
+    scene.clock.advance(0.1)
+    await scene.turn()
+    assert (scene.connection.closed.done(), scene.log, scene.wire.sent) == (True, ["cancelled"], [])
 
 
-def test_with_nothing_in_flight_the_end_of_input_is_the_end() -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.connection.eof_received()
-        assert scene.connection.closed.done()
-        scene.connection.eof_received()
-        assert scene.served.ended == 1
-
-    run_async(main())
+async def test_with_nothing_in_flight_the_end_of_input_is_the_end() -> None:
+    scene = Scene()
+    scene.connection.eof_received()
+    assert scene.connection.closed.done()
+    scene.connection.eof_received()
+    assert scene.served.ended == 1
 
 
 @pytest.mark.parametrize("clean_first", [False, True], ids=["at once", "while it waits for answers"])
-def test_a_broken_link_ends_what_is_served_at_once(clean_first: bool) -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.served.handlers["wait"] = scene.wait
-        scene.wire.bring(request(1, "wait"))
-        await scene.turn()
-        scene.connection.eof_received(None if clean_first else ConnectionLost("broken pipe"))
-        scene.connection.eof_received(ConnectionLost("broken pipe"))
-        assert scene.connection.closed.done()
-        await scene.turn()
-        assert (scene.log, scene.wire.sent, scene.served.ended) == (["cancelled"], [], 1)
-
-    run_async(main())
+async def test_a_broken_link_ends_what_is_served_at_once(clean_first: bool) -> None:
+    scene = Scene()
+    scene.served.handlers["wait"] = scene.wait
+    scene.wire.bring(request(1, "wait"))
+    await scene.turn()
+    scene.connection.eof_received(None if clean_first else ConnectionLost("broken pipe"))
+    scene.connection.eof_received(ConnectionLost("broken pipe"))
+    assert scene.connection.closed.done()
+    await scene.turn()
+    assert (scene.log, scene.wire.sent, scene.served.ended) == (["cancelled"], [], 1)
 
 
 @pytest.mark.parametrize("turns", [0, 5], ids=["before its first step", "while it runs"])
-def test_a_stream_that_the_service_ends_with_the_input_does_not_use_up_the_grace(turns: int) -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.served.handlers["wait"] = scene.wait
-        scene.wire.bring(request(1, "wait"))
-        await scene.turn(turns)
-        task = scene.connection.exchanges[1].task
-        assert task is not None
-        scene.served.at_end = task.cancel
-        scene.connection.eof_received()
-        await scene.turn()
-        assert (scene.connection.closed.done(), scene.wire.sent) == (True, [])
-
-    run_async(main())
+async def test_a_stream_that_the_service_ends_with_the_input_does_not_use_up_the_grace(turns: int) -> None:
+    scene = Scene()
+    scene.served.handlers["wait"] = scene.wait
+    scene.wire.bring(request(1, "wait"))
+    await scene.turn(turns)
+    task = scene.connection.exchanges[1].task
+    assert task is not None
+    scene.served.at_end = task.cancel
+    scene.connection.eof_received()
+    await scene.turn()
+    assert (scene.connection.closed.done(), scene.wire.sent) == (True, [])
 
 
-def test_a_request_whose_task_somebody_cancels_is_given_up_and_its_id_is_free() -> None:
-    async def main() -> None:
-        scene = Scene(echo=echo)
-        scene.served.handlers["wait"] = scene.wait
-        scene.wire.bring(request(1, "wait"))
-        await scene.turn()
-        task = scene.connection.exchanges[1].task
-        assert task is not None
-        task.cancel()
-        await scene.turn()
-        scene.wire.bring(request(1, "echo"))
-        await scene.turn()
-        assert scene.wire.sent == [answer(1, None)]
-
-    run_async(main())
+async def test_a_request_whose_task_somebody_cancels_is_given_up_and_its_id_is_free() -> None:
+    scene = Scene(echo=echo)
+    scene.served.handlers["wait"] = scene.wait
+    scene.wire.bring(request(1, "wait"))
+    await scene.turn()
+    task = scene.connection.exchanges[1].task
+    assert task is not None
+    task.cancel()
+    await scene.turn()
+    scene.wire.bring(request(1, "echo"))
+    await scene.turn()
+    assert scene.wire.sent == [answer(1, None)]
 
 
 @pytest.mark.parametrize("turns", [0, 5], ids=["as the input ends", "before"])
-def test_a_service_may_give_a_request_up_without_an_answer(turns: int) -> None:
+async def test_a_service_may_give_a_request_up_without_an_answer(turns: int) -> None:
     async def nothing() -> None:
         raise asyncio.CancelledError
 
-    async def main() -> None:
-        scene = Scene(echo=echo)
+    scene = Scene(echo=echo)
 
-        def drop(exchange: Exchange) -> Coroutine[Any, Any, None]:
-            scene.connection.peer.receive_hangup(exchange.id)
-            return nothing()
+    def drop(exchange: Exchange) -> Coroutine[Any, Any, None]:
+        scene.connection.peer.receive_hangup(exchange.id)
+        return nothing()
 
-        scene.served.handlers["drop"] = drop
-        scene.wire.bring(request(1, "drop"))
-        await scene.turn(turns)
-        scene.connection.eof_received()
-        await scene.turn()
-        assert (scene.wire.sent, scene.connection.exchanges, scene.connection.closed.done()) == ([], {}, True)
-
-    run_async(main())
+    scene.served.handlers["drop"] = drop
+    scene.wire.bring(request(1, "drop"))
+    await scene.turn(turns)
+    scene.connection.eof_received()
+    await scene.turn()
+    assert (scene.wire.sent, scene.connection.exchanges, scene.connection.closed.done()) == ([], {}, True)
 
 
-def test_what_arrives_after_the_end_is_ignored() -> None:
-    async def main() -> None:
-        scene = Scene(echo=echo)
-        scene.connection.eof_received()
-        scene.wire.bring(request(1, "echo"))
-        await scene.turn()
-        assert scene.wire.sent == []
-
-    run_async(main())
+async def test_what_arrives_after_the_end_is_ignored() -> None:
+    scene = Scene(echo=echo)
+    scene.connection.eof_received()
+    scene.wire.bring(request(1, "echo"))
+    await scene.turn()
+    assert scene.wire.sent == []
 
 
-def test_the_end_fails_every_waiting_request_at_once_each_with_an_error_of_its_own() -> None:
-    async def main() -> None:
-        scene = Scene()
-        first, second = scene.ask(patience=Patience(10, 20)), scene.ask()
-        await scene.turn()
-        why = ServerExited("the server exited with status 3", status=3, stderr="last words")
-        why.__cause__ = OSError("broken")
-        scene.connection.eof_received(why)
-        errors = [await failure(first), await failure(second), await failure(scene.ask())]
-        assert len(set(map(id, [why, *errors]))) == 4
-        assert [(type(error), str(error), vars(error), error.__cause__) for error in errors] == [
-            (ServerExited, str(why), {"status": 3, "stderr": "last words"}, why.__cause__)
-        ] * 3
-
-    run_async(main())
+async def test_the_end_fails_every_waiting_request_at_once_each_with_an_error_of_its_own() -> None:
+    scene = Scene()
+    first, second = scene.ask(timeouts=Timeouts(10, 20)), scene.ask()
+    await scene.turn()
+    why = ServerExited("the server exited with status 3", status=3, stderr="last words")
+    why.__cause__ = OSError("broken")
+    scene.connection.eof_received(why)
+    errors = [await failure(first), await failure(second), await failure(scene.ask())]
+    assert len(set(map(id, [why, *errors]))) == 4
+    assert [(type(error), str(error), vars(error), error.__cause__) for error in errors] == [
+        (ServerExited, str(why), {"status": 3, "stderr": "last words"}, why.__cause__)
+    ] * 3
 
 
-def test_an_error_of_another_kind_reaches_the_caller_as_it_is() -> None:
-    async def main() -> None:
-        scene = Scene()
-        task = scene.ask()
-        await scene.turn()
-        why = RemoteProtocolError("no sense at all")
-        scene.connection.eof_received(why)
-        assert await failure(task) is why
-
-    run_async(main())
+async def test_an_error_of_another_kind_reaches_the_caller_as_it_is() -> None:
+    scene = Scene()
+    task = scene.ask()
+    await scene.turn()
+    why = RemoteProtocolError("no sense at all")
+    scene.connection.eof_received(why)
+    assert await failure(task) is why
 
 
-def test_a_clean_end_says_that_the_connection_ended() -> None:
-    async def main() -> None:
-        scene = Scene()
-        task = scene.ask()
-        await scene.turn()
-        scene.connection.eof_received()
-        assert isinstance(await failure(task), ConnectionLost)
-
-    run_async(main())
+async def test_a_clean_end_says_that_the_connection_ended() -> None:
+    scene = Scene()
+    task = scene.ask()
+    await scene.turn()
+    scene.connection.eof_received()
+    assert isinstance(await failure(task), ConnectionLost)
 
 
-def test_an_end_about_one_request_loses_that_one_only() -> None:
-    async def main() -> None:
-        scene = Scene(echo=echo)
-        lost, kept = scene.ask(), scene.ask()
-        await scene.turn()
-        scene.connection.eof_received(about=1)
-        scene.connection.eof_received(about=9)
-        assert isinstance(await failure(lost), ConnectionLost)
-        scene.wire.bring(result(2, "kept"))
-        assert bytes(await kept) == b'"kept"'
-        assert (scene.connection.closed.done(), scene.served.ended) == (False, 0)
-
-    run_async(main())
+async def test_an_end_about_one_request_loses_that_one_only() -> None:
+    scene = Scene(echo=echo)
+    lost, kept = scene.ask(), scene.ask()
+    await scene.turn()
+    scene.connection.eof_received(about=1)
+    scene.connection.eof_received(about=9)
+    assert isinstance(await failure(lost), ConnectionLost)
+    scene.wire.bring(result(2, "kept"))
+    assert bytes(await kept) == b'"kept"'
+    assert (scene.connection.closed.done(), scene.served.ended) == (False, 0)
 
 
 # --- closing ---------------------------------------------------------------------------------------------------------
 
 
-def test_closing_cancels_what_is_served_fails_what_waits_and_closes_the_link() -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.served.handlers["wait"] = scene.wait
-        scene.wire.bring(request(1, "wait"))
-        task = scene.ask()
-        await scene.turn()
-        await scene.connection.aclose()
-        assert (scene.log, scene.wire.closed, scene.connection.closed.done()) == (["cancelled"], 1, True)
-        assert str(await failure(task)) == "the connection was closed"
-        assert not scene.connection.notify("late")
-
-    run_async(main())
+async def test_closing_cancels_what_is_served_fails_what_waits_and_closes_the_link() -> None:
+    scene = Scene()
+    scene.served.handlers["wait"] = scene.wait
+    scene.wire.bring(request(1, "wait"))
+    task = scene.ask()
+    await scene.turn()
+    await scene.connection.aclose()
+    assert (scene.log, scene.wire.closed, scene.connection.closed.done()) == (["cancelled"], 1, True)
+    assert str(await failure(task)) == "the connection was closed"
+    assert not scene.connection.notify("late")
 
 
-def test_closing_with_a_reason_gives_it_to_whoever_waits_and_whoever_comes_later() -> None:
-    async def main() -> None:
-        scene = Scene()
-        task = scene.ask()
-        await scene.turn()
-        await scene.connection.aclose(ConnectionLost("no common revision"))
-        assert str(await failure(task)) == str(await failure(scene.ask())) == "no common revision"
-
-    run_async(main())
+async def test_closing_with_a_reason_gives_it_to_whoever_waits_and_whoever_comes_later() -> None:
+    scene = Scene()
+    task = scene.ask()
+    await scene.turn()
+    await scene.connection.aclose(ConnectionLost("no common revision"))
+    assert str(await failure(task)) == str(await failure(scene.ask())) == "no common revision"
 
 
-def test_any_task_may_close_any_number_of_times() -> None:
-    async def main() -> None:
-        scene = Scene()
-        scene.served.handlers["wait"] = scene.wait
-        scene.wire.bring(request(1, "wait"))
-        await scene.turn()
-        await asyncio.gather(scene.connection.aclose(), scene.connection.aclose(), scene.connection.aclose())
-        await asyncio.create_task(scene.connection.aclose())
-        assert scene.log == ["cancelled"]
-
-    run_async(main())
+async def test_any_task_may_close_any_number_of_times() -> None:
+    scene = Scene()
+    scene.served.handlers["wait"] = scene.wait
+    scene.wire.bring(request(1, "wait"))
+    await scene.turn()
+    await asyncio.gather(scene.connection.aclose(), scene.connection.aclose(), scene.connection.aclose())
+    await asyncio.create_task(scene.connection.aclose())
+    assert scene.log == ["cancelled"]
 
 
-def test_a_handler_may_close_its_own_connection() -> None:
+async def test_a_handler_may_close_its_own_connection() -> None:
     async def leave(exchange: Exchange) -> None:
         await exchange.connection.aclose()
 
-    async def main() -> None:
-        scene = Scene(leave=leave)
-        scene.wire.bring(request(1, "leave"))
-        await scene.connection.closed
+    scene = Scene(leave=leave)
+    scene.wire.bring(request(1, "leave"))
+    await scene.connection.closed
+    await scene.turn()
+    assert (scene.wire.closed, scene.wire.sent) == (1, [])
+
+
+async def test_a_handler_that_does_not_end_cannot_hold_up_the_close() -> None:
+    scene = Scene(limits=Limits(exit_seconds=0.01))
+    free = asyncio.Event()
+
+    async def hold(exchange: Exchange) -> None:
+        await scene.stubborn(exchange)
+        await free.wait()
+
+    scene.served.handlers["hold"] = hold
+    scene.wire.bring(request(1, "hold"))
+    await scene.turn()
+    await scene.connection.aclose()
+    assert (scene.log, scene.wire.closed) == (["swallowed"], 1)
+    free.set()
+    await scene.turn()
+    assert scene.wire.sent == []
+
+
+async def test_what_arrives_while_it_closes_is_not_served() -> None:
+    scene = Scene(echo=echo)
+    free = asyncio.Event()
+
+    async def hold(exchange: Exchange) -> None:
+        await scene.stubborn(exchange)
+        await free.wait()
+
+    scene.served.handlers["hold"] = hold
+    scene.wire.bring(request(1, "hold"))
+    await scene.turn()
+    closing = asyncio.create_task(scene.connection.aclose())
+    await scene.turn()
+    scene.wire.bring(request(2, "echo"))
+    free.set()
+    await closing
+    assert scene.wire.sent == []
+
+
+async def test_whoever_waits_for_the_end_waits_for_the_owner_too() -> None:
+    scene, done = Scene(), []
+
+    async def clean_up(connection: Connection) -> None:
         await scene.turn()
-        assert (scene.wire.closed, scene.wire.sent) == (1, [])
+        done.append("cleaned up")
 
-    run_async(main())
-
-
-def test_a_handler_that_does_not_end_cannot_hold_up_the_close() -> None:
-    async def main() -> None:
-        scene = Scene(limits=Limits(exit_seconds=0.01))
-        free = asyncio.Event()
-
-        async def hold(exchange: Exchange) -> None:
-            await scene.stubborn(exchange)
-            await free.wait()
-
-        scene.served.handlers["hold"] = hold
-        scene.wire.bring(request(1, "hold"))
-        await scene.turn()
-        await scene.connection.aclose()
-        assert (scene.log, scene.wire.closed) == (["swallowed"], 1)
-        free.set()
-        await scene.turn()
-        assert scene.wire.sent == []
-
-    run_async(main())
-
-
-def test_what_arrives_while_it_closes_is_not_served() -> None:
-    async def main() -> None:
-        scene = Scene(echo=echo)
-        free = asyncio.Event()
-
-        async def hold(exchange: Exchange) -> None:
-            await scene.stubborn(exchange)
-            await free.wait()
-
-        scene.served.handlers["hold"] = hold
-        scene.wire.bring(request(1, "hold"))
-        await scene.turn()
-        closing = asyncio.create_task(scene.connection.aclose())
-        await scene.turn()
-        scene.wire.bring(request(2, "echo"))
-        free.set()
-        await closing
-        assert scene.wire.sent == []
-
-    run_async(main())
-
-
-def test_whoever_waits_for_the_end_waits_for_the_owner_too() -> None:
-    async def main() -> None:
-        scene, done = Scene(), []
-
-        async def clean_up(connection: Connection) -> None:
-            await scene.turn()
-            done.append("cleaned up")
-
-        await scene.connection.ended()
-        scene.connection.cleanup = clean_up
-        await scene.connection.aclose()
-        await scene.connection.ended()
-        assert done == ["cleaned up"]
-
-    run_async(main())
+    await scene.connection.ended()
+    scene.connection.cleanup = clean_up
+    await scene.connection.aclose()
+    await scene.connection.ended()
+    assert done == ["cleaned up"]
 
 
 # --- draining --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("queued", "writes"), [(63, 0), (64, 1)])
-def test_a_sender_of_many_messages_gives_way_after_a_burst(queued: int, writes: int) -> None:
-    async def main() -> None:
-        scene = Scene()
-        [scene.connection.notify("n") for _ in range(queued)]
-        await scene.connection.drain()
-        assert (len(scene.wire.writes), scene.wire.drained) == (writes, 1)
-
-    run_async(main())
+async def test_a_sender_of_many_messages_gives_way_after_a_burst(queued: int, writes: int) -> None:
+    scene = Scene()
+    [scene.connection.notify("n") for _ in range(queued)]
+    await scene.connection.drain()
+    assert (len(scene.wire.writes), scene.wire.drained) == (writes, 1)
 
 
 # --- over a real link ------------------------------------------------------------------------------------------------
 
 
-def test_two_connections_over_a_memory_link_serve_each_other() -> None:
+async def test_two_connections_over_a_memory_link_serve_each_other() -> None:
     async def double(exchange: Exchange) -> Any:
         assert exchange.params is not None
         return 2 * msgspec.json.decode(exchange.params)
 
-    async def main() -> None:
-        ours, theirs = memory_pair()
-        left, right = (Scene(double=double), Scene(double=double))
-        ends = [
-            Connection(link, scene.served, limits=Limits(), timekeeper=Timekeeper())
-            for link, scene in ((ours, left), (theirs, right))
-        ]
-        ends[0].start()
-        ends[1].start()
-        asked = [end.request("double", n, patience=Patience(5, 5)) for n in range(50) for end in ends]
-        assert [int(bytes(raw)) for raw in await asyncio.gather(*asked)] == [2 * n for n in range(50) for _ in ends]
-        await ends[0].aclose()
-        await ends[1].closed
-        await ends[1].aclose()
-
-    run_async(main())
+    ours, theirs = memory_pair()
+    left, right = (Scene(double=double), Scene(double=double))
+    ends = [
+        Connection(link, scene.served, limits=Limits(), timers=Timers())
+        for link, scene in ((ours, left), (theirs, right))
+    ]
+    ends[0].start()
+    ends[1].start()
+    asked = [end.request("double", n, timeouts=Timeouts(5, 5)) for n in range(50) for end in ends]
+    assert [int(bytes(raw)) for raw in await asyncio.gather(*asked)] == [2 * n for n in range(50) for _ in ends]
+    await ends[0].aclose()
+    await ends[1].closed
+    await ends[1].aclose()
 
 
-def test_a_result_that_cannot_be_written_becomes_an_error() -> None:
+async def test_a_result_that_cannot_be_written_becomes_an_error() -> None:
     async def odd(_: Exchange) -> object:
         return object()
 
-    async def main() -> None:
-        ours, theirs = memory_pair()
-        served = Scene(odd=odd).served
-        left = Connection(ours, served, limits=Limits(), timekeeper=Timekeeper())
-        right = Connection(theirs, served, limits=Limits(), timekeeper=Timekeeper())
-        left.start()
-        right.start()
-        with pytest.raises(RequestFailed, match="cannot be encoded"):
-            await left.request("odd", {}, patience=Patience(5, 5))
-        await left.aclose()
-        await right.aclose()
-
-    run_async(main())
+    ours, theirs = memory_pair()
+    served = Scene(odd=odd).served
+    left = Connection(ours, served, limits=Limits(), timers=Timers())
+    right = Connection(theirs, served, limits=Limits(), timers=Timers())
+    left.start()
+    right.start()
+    with pytest.raises(RequestFailed, match="cannot be encoded"):
+        await left.request("odd", {}, timeouts=Timeouts(5, 5))
+    await left.aclose()
+    await right.aclose()

@@ -20,26 +20,26 @@ from examples.code_review.review import CONFIG, CONFIG_WITH_SLACK, HERE, Report,
 from examples.code_review.slack_double import SlackDouble
 from examples.code_review.stage import check_out, github_server
 from trunkline import ConfigError
-from trunkline.host.judgement.consent import Answer, Face, Question
-from trunkline.host.models.choosing import choose_model, open_model
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter
 from trunkline.host.models.interface import Model
-from trunkline.host.models.script_files import read_script
+from trunkline.host.models.scripted import read_script
+from trunkline.host.models.selection import choose_model, open_model
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "TRUNKLINE_MODEL")
 INTERRUPTED = 130
 
 
-def _consent(*, yes: bool) -> Face | None:
+def _consent(*, yes: bool) -> Prompter | None:
     """Give who is asked: whoever sits at the terminal; else nobody, unless the answer is yes beforehand."""
-    from trunkline.cli.approvals import terminal_face
+    from trunkline.cli.ui.approvals import terminal_prompter
 
-    face = terminal_face()
+    face = terminal_prompter()
     if face is not None or not yes:
         return face
 
-    async def agree(question: Question) -> Answer:
+    async def agree(question: ApprovalRequest) -> ApprovalAnswer:
         print(f"? may {question.act.server}/{question.act.name} be called? - yes, since nobody can be asked here")
-        return Answer(allow=True)
+        return ApprovalAnswer(allow=True)
 
     return agree
 

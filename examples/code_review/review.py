@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from trunkline import Host
-from trunkline.host.chat.events import Ended, Noticed, Proposed, Said, TurnOver
-from trunkline.host.chat.options import ChatOptions
-from trunkline.host.elicitation.answering import ElicitationFace
-from trunkline.host.judgement.consent import Face
+from trunkline.host.authorization.approval import Prompter
+from trunkline.host.chat.events import CallFinished, CallProposed, ChatNotice, ChatOptions, TextReceived, TurnEnded
 from trunkline.host.models.interface import Model
+from trunkline.host.server_requests.elicitation import ElicitationPrompter
 from trunkline.types import Implementation
 
 __all__ = ["CONFIG", "CONFIG_WITH_SLACK", "Comment", "Report", "Setting", "review"]
@@ -54,7 +53,7 @@ class Report:
     number: int
     read: list[str] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    public_message: list[str] = field(default_factory=list)
     #: What went wrong, one sentence each.
     problems: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
@@ -69,7 +68,7 @@ class Report:
         lines = [f"Review of {self.repository}#{self.number}"]
         lines += [f"  read: {path}" for path in self.read]
         lines += [f"  comment on {each.where}: {each.outcome}\n    {each.body}" for each in self.comments]
-        lines += [f"  told: {text}" for text in self.told]
+        lines += [f"  told: {text}" for text in self.public_message]
         lines += [f"  problem: {text}" for text in self.problems]
         lines += [f"  in the model's words: {text}" for text in self.words]
         if not self.posted:
@@ -83,9 +82,9 @@ class Setting:
 
     model: Model
     #: Asks the person before anything leaves a trace; without, the answer is no.
-    consent: Face | None = None
+    consent: Prompter | None = None
     #: Shows the person what a server wants to know.
-    forms: ElicitationFace | None = None
+    forms: ElicitationPrompter | None = None
     config: Path = CONFIG
     #: Where the host keeps its audit trail.
     folder: Path | None = None
@@ -143,25 +142,25 @@ class _Watch:
     def __init__(self, report: Report, show: Callable[[str], object]) -> None:
         self.report = report
         self.show = show
-        self._calls: dict[str, Proposed] = {}
+        self._calls: dict[str, CallProposed] = {}
         self._words: list[str] = []
 
     async def listen(self, events: Any) -> None:
         """Follow one turn to its end."""
         async for event in events:
-            if isinstance(event, Said):
+            if isinstance(event, TextReceived):
                 self._words.append(event.text)
                 continue
-            self._flush(last=isinstance(event, TurnOver))
+            self._flush(last=isinstance(event, TurnEnded))
             match event:
-                case Proposed():
+                case CallProposed():
                     self._calls[event.call_id] = event
                     self.show(f"model calls {event.server or '?'}/{event.tool} {event.arguments}")
-                case Ended():
+                case CallFinished():
                     self._ended(self._calls.pop(event.call_id), event)
-                case Noticed():
+                case ChatNotice():
                     self.show(event.text)
-                case TurnOver() if event.reason != "end":
+                case TurnEnded() if event.reason != "end":
                     self.report.problems.append(f"the model stopped ({event.reason}): {event.detail or 'no detail'}")
 
     def _flush(self, *, last: bool) -> None:
@@ -172,7 +171,7 @@ class _Watch:
         if text and last:
             self.report.words.append(text)
 
-    def _ended(self, call: Proposed, event: Ended) -> None:
+    def _ended(self, call: CallProposed, event: CallFinished) -> None:
         """Note what came of a call."""
         given, first = call.arguments or {}, (event.preview.strip().splitlines() or [""])[0]
         outcome = "refused" if event.denied else f"failed: {first}" if event.is_error else "done"
@@ -185,6 +184,6 @@ class _Watch:
             case "read_file" if outcome == "done":
                 self.report.read.append(str(given.get("path")))
             case "slack_post_message" if outcome == "done":
-                self.report.told.append(str(given.get("text")))
+                self.report.public_message.append(str(given.get("text")))
             case _ if outcome != "done":
                 self.report.problems.append(f"{call.server}/{call.tool} {outcome}")

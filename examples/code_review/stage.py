@@ -35,7 +35,7 @@ async def github_server(environ: Mapping[str, str]) -> AsyncIterator[dict[str, s
         ConfigError: the server did not start; it says why.
     """
     token = secrets.token_urlsafe(32)
-    words = ["-m", "trunkline.servers.github", "--http", "127.0.0.1:0", "--tokens-env", "CODE_REVIEW_GITHUB_TOKEN"]
+    words = ["-m", "trunkline_servers.github", "--http", "127.0.0.1:0", "--tokens-env", "CODE_REVIEW_GITHUB_TOKEN"]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *words,

@@ -18,10 +18,10 @@ from examples.code_review.review import CONFIG, CONFIG_WITH_SLACK, HERE, Report,
 from examples.code_review.slack_double import SlackDouble
 from examples.code_review.stage import check_out
 from trunkline import Server, StaticTokens
-from trunkline.host.judgement.consent import Answer, Question
-from trunkline.host.models.script_files import read_script
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
+from trunkline.host.models.scripted import read_script
 from trunkline.server import CallNext, ServerRequest
-from trunkline.servers.github import make_server
+from trunkline_servers.github import make_server
 
 SECONDS = 50
 TOKEN = "let-the-review-host-in"
@@ -39,7 +39,7 @@ class Stage:
     #: Who called the GitHub server, and what was declared.
     clients: list[tuple[str | None, Mapping[str, Any]]] = field(default_factory=list)
     calls: list[tuple[str, Any]] = field(default_factory=list)
-    asked: list[Question] = field(default_factory=list)
+    asked: list[ApprovalRequest] = field(default_factory=list)
     stop: Callable[[], Awaitable[None]] | None = None
 
     def setting(self, url: str, slack: str, era: str, *, without: tuple[str, ...] = (), **given: Any) -> Setting:
@@ -64,10 +64,10 @@ class Stage:
         )
         return replace(usual, **given)
 
-    async def agree(self, question: Question) -> Answer:
+    async def agree(self, question: ApprovalRequest) -> ApprovalAnswer:
         """Say yes to everything, and remember the question."""
         self.asked.append(question)
-        return Answer(allow=True)
+        return ApprovalAnswer(allow=True)
 
     async def look(self, request: ServerRequest, call_next: CallNext) -> Any:
         """Write down who calls the GitHub server, and for what."""
@@ -173,7 +173,7 @@ def test_the_github_client_declares_elicitation_and_nothing_else(tmp_path: Path,
 def test_the_filesystem_client_declares_nothing(tmp_path: Path) -> None:
     """As in the seeds, its capabilities are an empty object; a recording of what it said shows it."""
     recording = tmp_path / "files.jsonl"
-    command = shlex.join([sys.executable, "-m", "trunkline.servers.filesystem", str(tmp_path / "checkout")])
+    command = shlex.join([sys.executable, "-m", "trunkline_servers.filesystem", str(tmp_path / "checkout")])
     config = json.loads(CONFIG.read_text())
     config["mcpServers"]["filesystem"] |= {
         "command": sys.executable,
@@ -206,8 +206,8 @@ def _initialize(value: Any) -> Any:
 def test_refused_consent_posts_nothing(tmp_path: Path, era: str) -> None:
     """The model is told, and the report says so."""
 
-    async def refuse(question: Question) -> Answer:
-        return Answer(allow=False)
+    async def refuse(question: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(allow=False)
 
     report, stage = played(tmp_path, era, consent=refuse)
 
@@ -246,11 +246,11 @@ def test_a_github_server_that_dies_on_the_way_ends_with_a_readable_report(tmp_pa
     """The comment that could not be posted is in the report, with the reason."""
     stages: list[Stage] = []
 
-    async def kill(question: Question) -> Answer:
+    async def kill(question: ApprovalRequest) -> ApprovalAnswer:
         (stage,) = stages
         assert stage.stop is not None
         await stage.stop()
-        return Answer(allow=True)
+        return ApprovalAnswer(allow=True)
 
     report, stage = played(tmp_path, era, stages=stages, consent=kill)
 
@@ -278,7 +278,7 @@ def test_with_slack_the_team_is_told_after_consent(tmp_path: Path, era: str) -> 
 
     assert report.problems == []
     assert [each.act.name for each in stage.asked] == ["post_review_comment", "slack_post_message"]
-    assert report.told == ["acme/project#42 is reviewed: one remark on src/components/Button.tsx, line 42."]
+    assert report.public_message == ["acme/project#42 is reviewed: one remark on src/components/Button.tsx, line 42."]
 
 
 def test_a_slack_server_that_is_not_there_is_a_problem_that_the_report_names(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_the_team_and_the_channels_of_slack_may_be_left_out(tmp_path: Path) -> N
     without = ("SLACK_TEAM_ID", "SLACK_CHANNEL_IDS")
     report, _ = played(tmp_path, "2026-07-28", config=CONFIG_WITH_SLACK, without=without)
 
-    assert (report.problems, len(report.told)) == ([], 1)
+    assert (report.problems, len(report.public_message)) == ([], 1)
 
 
 def test_the_model_can_find_out_which_channel_to_tell() -> None:

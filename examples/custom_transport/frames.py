@@ -1,7 +1,7 @@
 """A transport written from scratch: each message is a frame, its length in four bytes and then the JSON.
 
 This is all a transport has to do: hand whole messages to the receiver, take whole messages to send without waiting,
-let a sender wait, and tell of the end once. ``trunkline.testing.links.check_link`` checks exactly that.
+let a sender wait, and tell of the end once. ``trunkline.testing.link_check.check_link`` checks exactly that.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ from examples.weather.screen import Screen
 from examples.workspace.tour import walk
 from trunkline import Host
 from trunkline.errors import PolicyDenied, TrunklineError
-from trunkline.host.audit.reading import Wanted, query, verify
-from trunkline.host.chat.events import Ended, Noticed, Proposed, Said
-from trunkline.host.judgement.consent import Answer, Face, Question
-from trunkline.host.models.choosing import choose_model, open_model
+from trunkline.host.audit.reader import AuditFilter, query, verify
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter
+from trunkline.host.chat.events import CallFinished, CallProposed, ChatNotice, TextReceived
 from trunkline.host.models.interface import Model
-from trunkline.host.models.script_files import read_script
-from trunkline.host.sampling.review import SamplingDecision, SamplingFace, SamplingReview
+from trunkline.host.models.scripted import read_script
+from trunkline.host.models.selection import choose_model, open_model
+from trunkline.host.server_requests.sampling.handler import SamplingDecision, SamplingPrompter, SamplingReview
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -68,30 +68,30 @@ class Tour:
 
     # --- the person --------------------------------------------------------------------------------------------------
 
-    def consent(self) -> Face:
+    def consent(self) -> Prompter:
         """Give who is asked: you, in this terminal, or the tour itself."""
         if self.screen.interactive:
-            from trunkline.cli.approvals import terminal_face
+            from trunkline.cli.ui.approvals import terminal_prompter
 
-            face = terminal_face()
+            face = terminal_prompter()
             if face is not None:
                 return face
 
-        async def yes(question: Question) -> Answer:
+        async def yes(question: ApprovalRequest) -> ApprovalAnswer:
             self.screen.lines(
                 f"? May {question.act.server}/{question.act.name} be called?",
                 f"  arguments: {dict(question.arguments or {})}",
                 f"  asked because {question.decision.reason} ({question.decision.rule})",
                 "> yes, once",
             )
-            return Answer(allow=True)
+            return ApprovalAnswer(allow=True)
 
         return yes
 
-    def review(self) -> SamplingFace:
+    def review(self) -> SamplingPrompter:
         """Give who looks at what servers ask a model."""
         if self.screen.interactive:
-            from trunkline.cli.reviews import terminal_sampling_review
+            from trunkline.cli.ui.reviews import terminal_sampling_review
 
             face = terminal_sampling_review()
             if face is not None:
@@ -133,18 +133,18 @@ class Tour:
         conversation = host.conversation(model)
         words: list[str] = []
         async for event in conversation.say(REQUEST):
-            if isinstance(event, Said):
+            if isinstance(event, TextReceived):
                 words.append(event.text)
                 continue
             if words:
                 self.screen.lines(f"model: {''.join(words).strip()}")
                 words = []
-            if isinstance(event, Proposed):
+            if isinstance(event, CallProposed):
                 self.screen.lines(f"model calls {event.server}/{event.tool} {event.arguments}")
-            elif isinstance(event, Ended):
+            elif isinstance(event, CallFinished):
                 lines = [line for line in event.preview.splitlines() if line.strip()]
                 self.screen.lines("refused or failed:" if event.is_error else "done:", *(f"  {line}" for line in lines))
-            elif isinstance(event, Noticed):
+            elif isinstance(event, ChatNotice):
                 self.screen.lines(event.text)
         if words:
             self.screen.lines(f"model: {''.join(words).strip()}")
@@ -167,7 +167,7 @@ class Tour:
         try:
             await host.call_tool("notes/delete_all")
         except PolicyDenied as denial:
-            self.screen.result(f"denied: {denial.told}")
+            self.screen.result(f"denied: {denial.public_message}")
 
     def look_back(self) -> None:
         """Read the trail."""
@@ -175,7 +175,7 @@ class Tour:
             """All of it is in the audit trail: who wanted what, which rule or person decided, what came of it. Every
             line seals the one before."""
         )
-        rows = [entry for entry in query(self.trail, Wanted()) if entry["stage"] != "ended"]
+        rows = [entry for entry in query(self.trail, AuditFilter()) if entry["stage"] != "ended"]
         self.screen.lines(*map(_row, rows))
         found = verify(self.trail)
         self.screen.result(f"{found.entries} entries, the chain is {'whole' if found.ok else found.reason}")

@@ -7,16 +7,16 @@ from pathlib import Path
 from examples.hosting.servers import clock, shop
 from trunkline import Host
 from trunkline.errors import PolicyDenied
-from trunkline.host.judgement.consent import Answer, Question
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
 from trunkline.types import ElicitRequestParams
 
 POLICY = Path(__file__).with_name("policy.toml")
 
 
-async def consent(question: Question) -> Answer:
+async def consent(question: ApprovalRequest) -> ApprovalAnswer:
     """Ask a person; this one says yes and wants to be asked again next time."""
     print(f"May {question.act.server} {question.act.name}? {dict(question.arguments or {})} - yes")
-    return Answer(allow=True)
+    return ApprovalAnswer(allow=True)
 
 
 def answer(question: ElicitRequestParams) -> str:
@@ -38,7 +38,7 @@ async def main() -> None:
             try:
                 await host.call_tool("shop/buy", {"thing": "yacht", "amount": 5000})
             except PolicyDenied as denial:
-                print(f"denied: {denial.told}")
+                print(f"denied: {denial.public_message}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from trunkline.testing import Entry
+from trunkline.testing import RecordingEntry
 
 __all__ = ["Abridger", "Screen"]
 
@@ -77,7 +77,7 @@ class Screen:
         print(before + textwrap.fill(text, self._width, initial_indent="  = ", subsequent_indent="    "))
         self._apart = False
 
-    def message(self, entry: Entry) -> None:
+    def message(self, entry: RecordingEntry) -> None:
         """Show a message as it crossed the wire, long parts cut."""
         ours = entry.sender == "client"
         text = msgspec.json.encode(self._abridger.shorten(entry.json)).decode()

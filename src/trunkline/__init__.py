@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trunkline.auth.authorization_server import AuthorizationServer
+    from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
+    from trunkline.auth.authorization_server.server import AuthorizationServer
     from trunkline.auth.introspection import IntrospectionVerifier
     from trunkline.auth.jwt_verifier import JWTVerifier
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
-    from trunkline.auth.oauth_proxy import OAuthProxy
     from trunkline.auth.static_tokens import ApiKeys, StaticTokens
     from trunkline.client.client import Client
     from trunkline.errors import (
@@ -78,13 +78,13 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOMES = MappingProxyType(
+_MODULES = MappingProxyType(
     {
-        "trunkline.auth.authorization_server": ("AuthorizationServer",),
+        "trunkline.auth.authorization_server.server": ("AuthorizationServer",),
         "trunkline.auth.introspection": ("IntrospectionVerifier",),
         "trunkline.auth.jwt_verifier": ("JWTVerifier",),
         "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
-        "trunkline.auth.oauth_proxy": ("OAuthProxy",),
+        "trunkline.auth.authorization_server.oauth_proxy": ("OAuthProxy",),
         "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),
         "trunkline.client.client": ("Client",),
         "trunkline.errors": (
@@ -121,7 +121,7 @@ _HOMES = MappingProxyType(
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first access (PEP 562)."""
-    for home, names in _HOMES.items():
+    for home, names in _MODULES.items():
         if name in names:
             from importlib import import_module
 

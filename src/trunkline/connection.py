@@ -26,26 +26,34 @@ from trunkline.errors import (
     RequestTimeout,
     request_failed,
 )
+from trunkline.pending_requests import PendingRequest, PendingRequests, Timeouts, copy_error
 from trunkline.protocol import serving
-from trunkline.protocol.batches import BatchReply, fault
 from trunkline.protocol.caller import Origin, Session
-from trunkline.protocol.events import (
+from trunkline.protocol.jsonrpc import (
+    Batch,
+    BatchReply,
+    Incoming,
+    InvalidMessage,
+    Message,
+    Outbound,
+    Request,
+    batch_fault,
+)
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.peer import (
     NotificationReceived,
+    Peer,
     ProgressReceived,
     RequestCancelled,
     RequestReceived,
     ResponseReceived,
     ResponseUnreadable,
 )
-from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Message, Outbound, Request
-from trunkline.protocol.limits import Limits
-from trunkline.protocol.peer import Peer
-from trunkline.timekeeper import Timekeeper
+from trunkline.timers import Timers
 from trunkline.transports.link import Link
 from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
-from trunkline.waiting import Patience, Waiter, Waiters, twin_of
 
-__all__ = ["Connection", "Exchange", "Patience", "Refusal", "Service", "TaskMaker", "task_maker"]
+__all__ = ["Connection", "ErrorReply", "Exchange", "Service", "TaskFactory", "Timeouts", "task_factory"]
 
 log = logging.getLogger("trunkline")
 
@@ -54,10 +62,10 @@ log = logging.getLogger("trunkline")
 _BURST = 64
 
 #: Starts a task.
-TaskMaker = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+TaskFactory = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-class Refusal(Struct, frozen=True):
+class ErrorReply(Struct, frozen=True):
     """Why a request is not served: the error to answer with."""
 
     code: int
@@ -70,7 +78,7 @@ class Refusal(Struct, frozen=True):
 class Service(Protocol):
     """What a connection serves; called in the order messages arrive."""
 
-    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
+    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
         """Admit a request and give the work that ends with its result, or refuse it."""
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
@@ -89,7 +97,7 @@ class Exchange:
     __slots__ = ("_batch", "_work", "admitted", "connection", "id", "kept", "method", "params", "questions", "task")
 
     #: What the service's admission found out; set once, by the service that admits. Not there before.
-    admitted: serving.Admitted
+    admitted: serving.ValidatedRequest
 
     def __init__(self, connection: Connection, event: RequestReceived, batch: BatchReply | None) -> None:
         """Make the exchange of a request that was just received."""
@@ -114,9 +122,9 @@ class Exchange:
         """Send a one-way message that belongs to this request; dropped if the request is over."""
         return self.open and self.connection.notify(method, params, about=self.id)
 
-    async def request(self, method: str, params: Any, *, patience: Patience) -> Raw:
+    async def request(self, method: str, params: Any, *, timeouts: Timeouts) -> Raw:
         """Ask the caller something while serving its request."""
-        return await self.connection.request(method, params, patience=patience, about=self.id)
+        return await self.connection.request(method, params, timeouts=timeouts, about=self.id)
 
 
 class Connection:
@@ -134,8 +142,8 @@ class Connection:
         "_limits",
         "_link",
         "_loop",
-        "_timekeeper",
-        "_waiters",
+        "_pending",
+        "_timers",
         "cleanup",
         "exchanges",
         "holder",
@@ -151,24 +159,24 @@ class Connection:
         service: Service,
         *,
         limits: Limits,
-        timekeeper: Timekeeper,
+        timers: Timers,
         prefix: str = "",
-        create_task: TaskMaker | None = None,
+        create_task: TaskFactory | None = None,
     ) -> None:
         """Make a connection that does nothing until ``start``.
 
         Ids of its own requests begin with the prefix, if any; what is served runs in tasks of the given maker's.
         """
         self._loop = asyncio.get_running_loop()
-        self._create_task = task_maker(self._loop) if create_task is None else create_task
+        self._create_task = task_factory(self._loop) if create_task is None else create_task
         self._link = link
         self.service = service
         self._limits = limits
-        self._timekeeper = timekeeper
+        self._timers = timers
         self.peer = Peer(max_in_flight=limits.in_flight, prefix=prefix)
         #: Requests being served, by id.
         self.exchanges: dict[RequestId, Exchange] = {}
-        self._waiters: Waiters | None = None
+        self._pending: PendingRequests | None = None
         self._flush_scheduled = False
         #: Nothing more comes from the other side.
         self.input_ended = False
@@ -216,35 +224,39 @@ class Connection:
         if kind is RequestReceived:
             self._serve(event, origin, batch)  # type: ignore[arg-type]
         elif kind is ResponseReceived:
-            self._answered(event)  # type: ignore[arg-type]
+            self._response_received(event)  # type: ignore[arg-type]
         elif kind is ProgressReceived:
-            self._progressed(event)  # type: ignore[arg-type]
+            self._progress_received(event)  # type: ignore[arg-type]
         elif kind is NotificationReceived:
-            self._told(event, origin)  # type: ignore[arg-type]
+            self._notification_received(event, origin)  # type: ignore[arg-type]
         elif isinstance(event, RequestCancelled):
             self._cancelled(event)
         elif isinstance(event, ResponseUnreadable):
-            self._unreadable(event)
+            self._response_unreadable(event)
         elif batch is not None:
             # The peer refused a request of a batch; that is its answer.
             self._collect(incoming.id, batch)  # type: ignore[union-attr, arg-type]
         if self.peer.unsent:
             self._flush_soon()
 
-    def _told(self, event: NotificationReceived, origin: Origin) -> None:
+    def _notification_received(self, event: NotificationReceived, origin: Origin) -> None:
         try:
             self.service.notification_received(event, origin)
         except Exception:
             log.exception("%s failed", event.method)
 
     def _batch_received(self, batch: Batch, origin: Origin) -> None:
-        wrong = fault(batch) if self.service.accepts_batches() else "Invalid request: batches are not in this revision"
+        wrong = (
+            batch_fault(batch)
+            if self.service.accepts_batches()
+            else "Invalid request: batches are not in this revision"
+        )
         if wrong is not None:
-            self.message_received(Malformed(-32600, wrong), origin)
+            self.message_received(InvalidMessage(-32600, wrong), origin)
             return
         reply = BatchReply(batch)
         for item in batch.items:
-            if not isinstance(item, Malformed) or item.response:
+            if not isinstance(item, InvalidMessage) or item.response:
                 self.message_received(item, origin, reply if isinstance(item, Request) else None)
         self._send_batch(reply.complete())
 
@@ -267,11 +279,11 @@ class Connection:
         self._error = reason
         self.service.input_ended()
         for exchange in [waits for waits in self.exchanges.values() if waits._work is not None]:
-            self._left(exchange)
+            self._task_cancelled(exchange)
         if error is not None or not self.exchanges:
             self._hang_up()
         else:
-            self._timekeeper.after(self._limits.eof_seconds, self._hang_up)
+            self._timers.after(self._limits.eof_seconds, self._hang_up)
 
     def _hang_up(self) -> None:
         """End all that is being served; nobody can hear the answers."""
@@ -280,8 +292,8 @@ class Connection:
         self._finish()
 
     def _finish(self) -> None:
-        if self._waiters is not None:
-            self._waiters.close()
+        if self._pending is not None:
+            self._pending.close()
         self.flush()
         if self._hung_up:
             return
@@ -299,9 +311,9 @@ class Connection:
             work = self.service.request_received(exchange, origin)
         except Exception:
             log.exception("%s failed (request %r)", exchange.method, exchange.id)
-            work = Refusal(-32603, "Internal error")
+            work = ErrorReply(-32603, "Internal error")
         self.exchanges[event.id] = exchange
-        if type(work) is Refusal:
+        if type(work) is ErrorReply:
             self._answer_error(exchange, work)
             return
         exchange._work = work  # type: ignore[assignment]
@@ -316,14 +328,14 @@ class Connection:
         except RequestFailed as error:
             data = msgspec.UNSET if error.data is None else error.data
             scope = error if isinstance(error, InsufficientScope) else None
-            self._answer_error(exchange, Refusal(error.code, error.message, data, scope))
+            self._answer_error(exchange, ErrorReply(error.code, error.message, data, scope))
         except MissingCapability as error:
-            self._answer_error(exchange, Refusal(-32021, str(error), _required(error.capability)))
+            self._answer_error(exchange, ErrorReply(-32021, str(error), _required(error.capability)))
         except asyncio.CancelledError:
-            self._left(exchange)
+            self._task_cancelled(exchange)
         except (Exception, SystemExit):
             log.exception("%s failed (request %r)", exchange.method, exchange.id)
-            self._answer_error(exchange, Refusal(-32603, "Internal error"))
+            self._answer_error(exchange, ErrorReply(-32603, "Internal error"))
         else:
             self._answer(exchange, result)
 
@@ -336,9 +348,9 @@ class Connection:
         self.peer.send_result(id, result)
         if exchange._batch is not None:
             self._collect(id, exchange._batch)
-        self._answered_one()
+        self._after_answer()
 
-    def _answer_error(self, exchange: Exchange, error: Refusal) -> None:
+    def _answer_error(self, exchange: Exchange, error: ErrorReply) -> None:
         if not exchange.open:
             return
         del self.exchanges[exchange.id]
@@ -347,22 +359,22 @@ class Connection:
         )
         if exchange._batch is not None:
             self._collect(exchange.id, exchange._batch)
-        self._answered_one()
+        self._after_answer()
 
-    def _answered_one(self) -> None:
+    def _after_answer(self) -> None:
         """Write at once when nothing else is in flight, else once a turn of the loop."""
         if not self.exchanges:
             self.flush()
-            if self._waiters is not None and not self._waiters.open:
+            if self._pending is not None and not self._pending.open:
                 # Questions that were asked meanwhile are answered: no row need outlive this request.
-                self._waiters.close()
+                self._pending.close()
             if self.input_ended:
                 self._finish()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self.flush)
 
-    def _left(self, exchange: Exchange) -> None:
+    def _task_cancelled(self, exchange: Exchange) -> None:
         """Settle a request whose work was cancelled; nothing is left to do if the other side cancelled it."""
         if not exchange.open:
             return
@@ -371,7 +383,7 @@ class Connection:
             if exchange._work is None:
                 # The work awaited something else that was cancelled: a failure like any other.
                 log.error("%s ended by a cancellation from inside (request %r)", exchange.method, exchange.id)
-                self._answer_error(exchange, Refusal(-32603, "Internal error"))
+                self._answer_error(exchange, ErrorReply(-32603, "Internal error"))
             return
         for cancelled in self.peer.receive_hangup(exchange.id):
             self._cancelled(cancelled)
@@ -420,7 +432,7 @@ class Connection:
         method: str,
         params: Any,
         *,
-        patience: Patience,
+        timeouts: Timeouts,
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         about: RequestId | None = None,
         id: RequestId | None = None,
@@ -436,16 +448,18 @@ class Connection:
             RemoteProtocolError: the answer was unreadable.
         """
         if self._hung_up or self.input_ended:
-            raise twin_of(self._error or ConnectionLost("the connection is closed"))
+            raise copy_error(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
         self.peer.send_request(id, method, params=params, about=about, headers=headers)
-        now = self._timekeeper.clock.now()
+        now = self._timers.clock.now()
         future: asyncio.Future[Raw] = self._loop.create_future()
-        waiters = self._waiters or self._wait()
-        waiter = waiters.open[id] = Waiter(future, patience, method=method, started=now, on_progress=on_progress)
-        if waiter.at < waiters.next_at:
-            waiters.look_at(waiter.at)
-        if len(waiters.open) == 1:
+        pending = self._pending or self._pending_requests()
+        waiter = pending.open[id] = PendingRequest(
+            future, timeouts, method=method, started=now, on_progress=on_progress
+        )
+        if waiter.expires_at < pending.next_at:
+            pending.check_at(waiter.expires_at)
+        if len(pending.open) == 1:
             self.flush()
         else:
             self._flush_soon()
@@ -486,16 +500,18 @@ class Connection:
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    def _wait(self) -> Waiters:
+    def _pending_requests(self) -> PendingRequests:
         """Give the requests of ours that wait; many conversations never have one."""
-        if self._waiters is None:
-            self._waiters = Waiters(self._timekeeper, self._expired)
-        return self._waiters
+        if self._pending is None:
+            self._pending = PendingRequests(self._timers, self._expired)
+        return self._pending
 
-    def _answered(self, event: ResponseReceived) -> None:
-        waiter = self._wait().open.pop(event.id, None)
+    def _response_received(self, event: ResponseReceived) -> None:
+        waiter = self._pending_requests().open.pop(event.id, None)
         if waiter is None:
-            self._wait().answered_late(event.id, event.result if event.error is None else _failure(event.error))
+            self._pending_requests().answered_late(
+                event.id, event.result if event.error is None else _failure(event.error)
+            )
             return
         future = waiter.future
         if future.done():
@@ -506,10 +522,10 @@ class Connection:
         else:
             future.set_exception(_failure(event.error))
 
-    def _unreadable(self, event: ResponseUnreadable) -> None:
+    def _response_unreadable(self, event: ResponseUnreadable) -> None:
         id = event.id
         if id is None:
-            id = self._wait().only()
+            id = self._pending_requests().only_candidate()
             if id is None:
                 log.warning("an answer is %s; which request it is for is unknown", event.reason)
                 return
@@ -517,10 +533,10 @@ class Connection:
         said = event.reason if event.too_long else f"no answer: {event.reason}"
         self._fail(id, RemoteProtocolError(f"the answer to request {id!r} is {said}"))
 
-    def _progressed(self, event: ProgressReceived) -> None:
-        waiters = self._wait()
-        waiter = waiters.open[event.id]
-        waiters.progressed(waiter)
+    def _progress_received(self, event: ProgressReceived) -> None:
+        pending = self._pending_requests()
+        waiter = pending.open[event.id]
+        pending.restart_idle(waiter)
         if waiter.on_progress is not None:
             try:
                 waiter.on_progress(event.params)
@@ -531,7 +547,7 @@ class Connection:
         self._withdraw(id, f"timed out after {error.seconds:g} s", error=error)
 
     def _withdraw(self, id: RequestId, reason: str, *, error: Exception | None = None) -> None:
-        waiter = self._wait().give_up(id)
+        waiter = self._pending_requests().withdraw(id)
         if waiter is None:
             # The answer came while the caller was giving up.
             return
@@ -544,19 +560,19 @@ class Connection:
             waiter.future.set_exception(error)
 
     def _fail(self, id: RequestId, error: Exception) -> None:
-        waiter = self._wait().open.pop(id, None)
+        waiter = self._pending_requests().open.pop(id, None)
         if waiter is not None and not waiter.future.done():
-            waiter.future.set_exception(twin_of(error))
+            waiter.future.set_exception(copy_error(error))
 
     # --- while a person is asked -------------------------------------------------------------------------------------
 
     def pause_clocks(self) -> None:
         """Stop the clocks of our waiting requests: a person is being asked on the other side's behalf."""
-        self._wait().pause()
+        self._pending_requests().pause()
 
     def resume_clocks(self) -> None:
         """Let the clocks run on; the time the person took does not count."""
-        self._wait().resume()
+        self._pending_requests().resume()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -580,7 +596,7 @@ class Connection:
             await self._link.aclose()
 
 
-def task_maker(loop: asyncio.AbstractEventLoop) -> TaskMaker:
+def task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
     """Give what starts a task: past the loop's own wrapper, which costs as much as the task, unless customised."""
     if loop.get_task_factory() is not None or loop.get_debug():
         return loop.create_task

@@ -320,10 +320,10 @@ class AuthRequired(HttpError, AuthError):
 class PolicyDenied(TrunklineError):
     """The policy or the user denied the action; ``public_message`` is the reason that outsiders may see."""
 
-    def __init__(self, message: str, *, told: str | None = None) -> None:
+    def __init__(self, message: str, *, public_message: str | None = None) -> None:
         """Store the reason; without ``public_message`` the reason itself is public."""
         super().__init__(message)
-        self.told = message if told is None else told
+        self.public_message = message if public_message is None else public_message
 
 
 class ConfigError(TrunklineError):

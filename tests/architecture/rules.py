@@ -33,7 +33,7 @@ MAX_FUNCTION = 60
 
 _CORE = frozenset({"errors", "types", "protocol"})
 _BELOW_TRANSPORTS = _CORE | {"backplane", "net"}
-_BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timekeeper", "waiting", "connection", "auth", "compat"}
+_BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests", "connection", "auth", "compat"}
 _BELOW_HOST = _BELOW_ROLES | {"server", "client"}
 
 #: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names.
@@ -45,17 +45,17 @@ LAYERS = MappingProxyType(
         "backplane": _CORE,
         "net": _CORE,
         "transports": _BELOW_TRANSPORTS,
-        "timekeeper": _CORE,
-        "waiting": _CORE | {"timekeeper"},
-        "connection": _BELOW_TRANSPORTS | {"transports", "timekeeper", "waiting"},
+        "timers": _CORE,
+        "pending_requests": _CORE | {"timers"},
+        "connection": _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests"},
         "auth": _BELOW_TRANSPORTS,
         "compat": frozenset({"errors"}),
         "server": _BELOW_ROLES,
         "client": _BELOW_ROLES,
         "host": _BELOW_HOST,
         "console": _BELOW_HOST | {"host"},
-        "cli": _BELOW_HOST | {"host", "console", "servers", "testing", "trunkline"},
-        "servers": _BELOW_ROLES | {"server", "trunkline"},
+        "devtools": _BELOW_HOST | {"host", "testing", "trunkline"},
+        "cli": _BELOW_HOST | {"host", "devtools", "console", "testing", "trunkline"},
         "testing": _BELOW_HOST | {"host", "trunkline"},
         "__main__": frozenset({"cli"}),
     }
@@ -70,8 +70,8 @@ _IMPURE = frozenset(
 )
 _PURE_LAYERS = frozenset({"types", "protocol"})
 #: The user's rules are one pure function; only what reads a policy's text may touch a file.
-_POLICY = "trunkline.host.policy"
-_POLICY_READS = frozenset({"trunkline.host.policy.reading"})
+_POLICY = "trunkline.host.authorization.policy"
+_POLICY_READS = frozenset({"trunkline.host.authorization.policy.loader"})
 _POLICY_KNOWS = (_POLICY, "trunkline.errors", "trunkline.host.config.spelling")
 
 #: Dates since the first revision: what a revision is, or will be, called. An older date can stand as an example.

@@ -48,7 +48,9 @@ def reads_by_name(path: Path) -> Iterator[str]:
 
 
 def test_only_transports_know_that_messages_are_lines() -> None:
-    framing = {path.relative_to(PACKAGE).parts[0] for path in SOURCES if "trunkline.protocol.lines" in imports(path)}
+    framing = {
+        path.relative_to(PACKAGE).parts[0] for path in SOURCES if "trunkline.protocol.line_framing" in imports(path)
+    }
     assert framing == {"transports"}
 
 

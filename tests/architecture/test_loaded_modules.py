@@ -42,8 +42,8 @@ HEAVY = (
 )  # fmt: skip
 
 #: The parts of the package that a stdio server is made of.
-OWN = ("connection", "errors", "protocol", "server", "timekeeper", "transports", "types", "waiting")
-OWN_TRANSPORTS = ("large", "link", "pipes", "stdio", "wire")
+OWN = ("connection", "errors", "pending_requests", "protocol", "server", "timers", "transports", "types")
+OWN_TRANSPORTS = ("codec_errors", "link", "pipes", "stdio", "stdio_server")
 
 
 def run(source: str, *lines: dict[str, object]) -> subprocess.CompletedProcess[str]:

@@ -35,12 +35,16 @@ FORBIDDEN = [
     pytest.param("trunkline.connection", "from trunkline.transports.stdio import StdioLink", id="connection-stdio"),
     pytest.param("trunkline.connection", "from trunkline.transports import stdio", id="connection-stdio-module"),
     pytest.param("trunkline.net", "import trunkline.transports.http", id="net-knows-no-transport"),
-    pytest.param("trunkline.auth.drive", "import trunkline.transports", id="auth-knows-no-transport"),
+    pytest.param("trunkline.auth.driver", "import trunkline.transports", id="auth-knows-no-transport"),
     pytest.param("trunkline.host.host", "import trunkline.cli.main", id="host-knows-no-cli"),
     pytest.param("trunkline.server.run", "import trunkline.testing", id="server-knows-no-testing"),
-    pytest.param("trunkline.servers.files", "import trunkline.client", id="reference-servers-know-no-client"),
-    pytest.param("trunkline.host.policy.rules", "import time", id="policy-has-no-clock"),
-    pytest.param("trunkline.host.policy.rules", "from trunkline.host.audit.trail import AuditTrail", id="policy-audit"),
+    pytest.param("trunkline_servers.files", "import trunkline.client", id="reference-servers-know-no-client"),
+    pytest.param("trunkline.host.authorization.policy.rules", "import time", id="policy-has-no-clock"),
+    pytest.param(
+        "trunkline.host.authorization.policy.rules",
+        "from trunkline.host.audit.trail import AuditTrail",
+        id="policy-audit",
+    ),
     pytest.param("trunkline.unheard", "import trunkline.errors", id="an-unknown-layer-knows-nothing"),
 ]
 
@@ -53,8 +57,12 @@ ALLOWED = [
     pytest.param("trunkline.server.server", "from trunkline.server.registry import Registry", id="own-layer"),
     pytest.param("trunkline.server", "from .registry import Registry", id="own-layer-relative"),
     pytest.param("trunkline.server.run", "from trunkline.auth import tokens", id="server-auth"),
-    pytest.param("trunkline.servers.files", "from trunkline import Server", id="reference-server-public-name"),
-    pytest.param("trunkline.host.policy.rules", "from trunkline.host.policy.acts import Act", id="policy-act"),
+    pytest.param("trunkline_servers.files", "from trunkline import Server", id="reference-server-public-name"),
+    pytest.param(
+        "trunkline.host.authorization.policy.rules",
+        "from trunkline.host.authorization.policy.decisions import Act",
+        id="policy-act",
+    ),
     pytest.param("trunkline.testing.recordings", "from trunkline.client import Client", id="testing-client"),
     pytest.param("trunkline.types.base", "import timeit_like", id="a-name-that-only-begins-alike"),
 ]

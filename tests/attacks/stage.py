@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import trunkline
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.host import Host
-from trunkline.host.judgement.consent import Answer, Question
-from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import read_policy
 
 __all__ = ["NO", "ROOT", "YES", "Masked", "Person", "allowing", "dropped", "hosting", "tool", "written"]
 
 ROOT = Path(__file__).parents[2]
 PATHS = f"{ROOT}:{Path(trunkline.__file__).parents[1]}"
-YES = Answer(allow=True)
-NO = Answer(allow=False)
+YES = ApprovalAnswer(allow=True)
+NO = ApprovalAnswer(allow=False)
 
 
 def tool(name: str = "look", description: str = "Look something up.", **members: Any) -> dict[str, Any]:
@@ -80,12 +80,12 @@ class Masked:
 class Person:
     """Somebody who is asked, and keeps what was shown."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: ApprovalAnswer) -> None:
         """Take what to say, in order; afterwards it is no."""
         self._answers = list(answers)
-        self.asked: list[Question] = []
+        self.asked: list[ApprovalRequest] = []
 
-    async def __call__(self, question: Question) -> Answer | None:
+    async def __call__(self, question: ApprovalRequest) -> ApprovalAnswer | None:
         self.asked.append(question)
         return self._answers.pop(0) if self._answers else NO
 
@@ -101,7 +101,7 @@ def allowing(*servers: str, tainted: bool = False) -> Policy:
     rules = [
         f'[[rule]]\neffect = "allow"\nserver = "{server}"\ntool = "*"\n{line}' for server in servers for line in lines
     ]
-    return read_policy("".join(rules), file="policy.toml")
+    return parse_policy("".join(rules), file="policy.toml")
 
 
 @asynccontextmanager

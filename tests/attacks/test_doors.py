@@ -11,15 +11,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.host.gateway.support import NEW, OLD, Web, in_loop, over_http
+from tests.host.gateway.support import NEW, OLD, Web, over_http
 from trunkline import Server
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import TrunklineError
+from trunkline.host.authorization.policy.loader import parse_policy
 from trunkline.host.host import Host
-from trunkline.host.policy.reading import read_policy
 
 ADA, BEA = "ada-" * 8, "bea-" * 8
-POLICY = read_policy(
+POLICY = parse_policy(
     '[[rule]]\neffect = "allow"\nserver = "o"\ntool = "*"\n'
     '[[rule]]\neffect = "deny"\nserver = "o"\ntool = "secret"\nprincipal = "ada"\n',
     file="policy.toml",
@@ -90,7 +90,6 @@ async def _post(web: Web, body: Any, **headers: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("header", PRETENDED)
-@in_loop
 async def test_no_header_makes_somebody_of_nobody(header: str, tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web:
@@ -99,7 +98,6 @@ async def test_no_header_makes_somebody_of_nobody(header: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("header", PRETENDED)
-@in_loop
 async def test_no_header_makes_another_of_somebody(header: str, tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web:
@@ -127,7 +125,6 @@ async def test_no_header_makes_another_of_somebody(header: str, tmp_path: Path) 
     ids=["random", "empty", "null", "another scheme", "no space", "shorter", "longer"],
 )
 @pytest.mark.parametrize("path", ["", "/", "/x", "/.well-known/x", "/../", "//"])
-@in_loop
 async def test_a_made_up_token_opens_no_route(value: str, path: str, tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web, aiohttp.ClientSession() as session:
@@ -143,17 +140,15 @@ async def test_a_made_up_token_opens_no_route(value: str, path: str, tmp_path: P
     "name", ["o__secret", "o/secret", "O__secret", "o__Secret", "o__secret\u0000", " o__secret", "secret"]
 )
 @pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake", "stateless"])
-@in_loop
-async def test_no_other_name_leads_to_a_hidden_tool(front: str, name: str, tmp_path: Path) -> None:
+async def test_no_other_name_leads_to_a_hidden_tool(channel: str, name: str, tmp_path: Path) -> None:
     ran: list[str] = []
-    async with _served(tmp_path, ran) as web, web.client(front, token=ADA) as client:
+    async with _served(tmp_path, ran) as web, web.client(channel, token=ADA) as client:
         assert [each.name for each in await client.list_tools()] == ["o__plain"]
         with pytest.raises(TrunklineError, match=r"Unknown tool|Invalid"):
             await client.call_tool(name)
     assert ran == []
 
 
-@in_loop
 async def test_a_hidden_tool_is_not_reached_in_a_batch(tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web:

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from tests.attacks.stage import PATHS, Masked, allowing, dropped, hosting, tool, written
-from tests.host.gateway.support import in_loop
 from tests.support import run_async
 from trunkline.errors import RemoteProtocolError
-from trunkline.host.chat.events import Ended
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.chat.events import CallFinished
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.host import Host
-from trunkline.host.models.scripted import Call, ScriptedModel, Turn
+from trunkline.host.models.scripted import ScriptedCall, ScriptedModel, ScriptedTurn
 
 
 def _glutton(how: str, *, seconds: float = 15.0) -> ServerEntry:
@@ -120,11 +119,13 @@ def _chatted(folder: Path, definition: dict[str, Any], arguments: dict[str, Any]
 
     async def main() -> tuple[list[Any], float]:
         evil = Masked(folder, tools=[definition, tool("fine")])
-        model = ScriptedModel([Turn(calls=(Call(tool="evil__sum", arguments=arguments),)), Turn(says="Well.")])
+        model = ScriptedModel(
+            [ScriptedTurn(calls=(ScriptedCall(tool="evil__sum", arguments=arguments),)), ScriptedTurn(says="Well.")]
+        )
         async with hosting({"evil": evil.entry()}, folder, policy=allowing("evil")) as host:
             began = time.monotonic()
             events = [event async for event in host.conversation(model).say("Do it.")]
-            return [event for event in events if isinstance(event, Ended)], time.monotonic() - began
+            return [event for event in events if isinstance(event, CallFinished)], time.monotonic() - began
 
     return run_async(main())
 
@@ -166,7 +167,6 @@ def test_a_schema_that_refers_without_end_ends(schema: dict[str, Any], tmp_path:
     assert seconds < 5.0
 
 
-@in_loop
 async def test_announcements_without_end_do_not_keep_the_host_listing(tmp_path: Path) -> None:
     evil = Masked(tmp_path, tools=[tool("look")], announces=["look"])
     async with _beside(evil.entry(), tmp_path) as host:

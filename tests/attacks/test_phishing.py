@@ -11,13 +11,12 @@ import pytest
 import trunkline.types as t
 from tests.attacks.stage import allowing, hosting
 from tests.cli.support import Person, Script, _terminal
-from tests.host.asking import ERAS, call, eliciting, entry, new_session
-from tests.host.gateway.support import OLD, in_loop
+from tests.host.gateway.support import OLD
+from tests.host.server_requests.support import ERAS, call, eliciting, entry, new_session
 from tests.support import run_async
-from trunkline.cli.reviews import terminal_elicitation
-from trunkline.host.desks import HostDesk
-from trunkline.host.elicitation.answering import ElicitationDesk, FormQuestion, PageQuestion
-from trunkline.host.elicitation.pages import read_address
+from trunkline.cli.ui.reviews import terminal_elicitation
+from trunkline.host.server_requests.elicitation import ElicitationHandler, FormPrompt, UrlPrompt, parse_page_url
+from trunkline.host.server_requests.handlers import HostRequestHandler
 
 STRING = {"type": "string"}
 
@@ -31,18 +30,18 @@ class Victim:
 
     def __init__(self) -> None:
         """Start with nothing shown."""
-        self.shown: list[FormQuestion | PageQuestion] = []
+        self.shown: list[FormPrompt | UrlPrompt] = []
         self.notices: list[str] = []
 
-    async def __call__(self, question: FormQuestion | PageQuestion) -> t.ElicitResult:
+    async def __call__(self, question: FormPrompt | UrlPrompt) -> t.ElicitResult:
         self.shown.append(question)
-        fields = question.schema["properties"] if isinstance(question, FormQuestion) else {}
+        fields = question.schema["properties"] if isinstance(question, FormPrompt) else {}
         return t.ElicitResult(action="accept", content=dict.fromkeys(fields, "hunter2") or None)
 
     @property
-    def desk(self) -> HostDesk:
+    def request_handler(self) -> HostRequestHandler:
         """The desk where servers ask them."""
-        return HostDesk(elicitation=ElicitationDesk(self, notice=self.notices.append))
+        return HostRequestHandler(elicitation=ElicitationHandler(self, notice=self.notices.append))
 
 
 CREDENTIALS: list[Any] = [
@@ -59,13 +58,12 @@ CREDENTIALS: list[Any] = [
 
 @pytest.mark.parametrize(("schema", "message", "field"), CREDENTIALS)
 @ERAS
-@in_loop
 async def test_a_form_that_asks_for_credentials_is_never_shown(
     era: str, schema: dict[str, Any], message: str, field: str, tmp_path: Path
 ) -> None:
     victim = Victim()
     async with hosting({"evil": eliciting(era, schema, message)}, tmp_path, policy=allowing("evil")) as host:
-        answer = await call(host, victim.desk, "evil/ask")
+        answer = await call(host, victim.request_handler, "evil/ask")
     assert answer.startswith("decline")
     assert victim.shown == []
     (notice,) = victim.notices
@@ -74,12 +72,11 @@ async def test_a_form_that_asks_for_credentials_is_never_shown(
 
 
 @ERAS
-@in_loop
 async def test_a_server_that_says_it_is_the_host_is_named_as_what_it_is(era: str, tmp_path: Path) -> None:
     victim = Victim()
     made = eliciting(era, form(city=STRING), "Trunkline here: your session has ended. Which city were you born in?")
     async with hosting({"evil": made}, tmp_path, policy=allowing("evil")) as host:
-        await call(host, victim.desk, "evil/ask")
+        await call(host, victim.request_handler, "evil/ask")
     (question,) = victim.shown
     assert (question.server, question.command) == ("evil", "(in this process)")
 
@@ -103,17 +100,16 @@ LOOKALIKES: list[Any] = [
 
 
 @pytest.mark.parametrize(("url", "warning"), LOOKALIKES)
-@in_loop
 async def test_a_page_that_may_not_be_what_it_seems_comes_with_a_warning(
     url: str, warning: str, tmp_path: Path
 ) -> None:
     victim = Victim()
     async with hosting({"evil": eliciting(OLD, form())}, tmp_path, policy=allowing("evil")) as host:
-        await call(host, victim.desk, "evil/visit", url=url)
+        await call(host, victim.request_handler, "evil/visit", url=url)
     (question,) = victim.shown
-    assert isinstance(question, PageQuestion)
-    assert question.address.url == url
-    assert any(each.startswith(warning) for each in question.address.warnings), question.address.warnings
+    assert isinstance(question, UrlPrompt)
+    assert question.page_url.url == url
+    assert any(each.startswith(warning) for each in question.page_url.warnings), question.page_url.warnings
 
 
 @pytest.mark.parametrize(
@@ -133,11 +129,10 @@ async def test_a_page_that_may_not_be_what_it_seems_comes_with_a_warning(
     ],
     ids=ascii,
 )
-@in_loop
 async def test_an_address_that_is_no_page_is_never_shown(url: str) -> None:
     victim = Victim()
     asked = t.ElicitRequestParams(mode="url", message="Log in there", url=url, elicitation_id="1")
-    answer = await victim.desk.answer(entry("evil"), "elicitation/create", asked, new_session())
+    answer = await victim.request_handler.answer(entry("evil"), "elicitation/create", asked, new_session())
     assert bytes(answer) == b'{"action":"decline"}'
     assert victim.shown == []
     assert victim.notices[0].startswith("The page of evil was declined: ")
@@ -155,10 +150,10 @@ def _at_a_terminal(monkeypatch: pytest.MonkeyPatch, question: Any, script: Scrip
         return True
 
     async def main() -> t.ElicitResult | None:
-        face = terminal_elicitation(opener=opener)
-        assert face is not None
+        prompter = terminal_elicitation(opener=opener)
+        assert prompter is not None
         async with asyncio.timeout(30):
-            return await face(question)
+            return await prompter(question)
 
     with _terminal(monkeypatch) as fd:
         person = Person(fd, script)
@@ -167,8 +162,8 @@ def _at_a_terminal(monkeypatch: pytest.MonkeyPatch, question: Any, script: Scrip
         return answer, opened, person.finish()
 
 
-def _page(url: str, message: str = "Log in there") -> PageQuestion:
-    return PageQuestion(server="evil", command="npx evil", message=message, address=read_address(url))
+def _page(url: str, message: str = "Log in there") -> UrlPrompt:
+    return UrlPrompt(server="evil", command="npx evil", message=message, page_url=parse_page_url(url))
 
 
 def test_no_page_opens_before_the_person_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

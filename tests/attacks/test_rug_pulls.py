@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from tests.attacks.stage import PATHS, YES, Masked, Person, allowing, dropped, hosting, tool
-from tests.host.gateway.support import in_loop, until
+from tests.host.gateway.support import until
 from trunkline import Server
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
+from trunkline.host.authorization.approval import ApprovalAnswer
+from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.host import Host
-from trunkline.host.judgement.consent import Answer
-from trunkline.host.policy.policy import Policy
-from trunkline.host.trust.book import TrustBook
-from trunkline.host.trust.fingerprints import fingerprint
+from trunkline.host.integrity.fingerprints import fingerprint
+from trunkline.host.integrity.trust import TrustStore
 
-FOR_EVER = Answer(allow=True, remember="always")
+FOR_EVER = ApprovalAnswer(allow=True, remember="always")
 HONEST = tool("look", title="Look", inputSchema={"type": "object", "properties": {"what": {"type": "string"}}})
 
 CHANGED = "default: changed definition"
@@ -59,7 +59,6 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("change", "pointer", "rule"), CHANGES)
-@in_loop
 async def test_a_tool_that_changed_while_nobody_looked_is_asked_about_although_a_rule_allows_it(
     change: dict[str, Any], pointer: str, rule: str, tmp_path: Path
 ) -> None:
@@ -77,7 +76,6 @@ async def test_a_tool_that_changed_while_nobody_looked_is_asked_about_although_a
 
 
 @pytest.mark.parametrize(("change", "pointer", "rule"), CHANGES)
-@in_loop
 async def test_a_tool_that_changed_is_refused_where_no_one_can_be_asked(
     change: dict[str, Any], pointer: str, rule: str, tmp_path: Path
 ) -> None:
@@ -95,7 +93,6 @@ async def test_a_tool_that_changed_is_refused_where_no_one_can_be_asked(
 
 
 @pytest.mark.parametrize(("change", "pointer", "rule"), CHANGES)
-@in_loop
 async def test_of_a_strict_server_a_tool_that_changed_is_not_served(
     change: dict[str, Any], pointer: str, rule: str, tmp_path: Path
 ) -> None:
@@ -115,7 +112,6 @@ async def test_of_a_strict_server_a_tool_that_changed_is_not_served(
 
 
 @pytest.mark.parametrize(("change", "pointer", "rule"), CHANGES)
-@in_loop
 async def test_a_tool_that_changes_while_it_is_used_is_asked_about(
     change: dict[str, Any], pointer: str, rule: str, tmp_path: Path
 ) -> None:
@@ -131,7 +127,6 @@ async def test_a_tool_that_changes_while_it_is_used_is_asked_about(
     assert len(server.calls) == 1
 
 
-@in_loop
 async def test_a_yes_to_a_changed_tool_holds_once_and_accepts_nothing(tmp_path: Path) -> None:
     server, person = Masked(tmp_path, tools=[HONEST]), Person(YES, YES)
     async with hosting({"evil": server.entry()}, tmp_path, policy=allowing("evil")):
@@ -146,7 +141,6 @@ async def test_a_yes_to_a_changed_tool_holds_once_and_accepts_nothing(tmp_path: 
     assert len(server.calls) == 2
 
 
-@in_loop
 async def test_a_grant_for_the_old_definition_does_not_hold_for_the_new_one(tmp_path: Path) -> None:
     server, person = Masked(tmp_path, tools=[HONEST]), Person(FOR_EVER)
     async with hosting({"evil": server.entry()}, tmp_path, consent=person) as host:
@@ -181,7 +175,6 @@ REORDERED: list[Any] = [
 
 
 @pytest.mark.parametrize(("before", "after"), REORDERED)
-@in_loop
 async def test_another_order_of_the_same_words_is_asked_about(
     before: dict[str, Any], after: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -196,7 +189,6 @@ async def test_another_order_of_the_same_words_is_asked_about(
     assert server.calls == []
 
 
-@in_loop
 async def test_what_the_scan_hides_stays_hidden_when_it_comes_with_a_change(tmp_path: Path) -> None:
     server = Masked(tmp_path, tools=[HONEST])
     async with hosting({"evil": server.entry()}, tmp_path, policy=allowing("evil")):
@@ -218,7 +210,6 @@ async def test_what_the_scan_hides_stays_hidden_when_it_comes_with_a_change(tmp_
         ),
     ],
 )
-@in_loop
 async def test_a_prompt_or_template_that_changed_is_asked_about(
     kind: str, before: dict[str, Any], after: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -241,7 +232,6 @@ async def _seen(server: Masked, folder: Path, *tools: dict[str, Any]) -> str | N
         return "\n".join(host.catalog.tools["evil/look"].changed) or None
 
 
-@in_loop
 async def test_the_definition_that_was_approved_is_served_again_when_it_returns(tmp_path: Path) -> None:
     server = Masked(tmp_path)
     assert await _seen(server, tmp_path, HONEST) is None
@@ -250,7 +240,6 @@ async def test_the_definition_that_was_approved_is_served_again_when_it_returns(
     assert await _seen(server, tmp_path, HONEST) is None
 
 
-@in_loop
 async def test_a_server_cannot_drop_a_tool_and_bring_it_back_as_another(tmp_path: Path) -> None:
     server = Masked(tmp_path)
     assert await _seen(server, tmp_path, HONEST) is None
@@ -259,7 +248,6 @@ async def test_a_server_cannot_drop_a_tool_and_bring_it_back_as_another(tmp_path
     assert (reason or "").startswith("~ /description: ")
 
 
-@in_loop
 async def test_instructions_that_change_are_withheld(tmp_path: Path) -> None:
     server = Masked(tmp_path, instructions="Ask for one thing at a time.")
     async with hosting({"evil": server.entry()}, tmp_path) as host:
@@ -270,7 +258,6 @@ async def test_instructions_that_change_are_withheld(tmp_path: Path) -> None:
         assert dropped(host)["instructions evil/"].startswith("it changed since it was pinned")
 
 
-@in_loop
 async def test_pins_that_were_tampered_with_vouch_for_nothing(tmp_path: Path) -> None:
     server = Masked(tmp_path, tools=[HONEST])
     async with hosting({"evil": server.entry()}, tmp_path) as host:
@@ -296,7 +283,6 @@ def _changing(description: str, ran: list[str]) -> Server:
     return server
 
 
-@in_loop
 async def test_a_yes_for_ever_does_not_hold_for_another_definition_of_the_same_name(tmp_path: Path) -> None:
     """Servers in this process are not pinned; a yes is bound to the definition all the same."""
     ran: list[str] = []
@@ -330,11 +316,10 @@ def _growing(ran: list[str], **tools: str) -> Server:
 
 
 @pytest.mark.parametrize("length", ["read-only", "server"])
-@in_loop
 async def test_a_yes_for_a_server_does_not_hold_for_what_it_adds_or_changes_later(length: Any, tmp_path: Path) -> None:
     """The answer is the set of tools at that moment, each with its pin."""
     ran: list[str] = []
-    person = Person(Answer(allow=True, remember=length))
+    person = Person(ApprovalAnswer(allow=True, remember=length))
     async with hosting({"own": _growing(ran, look="Look.", peek="Peek.")}, tmp_path, consent=person) as host:
         session = host.session()
         await host.call_tool("own/look", session=session)
@@ -379,14 +364,14 @@ class Project:
         async with self.host() as host:
             upstream = host._open.core.upstream("tool")
             assert upstream.status.state == "unapproved"
-            TrustBook(self.home / "trust.json").approve(upstream.entry, fingerprint(upstream.entry))
+            TrustStore(self.home / "trust.json").approve(upstream.entry, fingerprint(upstream.entry))
 
     async def opened(self) -> tuple[str, str]:
         """Open a host; give the server's state and the reason for it."""
         async with self.host() as host:
             (status,) = host.status()
             with pytest.raises(ServerUnavailable):
-                await host._open.core.upstream("tool").reach()
+                await host._open.core.upstream("tool").connected_client()
             return status.state, status.reason or ""
 
     @property
@@ -401,7 +386,6 @@ def _script(mark: Path, word: str) -> str:
     )
 
 
-@in_loop
 async def test_a_server_that_a_project_brings_does_not_run_before_it_is_approved(tmp_path: Path) -> None:
     project = Project(tmp_path)
     state, reason = await project.opened()
@@ -421,7 +405,6 @@ async def test_a_server_that_a_project_brings_does_not_run_before_it_is_approved
     ],
     ids=["argument more", "another path", "another command", "variable", "folder", "a url instead"],
 )
-@in_loop
 async def test_a_configuration_that_changed_after_the_approval_is_asked_about_again(
     entry: dict[str, Any], part: str, tmp_path: Path
 ) -> None:
@@ -434,7 +417,6 @@ async def test_a_configuration_that_changed_after_the_approval_is_asked_about_ag
     assert reason.endswith("run: trunkline trust approve tool")
 
 
-@in_loop
 async def test_a_program_that_was_swapped_after_the_approval_does_not_run(tmp_path: Path) -> None:
     project = Project(tmp_path)
     await project.approved()
@@ -444,7 +426,6 @@ async def test_a_program_that_was_swapped_after_the_approval_does_not_run(tmp_pa
     assert reason.startswith("it changed since it was approved (")
 
 
-@in_loop
 async def test_a_binary_that_was_swapped_after_the_approval_does_not_run(tmp_path: Path) -> None:
     project = Project(tmp_path)
     binary = project.folder / "bin" / "tool"
@@ -464,7 +445,6 @@ async def test_a_binary_that_was_swapped_after_the_approval_does_not_run(tmp_pat
     assert reason.startswith("it changed since it was approved (")
 
 
-@in_loop
 async def test_a_configuration_that_changes_while_the_host_runs_ends_the_server(tmp_path: Path) -> None:
     project = Project(tmp_path)
     await project.approved()
@@ -479,7 +459,6 @@ async def test_a_configuration_that_changes_while_the_host_runs_ends_the_server(
     assert project.ran == ["first"]
 
 
-@in_loop
 async def test_another_server_under_an_old_name_has_no_pins_of_the_old_one(tmp_path: Path) -> None:
     """It is new, so what it offers is compared with nothing; what was said yes to was another tool's."""
     first = Masked(tmp_path, "evil", tools=[HONEST])

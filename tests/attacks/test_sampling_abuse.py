@@ -9,24 +9,27 @@ import pytest
 
 import trunkline.types as t
 from tests.attacks.stage import allowing, hosting
-from tests.host.asking import ERAS, call
-from tests.host.gateway.support import OLD, in_loop, server
+from tests.host.gateway.support import OLD, server
+from tests.host.server_requests.support import ERAS, call
 from trunkline import Context, Server
 from trunkline.errors import RequestFailed
-from trunkline.host.chat.conversation import Conversation, Parties
-from trunkline.host.desks import HostDesk
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.chat.conversation import ChatParticipants, Conversation
 from trunkline.host.host import Host
 from trunkline.host.models.interface import Traits
 from trunkline.host.models.scripted import ScriptedModel
-from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import read_policy
-from trunkline.host.sampling.answering import SamplingDesk, SamplingOptions
-from trunkline.host.sampling.context import ServerResults
-from trunkline.host.sampling.limits import SamplingLimits
-from trunkline.host.sampling.models import SamplingModels
-from trunkline.host.sampling.review import SamplingDecision, SamplingReview
+from trunkline.host.server_requests.handlers import HostRequestHandler
+from trunkline.host.server_requests.sampling.handler import (
+    SamplingDecision,
+    SamplingHandler,
+    SamplingOptions,
+    SamplingReview,
+)
+from trunkline.host.server_requests.sampling.limits import SamplingLimits, ServerResults
+from trunkline.host.server_requests.sampling.model_request import SamplingModels
 
-BY_RULE = read_policy(
+BY_RULE = parse_policy(
     '[[rule]]\neffect = "allow"\nserver = "evil"\ntool = "*"\n'
     '[[rule]]\neffect = "allow"\nserver = "evil"\nkind = "sampling"\n',
     file="policy.toml",
@@ -93,8 +96,10 @@ def _model(*script: Any) -> ScriptedModel:
     return ScriptedModel(script or ({"says": "Once upon a time.", "again": True},), traits=Traits())
 
 
-def _desk(model: ScriptedModel, policy: Policy | None = None, **options: Any) -> HostDesk:
-    return HostDesk(sampling=SamplingDesk(SamplingModels(model), policy or Policy(), SamplingOptions(**options)))
+def _desk(model: ScriptedModel, policy: Policy | None = None, **options: Any) -> HostRequestHandler:
+    return HostRequestHandler(
+        sampling=SamplingHandler(SamplingModels(model), policy or Policy(), SamplingOptions(**options))
+    )
 
 
 def _hosting(folder: Path, made: Server, policy: Policy) -> Any:
@@ -105,7 +110,6 @@ def _hosting(folder: Path, made: Server, policy: Policy) -> Any:
 
 
 @ERAS
-@in_loop
 async def test_without_anybody_to_look_a_server_has_no_model(era: str, tmp_path: Path) -> None:
     model, failures = _model(), list[str]()
     async with _hosting(tmp_path, _greedy(era, failures), allowing("evil")) as host:
@@ -118,47 +122,43 @@ async def test_without_anybody_to_look_a_server_has_no_model(era: str, tmp_path:
     assert model.requests == []
 
 
-@in_loop
 async def test_a_server_that_drains_the_model_is_stopped_at_its_requests_a_minute(tmp_path: Path) -> None:
     model, failures, notices = _model(), list[str](), list[str]()
-    desk = _desk(model, BY_RULE, limits=SamplingLimits(per_minute=3), notice=notices.append)
+    request_handler = _desk(model, BY_RULE, limits=SamplingLimits(per_minute=3), notice=notices.append)
     async with _hosting(tmp_path, _greedy(OLD, failures), BY_RULE) as host:
-        assert await call(host, desk, "evil/drain", times=6) == "3 of 6"
+        assert await call(host, request_handler, "evil/drain", times=6) == "3 of 6"
     assert len(model.requests) == 3
     assert failures[0].startswith("Too many sampling requests: 3 a minute is the limit; try again in ")
     assert notices[0].startswith("A sampling request of evil was denied: Too many sampling requests")
 
 
-@in_loop
 async def test_a_server_that_drains_the_model_is_stopped_at_its_tokens_an_hour(tmp_path: Path) -> None:
     model, failures, notices = _model({"says": "word " * 200, "again": True}), list[str](), list[str]()
     limits = SamplingLimits(tokens=600, max_tokens=400)
-    desk = _desk(model, BY_RULE, limits=limits, notice=notices.append)
+    request_handler = _desk(model, BY_RULE, limits=limits, notice=notices.append)
     async with _hosting(tmp_path, _greedy(OLD, failures), BY_RULE) as host:
-        await call(host, desk, "evil/drain", times=9)
+        await call(host, request_handler, "evil/drain", times=9)
     assert len(model.requests) < 9
     assert all(request.max_tokens <= 400 for request in model.requests)
     assert failures[-1] == "The hourly token limit of this server is used up"
     assert notices[-1].endswith(failures[-1])
 
 
-@in_loop
 async def test_what_one_server_drains_is_not_anothers(tmp_path: Path) -> None:
     model = _model()
     reviewer = Reviewer()
-    desk = _desk(model, review=reviewer, limits=SamplingLimits(per_minute=1))
+    request_handler = _desk(model, review=reviewer, limits=SamplingLimits(per_minute=1))
     other = _greedy(OLD, [])
     servers = {"evil": _greedy(OLD, []), "other": other}
     async with hosting(servers, tmp_path, policy=allowing("evil", "other", tainted=True)) as host:
-        assert await call(host, desk, "evil/drain", times=2) == "1 of 2"
-        assert await call(host, desk, "other/drain", times=1) == "1 of 1"
+        assert await call(host, request_handler, "evil/drain", times=2) == "1 of 2"
+        assert await call(host, request_handler, "other/drain", times=1) == "1 of 1"
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
 @ERAS
-@in_loop
 async def test_a_request_is_shown_whole_with_the_instructions_it_brings(era: str, tmp_path: Path) -> None:
     reviewer = Reviewer()
     async with _hosting(tmp_path, _greedy(era, []), allowing("evil")) as host:
@@ -168,11 +168,10 @@ async def test_a_request_is_shown_whole_with_the_instructions_it_brings(era: str
     assert (second.stage, second.response is None) == ("response", False)
 
 
-@in_loop
 async def test_instructions_that_a_server_plants_are_gone_with_their_request(tmp_path: Path) -> None:
-    model, desk = _model(), _desk(_model(), review=Reviewer())
+    model, request_handler = _model(), _desk(_model(), review=Reviewer())
     async with _hosting(tmp_path, _greedy(OLD, []), allowing("evil")) as host:
-        await call(host, desk, "evil/plant")
+        await call(host, request_handler, "evil/plant")
         events = [event async for event in host.conversation(model).say("Hello.")]
     assert events
     assert "evil.example" not in repr(model.requests)
@@ -188,7 +187,6 @@ def _tooled(named: str) -> t.CreateMessageRequestParams:
 
 
 @pytest.mark.parametrize("named", ["harmless", "bank__balance"])
-@in_loop
 async def test_a_model_that_is_lent_calls_no_tool_of_the_host(named: str, tmp_path: Path) -> None:
     """A tool of the request that is called like another server's is the request's: its call goes back unmade."""
     script = ({"calls": [{"tool": named, "arguments": {}}]},)
@@ -201,21 +199,20 @@ async def test_a_model_that_is_lent_calls_no_tool_of_the_host(named: str, tmp_pa
 
     async with hosting({"bank": bank}, tmp_path, policy=allowing("bank")) as host:
         entry = host._open.core.upstream("bank").entry
-        desk = _desk(model, review=Reviewer())
-        answer = await desk.answer(entry, "sampling/createMessage", _tooled(named), host.session())
+        request_handler = _desk(model, review=Reviewer())
+        answer = await request_handler.answer(entry, "sampling/createMessage", _tooled(named), host.session())
     (request,) = model.requests
     assert len(request.tools) == 1
     assert (b'"toolUse"' in bytes(answer), ran) == (True, [])
 
 
-@in_loop
 async def test_a_model_that_wants_a_tool_the_request_does_not_have_is_not_answered_for(tmp_path: Path) -> None:
     model, reviewer = _model({"calls": [{"tool": "bank__balance", "arguments": {}}]}), Reviewer()
     async with hosting({"bank": _bank()}, tmp_path, policy=allowing("bank")) as host:
         entry = host._open.core.upstream("bank").entry
-        desk = _desk(model, review=reviewer)
+        request_handler = _desk(model, review=reviewer)
         with pytest.raises(RequestFailed, match="a tool that the request does not have"):
-            await desk.answer(entry, "sampling/createMessage", _tooled("harmless"), host.session())
+            await request_handler.answer(entry, "sampling/createMessage", _tooled("harmless"), host.session())
 
 
 # --- others' words ---------------------------------------------------------------------------------------------------
@@ -227,15 +224,14 @@ async def _snooped(host: Host, model: ScriptedModel, *, context: bool) -> Review
     kept.keep("bank", "balance", t.CallToolResult(content=[t.TextContent(text="the balance is 4711")]))
     kept.keep("evil", "own", t.CallToolResult(content=[t.TextContent(text="what evil itself said")]))
     reviewer = Reviewer(context=context)
-    desk = _desk(model, review=reviewer, results=lambda session, name: kept.text(name))
+    request_handler = _desk(model, review=reviewer, results=lambda session, name: kept.text(name))
     session = host.session()
-    await call(host, desk, "evil/snoop", session=session)
+    await call(host, request_handler, "evil/snoop", session=session)
     return reviewer
 
 
 @pytest.mark.parametrize("context", [False, True], ids=["context refused", "context given"])
 @ERAS
-@in_loop
 async def test_no_server_gets_what_another_said(era: str, context: bool, tmp_path: Path) -> None:
     model = _model()
     async with _hosting(tmp_path, _greedy(era, []), allowing("evil", "bank")) as host:
@@ -247,13 +243,14 @@ async def test_no_server_gets_what_another_said(era: str, context: bool, tmp_pat
     assert "4711" not in reviewer.shown[0].context
 
 
-@in_loop
 async def test_a_lent_model_hears_nothing_of_the_conversation_that_goes_on(tmp_path: Path) -> None:
     talking = _model({"calls": [{"tool": "evil__plant", "arguments": {}}]}, {"says": "Well."})
     lent = _model()
     async with _hosting(tmp_path, _greedy(OLD, []), allowing("evil")) as host:
-        desk = _desk(lent, review=Reviewer())
-        parties = Parties(session=host.session(), policy=host.policy, desk=desk, face=None)
+        request_handler = _desk(lent, review=Reviewer())
+        parties = ChatParticipants(
+            session=host.session(), policy=host.policy, request_handler=request_handler, prompter=None
+        )
         conversation = Conversation(host._open.core, talking, parties)
         events = [event async for event in conversation.say("My secret is 4711.")]
     assert events

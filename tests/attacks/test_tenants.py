@@ -20,10 +20,10 @@ from tests.support import run_async
 from trunkline import Client, Context, Server
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import ToolError
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 from trunkline.host.host import Host
-from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import read_policy
 
 TENANTS = ("ada", "bea", "cyd", "dot")
 OPERATIONS = ("echo", "ask", "progress", "log", "remember", "recall", "read", "complete", "tools", "fail")
@@ -111,7 +111,7 @@ def _policy() -> Policy:
         for other in TENANTS
         if other != tenant
     ]
-    return read_policy("".join(rules), file="policy.toml")
+    return parse_policy("".join(rules), file="policy.toml")
 
 
 class Tenant:

@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from tests.attacks.stage import PATHS, Masked, tool, written
+from tests.cli.chat.test_chat import Place, chat
 from tests.cli.support import Outcome, at_a_terminal, run
-from tests.cli.test_chat import Place, chat
-from tests.cli.test_reviews import elicited, reviewed
-from trunkline.host.catalog.catalog import build
-from trunkline.host.catalog.offerings import Offering
-from trunkline.host.elicitation.answering import FormQuestion
-from trunkline.host.pins.book import PinBook
-from trunkline.host.pins.reviewing import sight_of
-from trunkline.host.policy.acts import Decision
-from trunkline.host.sampling.review import SamplingReview
+from tests.cli.ui.test_reviews import elicited, reviewed
+from trunkline.host.authorization.policy.decisions import Decision
+from trunkline.host.integrity.pins.catalog_review import take_snapshot
+from trunkline.host.integrity.pins.store import PinStore
+from trunkline.host.server_requests.elicitation import FormPrompt
+from trunkline.host.server_requests.sampling.handler import SamplingReview
+from trunkline.host.upstreams.catalog.catalog import build_catalog
+from trunkline.host.upstreams.catalog.items import Offering
 
 #: Sets the title, writes to the clipboard, makes a link, clears, moves up, goes back, turns round, hides, ends a line.
 ESCAPES = (
@@ -156,9 +156,9 @@ FACES: list[Any] = [
 
 @pytest.mark.parametrize(("words", "seen"), FACES)
 def test_a_verb_shows_nothing_that_controls_a_terminal(
-    words: tuple[str, ...], seen: str, desk: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], seen: str, request_handler: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert seen in _inert(run(capsys, *words, *desk.words))
+    assert seen in _inert(run(capsys, *words, *request_handler.words))
 
 
 @pytest.mark.parametrize("verbose", [(), ("-vv",)], ids=["plainly", "verbosely"])
@@ -168,9 +168,9 @@ def test_a_verb_shows_nothing_that_controls_a_terminal(
     ids=" ".join,
 )
 def test_a_server_that_is_named_by_its_command_is_shown_inert_too(
-    words: tuple[str, ...], verbose: tuple[str, ...], desk: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], verbose: tuple[str, ...], request_handler: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = " ".join(desk.server.command)
+    target = " ".join(request_handler.server.command)
     text = _inert(run(capsys, *words[:2], target, *words[2:], *verbose, "--env", f"PYTHONPATH={PATHS}"))
     assert "evil\\x1b" in text or "evil\\u001b" in text
 
@@ -188,25 +188,27 @@ def test_a_server_that_is_named_by_its_command_is_shown_inert_too(
     ids=" ".join,
 )
 def test_what_is_kept_of_a_server_is_shown_inert(
-    words: tuple[str, ...], desk: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], request_handler: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(capsys, "call", "evil", "plain", f"{EVIL}={EVIL}", *desk.words)
-    options = ("-c", str(desk.config)) if words[0] == "status" else ()
+    run(capsys, "call", "evil", "plain", f"{EVIL}={EVIL}", *request_handler.words)
+    options = ("-c", str(request_handler.config)) if words[0] == "status" else ()
     _inert(run(capsys, *words, *options))
 
 
-def _pinned(book: PinBook, text: str) -> None:
+def _pinned(book: PinStore, text: str) -> None:
     """Have a server seen that has this text wherever it can."""
     tools = (
         t.Tool(name="look", description=text, title=text, input_schema={"type": "object", "description": text}),
         t.Tool(name=f"new{text}", description=text, input_schema=SCHEMA),
     )
     offering = Offering(revision="any", capabilities={}, tools=tools, instructions=text)
-    book.observe([sight_of(build({"evil": offering}, {}, counter=1).parts["evil"], ("key", f"npx {text}"))])
+    book.observe(
+        [take_snapshot(build_catalog({"evil": offering}, {}, counter=1).parts["evil"], ("key", f"npx {text}"))]
+    )
 
 
-def test_a_difference_of_pins_is_shown_inert(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    book = PinBook(desk.folder.parent / "home" / "pins.json")
+def test_a_difference_of_pins_is_shown_inert(request_handler: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    book = PinStore(request_handler.folder.parent / "home" / "pins.json")
     _pinned(book, "Plain.")
     _pinned(book, EVIL)
     assert "\\x1b" in _inert(run(capsys, "pins", "diff"))
@@ -274,16 +276,18 @@ def test_an_approval_at_a_terminal_shows_the_command_inert(project: Path, monkey
 # --- a person at a terminal ------------------------------------------------------------------------------------------
 
 
-def test_a_question_at_a_terminal_shows_the_servers_words_inert(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = " ".join(desk.server.command)
-    config = json.dumps({"mcpServers": {"evil": desk.server.written_entry}})
-    desk.config.write_text(config, encoding="utf-8")
-    desk.server.wears(**{**FACE, "tools": [tool("plain", title=EVIL[:4], inputSchema={"type": "object"})]})
-    asking = desk.folder / "asking.toml"
+def test_a_question_at_a_terminal_shows_the_servers_words_inert(
+    request_handler: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = " ".join(request_handler.server.command)
+    config = json.dumps({"mcpServers": {"evil": request_handler.server.written_entry}})
+    request_handler.config.write_text(config, encoding="utf-8")
+    request_handler.server.wears(**{**FACE, "tools": [tool("plain", title=EVIL[:4], inputSchema={"type": "object"})]})
+    asking = request_handler.folder / "asking.toml"
     asking.write_text('[[rule]]\neffect = "ask"\nserver = "evil"\n', encoding="utf-8")
     code, screen = at_a_terminal(
         monkeypatch,
-        *("call", "evil", "plain", f"a={EVIL}", "-c", str(desk.config), "--policy", str(asking)),
+        *("call", "evil", "plain", f"a={EVIL}", "-c", str(request_handler.config), "--policy", str(asking)),
         script=(("Allow it?", "definition\n"), ("Allow it?", "no\n")),
     )
     assert code == 6, screen
@@ -311,15 +315,17 @@ again = true
 """
 
 
-def test_a_chat_shows_the_servers_words_inert(desk: Desk) -> None:
-    (desk.folder / "script.toml").write_text(TURNS, encoding="utf-8")
+def test_a_chat_shows_the_servers_words_inert(request_handler: Desk) -> None:
+    (request_handler.folder / "script.toml").write_text(TURNS, encoding="utf-8")
     env = {
-        "TRUNKLINE_HOME": str(desk.folder / "home"),
+        "TRUNKLINE_HOME": str(request_handler.folder / "home"),
         "PYTHONPATH": PATHS,
         "PROMPT_TOOLKIT_NO_CPR": "1",
         "TERM": "xterm",
     }
-    place = Place(desk.folder, desk.config, f"scripted:{desk.folder / 'script.toml'}", env)
+    place = Place(
+        request_handler.folder, request_handler.config, f"scripted:{request_handler.folder / 'script.toml'}", env
+    )
     script = (
         ("you>", "please call\r"),
         ("[done]", ""),
@@ -340,7 +346,7 @@ def test_a_chat_shows_the_servers_words_inert(desk: Desk) -> None:
         ("evil", ""),
         ("you>", "/exit\r"),
     )
-    ended = chat(place, "--model", place.model, "--policy", str(desk.rules), script=script)
+    ended = chat(place, "--model", place.model, "--policy", str(request_handler.rules), script=script)
     assert ended.code == 0, ended.screen
     assert "evil\\x1b]0;owned" in ended.screen
     assert [each for each in ESCAPES if each in ended.raw] == []
@@ -349,19 +355,21 @@ def test_a_chat_shows_the_servers_words_inert(desk: Desk) -> None:
     ] == []
 
 
-def test_an_answer_for_scripts_shows_the_servers_words_inert(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    script = desk.folder / "script.toml"
+def test_an_answer_for_scripts_shows_the_servers_words_inert(
+    request_handler: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = request_handler.folder / "script.toml"
     script.write_text(TURNS, encoding="utf-8")
-    words = ("--model", f"scripted:{script}", *desk.words)
+    words = ("--model", f"scripted:{script}", *request_handler.words)
     assert "Well." in _inert(run(capsys, "ask", "please call", *words))
     assert "Well." in _inert(run(capsys, "ask", "please refuse", "--json", *words))
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)], ids=["plain", "json"])
 def test_a_diagnosis_shows_the_servers_words_inert(
-    words: tuple[str, ...], desk: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], request_handler: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = _inert(run(capsys, "doctor", "-c", str(desk.config), *words))
+    text = _inert(run(capsys, "doctor", "-c", str(request_handler.config), *words))
     assert "evil" in text
 
 
@@ -422,7 +430,7 @@ def test_a_review_of_sampling_shows_the_servers_words_inert(
 )
 def test_a_form_shows_the_servers_words_inert(field: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {"type": "object", "properties": {f"city{EVIL}": field}}
-    question = FormQuestion(server="evil", command=f"npx {EVIL}", message=EVIL, schema=schema)
+    question = FormPrompt(server="evil", command=f"npx {EVIL}", message=EVIL, schema=schema)
     answer, screen = elicited(monkeypatch, question, (":cancel cancels.)", ":decline\n"))
     assert answer is not None
     assert answer.action == "decline"

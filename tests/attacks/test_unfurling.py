@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.attacks.stage import Masked, allowing, dropped, hosting, tool
-from tests.host.gateway.support import FRONTS, in_loop
+from tests.host.gateway.support import FRONTS
 from trunkline import Client
+from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.host import Host
-from trunkline.host.models.scripted import Call, ScriptedModel, Turn
-from trunkline.host.policy.policy import Policy
+from trunkline.host.models.scripted import ScriptedCall, ScriptedModel, ScriptedTurn
 
 SECRET = "4711"
 
@@ -63,7 +63,6 @@ def _face(url: str) -> dict[str, Any]:
     }
 
 
-@in_loop
 async def test_a_host_follows_no_address(tmp_path: Path) -> None:
     async with _canary() as (url, came):
         evil = Masked(tmp_path, **_face(url))
@@ -82,13 +81,12 @@ async def test_a_host_follows_no_address(tmp_path: Path) -> None:
 
 
 @FRONTS
-@in_loop
-async def test_a_gateway_follows_no_address(front: str, tmp_path: Path) -> None:
+async def test_a_gateway_follows_no_address(channel: str, tmp_path: Path) -> None:
     async with _canary() as (url, came):
         evil = Masked(tmp_path, **_face(url))
         async with hosting({"evil": evil.entry()}, tmp_path, policy=allowing("evil")) as host:
             gateway = host.gateway()
-            async with Client(gateway, revision=front) as client:
+            async with Client(gateway, revision=channel) as client:
                 names = [each.name for each in await client.list_tools()]
                 result = await client.call_tool("evil__look")
                 await client.list_resources()
@@ -99,13 +97,12 @@ async def test_a_gateway_follows_no_address(front: str, tmp_path: Path) -> None:
         assert came == []
 
 
-@in_loop
 async def test_a_chat_follows_no_address_of_a_server_nor_of_its_model(tmp_path: Path) -> None:
     async with _canary() as (url, came):
         evil = Masked(tmp_path, **_face(url))
         script = [
-            Turn(calls=(Call(tool="evil__look"),)),
-            Turn(says=f"Here is your chart: ![chart]({url})"),
+            ScriptedTurn(calls=(ScriptedCall(tool="evil__look"),)),
+            ScriptedTurn(says=f"Here is your chart: ![chart]({url})"),
         ]
         async with hosting({"evil": evil.entry()}, tmp_path, policy=allowing("evil")) as host:
             conversation = host.conversation(ScriptedModel(script))
@@ -115,7 +112,6 @@ async def test_a_chat_follows_no_address_of_a_server_nor_of_its_model(tmp_path: 
         assert came == []
 
 
-@in_loop
 async def test_a_projects_address_takes_no_variable_along_before_it_is_approved(tmp_path: Path) -> None:
     """A file that came with a project names an address with the user's own key in it."""
     async with _canary() as (url, came):

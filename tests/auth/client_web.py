@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
-from trunkline.auth.demands import Demand
-from trunkline.auth.flows import Wish, log_in
+from trunkline.auth.jose import ProofKey
+from trunkline.auth.login_flow import LoginRequest, log_in
 from trunkline.auth.oauth import OAuth
-from trunkline.auth.signing import ProofKey
-from trunkline.auth.steps import Fetch, Flow, Receive, Sources, Visit
+from trunkline.auth.steps import ClockAndRandom, Fetch, Flow, ListenForRedirect, VisitPage
 from trunkline.auth.tokens import Login
+from trunkline.auth.www_authenticate import TokenChallenge
 from trunkline.errors import FetchError
-from trunkline.net import Fetched
+from trunkline.net import FetchResponse
 
 __all__ = ["ISSUER", "PRM", "REDIRECT", "SERVER", "Web", "answer", "enter", "html", "metadata", "play", "resource"]
 
@@ -29,14 +29,14 @@ REDIRECT = "http://127.0.0.1:4321/callback"
 NOW = 1_700_000_000.0
 
 
-def answer(body: Any, status: int = 200, **headers: str) -> Fetched:
+def answer(body: Any, status: int = 200, **headers: str) -> FetchResponse:
     """An answer as the network would give it."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Fetched(status, {"content-type": "application/json", **headers}, sent, "")
+    return FetchResponse(status, {"content-type": "application/json", **headers}, sent, "")
 
 
-def html(text: str = "<html>", status: int = 200) -> Fetched:
-    return Fetched(status, {"content-type": "text/html; charset=utf-8"}, text.encode(), "")
+def html(text: str = "<html>", status: int = 200) -> FetchResponse:
+    return FetchResponse(status, {"content-type": "text/html; charset=utf-8"}, text.encode(), "")
 
 
 def resource(**changes: Any) -> dict[str, Any]:
@@ -80,14 +80,14 @@ class Web:
         self.fetched: list[Fetch] = []
         self.visited: list[dict[str, str]] = []
 
-    def fetch(self, step: Fetch) -> Fetched | FetchError:
+    def fetch(self, step: Fetch) -> FetchResponse | FetchError:
         self.fetched.append(step)
         found = self.pages.get(step.url, answer({}, 404))
         if isinstance(found, list):
             found = found.pop(0)
-        return found if isinstance(found, Fetched | FetchError) else answer(found)
+        return found if isinstance(found, FetchResponse | FetchError) else answer(found)
 
-    async def fetch_later(self, step: Fetch) -> Fetched:
+    async def fetch_later(self, step: Fetch) -> FetchResponse:
         """The same as an authorizer wants it."""
         found = self.fetch(step)
         if isinstance(found, FetchError):
@@ -129,9 +129,9 @@ def play(flow: Flow[T], web: Web, *, redirect_uri: str = REDIRECT) -> T:
             match step:
                 case Fetch():
                     step = flow.send(web.fetch(step))
-                case Receive():
+                case ListenForRedirect():
                     step = flow.send(step.preferred or redirect_uri)
-                case Visit():
+                case VisitPage():
                     step = flow.send(web.visit(step.url))
     except StopIteration as end:
         result: T = end.value
@@ -144,9 +144,11 @@ def counted() -> Callable[[], str]:
 
 
 def enter(
-    web: Web, options: OAuth | None = None, *, url: str = SERVER, demand: Demand | None = None, **more: Any
+    web: Web, options: OAuth | None = None, *, url: str = SERVER, challenge: TokenChallenge | None = None, **more: Any
 ) -> tuple[Login, ProofKey | None]:
     """Play a whole login."""
-    sources = Sources(lambda: NOW, counted())
-    wish = Wish(url=url, demand=demand or Demand(), options=options or OAuth(), sources=sources, **more)
+    sources = ClockAndRandom(lambda: NOW, counted())
+    wish = LoginRequest(
+        url=url, challenge=challenge or TokenChallenge(), options=options or OAuth(), sources=sources, **more
+    )
     return play(log_in(wish), web)

@@ -15,7 +15,7 @@ from joserfc.jws import JWSRegistry, serialize_compact
 
 from trunkline.auth import InvalidToken, JWTVerifier
 from trunkline.errors import FetchError
-from trunkline.net import Fetched
+from trunkline.net import FetchResponse
 from trunkline.protocol.caller import Principal
 
 __all__ = [
@@ -124,7 +124,7 @@ class FakeFetcher:
         self.asked: list[str] = []
         self.bodies: list[bytes | None] = []
         self.headers: list[Mapping[str, str]] = []
-        self.gate: asyncio.Event | None = None
+        self.authenticator: asyncio.Event | None = None
 
     async def fetch(
         self,
@@ -134,16 +134,16 @@ class FakeFetcher:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         **bounds: Any,
-    ) -> Fetched:
+    ) -> FetchResponse:
         self.asked.append(url)
         self.bodies.append(body)
         self.headers.append(headers or {})
         assert {"max_bytes", "seconds"} <= set(bounds)
-        if self.gate is not None:
-            await self.gate.wait()
+        if self.authenticator is not None:
+            await self.authenticator.wait()
         answer = self.answers.get(url, 404)
         if isinstance(answer, int):
-            return Fetched(answer, {}, b"{}", url)
+            return FetchResponse(answer, {}, b"{}", url)
         if isinstance(answer, str):
             raise FetchError(answer)
-        return Fetched(200, {}, answer if isinstance(answer, bytes) else json.dumps(answer).encode(), url)
+        return FetchResponse(200, {}, answer if isinstance(answer, bytes) else json.dumps(answer).encode(), url)

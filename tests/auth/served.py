@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from trunkline import Limits
-from trunkline.transports.http.serving import serve
+from trunkline.transports.http.server.serve import serve
 
 __all__ = ["free_port", "served"]
 

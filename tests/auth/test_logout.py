@@ -17,13 +17,13 @@ from tests.auth.served import free_port, served
 from tests.support import run_async
 from trunkline import AuthorizationServer, Client, Context, OAuth, Server
 from trunkline.auth import LoggedOut, log_out
-from trunkline.auth.keeping import Keeper, kept_logins
-from trunkline.auth.revoking import revoke
-from trunkline.auth.steps import Fetch, Sources
-from trunkline.auth.store import MemoryStore
+from trunkline.auth.client import revoke
+from trunkline.auth.credential_store import MemoryStore
+from trunkline.auth.steps import ClockAndRandom, Fetch
+from trunkline.auth.token_store import LoginStore, stored_logins
 from trunkline.auth.tokens import Login
 from trunkline.errors import AuthError, FetchError
-from trunkline.net import Fetched
+from trunkline.net import FetchResponse
 
 REVOKE = f"{ISSUER}/revoke"
 WELL_KNOWN = f"{ISSUER}/.well-known/oauth-authorization-server"
@@ -44,7 +44,7 @@ def login(site: Web, options: OAuth | None = None) -> Login:
 async def keeping(made: Login, url: str = SERVER) -> MemoryStore:
     """Give a store with a login."""
     store = MemoryStore()
-    await Keeper(store, url, OAuth()).save(made)
+    await LoginStore(store, url, OAuth()).save(made)
     return store
 
 
@@ -80,7 +80,7 @@ def test_the_client_that_was_given_the_tokens_is_named() -> None:
 def test_a_client_with_a_secret_shows_it() -> None:
     options = OAuth(client_id="known", client_secret="hidden", issuer=ISSUER)
     site = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
-    play(revoke(login(site, options), options, sources=Sources()), site)
+    play(revoke(login(site, options), options, sources=ClockAndRandom()), site)
     basic = f"Basic {base64.b64encode(b'known:hidden').decode()}"
     assert [head["Authorization"] for head in site.heads("/revoke")] == [basic, basic]
 
@@ -132,7 +132,7 @@ def test_a_server_that_names_no_place_for_it_is_told_of() -> None:
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
-    async def never(step: Fetch) -> Fetched:
+    async def never(step: Fetch) -> FetchResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -144,7 +144,7 @@ def test_whoever_stops_waiting_has_forgotten_the_login() -> None:
     async def main() -> list[str]:
         store, asked = await keeping(login(web())), asyncio.Event()
 
-        async def never(step: Fetch) -> Fetched:
+        async def never(step: Fetch) -> FetchResponse:
             asked.set()
             await asyncio.Event().wait()
             raise AssertionError
@@ -170,7 +170,7 @@ def test_the_secret_of_a_client_is_not_shown_to_another_authorization_server() -
 def test_no_message_has_a_token_in_it() -> None:
     site = web(answer({"error": "x"}, 400), answer({"error": "x"}, 400))
     with pytest.raises(AuthError) as failed:
-        play(revoke(login(site), OAuth(), sources=Sources()), site)
+        play(revoke(login(site), OAuth(), sources=ClockAndRandom()), site)
     told = str(failed.value).replace("refresh token", "").replace("access token", "")
     assert ("refresh" in told, "access" in told) == (False, False)
 
@@ -186,9 +186,9 @@ def test_only_the_login_that_is_meant_is_ended() -> None:
         made = login(site)
         store = await keeping(made)
         theirs = replace(made, tokens=replace(made.tokens, resource=other, client_id="theirs"))
-        await Keeper(store, other, OAuth()).save(theirs)
+        await LoginStore(store, other, OAuth()).save(theirs)
         gone = await log_out(SERVER + "/", store=store, fetch=site.fetch_later)
-        return gone, [kept.url for kept in await kept_logins(store)]
+        return gone, [kept.url for kept in await stored_logins(store)]
 
     gone, left = run_async(main())
     assert ([each.url for each in gone], left) == ([SERVER], [other])
@@ -245,7 +245,7 @@ def test_tokens_of_our_own_authorization_server_are_good_no_longer(local: bool) 
             store = MemoryStore()
             async with Client(url, auth=OAuth(store=store, open_browser=browse)) as client:
                 said = (await client.call_tool("who")).text
-            made = await Keeper(store, url, OAuth()).load()
+            made = await LoginStore(store, url, OAuth()).load()
             assert made is not None
             token = made.tokens.access_token
             before = await _good(auth, token)

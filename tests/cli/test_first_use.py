@@ -11,10 +11,10 @@ import pytest
 from tests.attacks.stage import Masked, Person, tool
 from tests.cli.support import at_a_terminal, run
 from tests.support import run_async
+from trunkline.devtools.client_configs.files import Machine, files_of
 from trunkline.errors import PolicyDenied
-from trunkline.host.apps.places import Machine, files_of
+from trunkline.host.authorization.grants import GrantStore
 from trunkline.host.host import Host
-from trunkline.host.judgement.grants import GrantBook
 
 READS: dict[str, Any] = {"annotations": {"readOnlyHint": True}}
 READS_HERE: dict[str, Any] = {"annotations": {"readOnlyHint": True, "openWorldHint": False}}
@@ -31,7 +31,7 @@ class Home:
         self.machine = Machine(system="linux", home=folder / "home", environ={}, project=project)
         self._file = files_of("cursor", self.machine)[0].path
         self.own = folder / "own" / "mcp.json"
-        self.grants = GrantBook(folder / "own" / "grants.json")
+        self.grants = GrantStore(folder / "own" / "grants.json")
         self.servers: dict[str, Masked] = {}
 
     def have(self, *names: str) -> None:
@@ -64,7 +64,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     made = Home(tmp_path)
     monkeypatch.chdir(made.machine.project)
     monkeypatch.setenv("TRUNKLINE_HOME", str(made.own.parent))
-    monkeypatch.setattr("trunkline.host.apps.places.here", lambda: made.machine)
+    monkeypatch.setattr("trunkline.devtools.client_configs.files.current_machine", lambda: made.machine)
     return made
 
 

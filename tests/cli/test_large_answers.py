@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.gushing import KINDS
-from trunkline.cli.output import plain
+from trunkline.cli.ui.output import printable
 
 ROOT = Path(__file__).parents[2]
 SIZE = 8_000_000
@@ -48,11 +48,11 @@ def test_a_call_needs_no_more_memory_for_escapes_than_for_plain_text(tmp_path: P
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_text_is_made_safe_in_a_small_multiple_of_its_size(kind: str) -> None:
     text = str(KINDS[kind].encode().decode("unicode_escape")) * 500_000
-    plain(text[:100])
+    printable(text[:100])
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        safe = plain(text)
+        safe = printable(text)
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
@@ -63,7 +63,7 @@ def test_text_is_made_safe_in_a_small_multiple_of_its_size(kind: str) -> None:
 def test_a_long_text_is_escaped_as_a_short_one_is() -> None:
     piece = "a\x1b[1m\u202eb\r\n\x00\ud800\U000e0041\u00fc\u6f22\t"
     many = 20_000
-    assert plain(piece * many) == plain(piece) * many
+    assert printable(piece * many) == printable(piece) * many
     sparse = "x" * 1000 + piece
-    assert plain(sparse * 1000) == plain(sparse) * 1000
-    assert plain("\x00" * 200_000) == "\\x00" * 200_000
+    assert printable(sparse * 1000) == printable(sparse) * 1000
+    assert printable("\x00" * 200_000) == "\\x00" * 200_000

@@ -17,7 +17,7 @@ import pytest
 import trunkline
 from tests.cli.support import DEMO, command, run
 from trunkline.cli import main as main_module
-from trunkline.cli.exits import Exit, Failure, exit_for
+from trunkline.cli.exit_codes import CommandError, Exit, exit_for
 from trunkline.errors import (
     AuthError,
     AuthRequired,
@@ -166,7 +166,7 @@ def test_wrong_usage_is_one_sentence_and_code_1(arguments: tuple[str, ...], caps
         pytest.param(PolicyDenied("x"), 6, id="policy"),
         pytest.param(RequestTimeout("x", clock="idle", seconds=1), 7, id="timeout"),
         pytest.param(LocalProtocolError("x"), 1, id="local"),
-        pytest.param(Failure("x", Exit.DENIED), 6, id="failure"),
+        pytest.param(CommandError("x", Exit.DENIED), 6, id="failure"),
         pytest.param(RuntimeError("x"), 1, id="bug"),
     ],
 )

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import DEMO, run
-from trunkline.cli.targets import Launch, Site, read_target
+from trunkline.cli.targets import CommandTarget, UrlTarget, resolve_target
 
 NAMES = "expected a .py file, FILE:OBJECT, a quoted command, a URL, or the name of a configured server\n"
 
 
-def launch(text: str) -> Launch:
+def launch(text: str) -> CommandTarget:
     """Read a TARGET that is started."""
-    target = read_target(text)
-    assert isinstance(target, Launch)
+    target = resolve_target(text)
+    assert isinstance(target, CommandTarget)
     return target
 
 
 @pytest.mark.parametrize("url", ["http://example.com/mcp", "https://example.com/mcp?a=b.py", "HTTPS://example.com"])
 def test_a_url_is_called_as_it_is(url: str) -> None:
-    assert read_target(url) == Site(url)
+    assert resolve_target(url) == UrlTarget(url)
 
 
 @pytest.mark.parametrize("name", ["", ":server"], ids=["file", "object"])

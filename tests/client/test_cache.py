@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trunkline.client.cache import ResponseCache
+from trunkline.client.tool_cache import ResponseCache
 from trunkline.types import ListToolsResult, ReadResourceResult
 
 
@@ -57,7 +57,7 @@ def test_a_notice_makes_its_lists_stale_and_no_others() -> None:
     cache.put("resources/list", None, page(), epoch=0, now=0.0)
     cache.put("resources/templates/list", None, page(), epoch=0, now=0.0)
     cache.put("tools/list", None, page(), epoch=0, now=0.0)
-    cache.notice("notifications/resources/list_changed")
+    cache.invalidate_for("notifications/resources/list_changed")
     assert not cache.has("resources/list")
     assert not cache.has("resources/templates/list")
     assert cache.has("tools/list")
@@ -68,7 +68,7 @@ def test_an_update_concerns_one_resource() -> None:
     kept = ReadResourceResult(contents=[], ttl_ms=1000)
     cache.put("resources/read", "a:1", kept, epoch=0, now=0.0)
     cache.put("resources/read", "a:2", kept, epoch=0, now=0.0)
-    cache.notice("notifications/resources/updated", "a:1")
+    cache.invalidate_for("notifications/resources/updated", "a:1")
     assert cache.get("resources/read", "a:1", now=0.0) is None
     assert cache.get("resources/read", "a:2", now=0.0) is kept
 
@@ -76,14 +76,14 @@ def test_an_update_concerns_one_resource() -> None:
 def test_an_unknown_notice_concerns_nothing() -> None:
     cache = ResponseCache(9)
     cache.put("tools/list", None, page(), epoch=0, now=0.0)
-    cache.notice("acme/changed")
+    cache.invalidate_for("acme/changed")
     assert len(cache) == 1
 
 
 def test_an_answer_that_was_asked_for_before_a_notice_is_not_kept() -> None:
     cache = ResponseCache(9)
     epoch = cache.epoch("tools/list")
-    cache.notice("notifications/tools/list_changed")
+    cache.invalidate_for("notifications/tools/list_changed")
     cache.put("tools/list", None, page(), epoch=epoch, now=0.0)
     assert len(cache) == 0
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from trunkline.client.options import Notice, Options, Settings, settings_from
+from trunkline.client.options import ClientOptions, ClientSettings, ServerNotification, resolve_settings
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST
@@ -17,30 +17,30 @@ PAGE = t.ElicitRequestParams(message="Log in", mode="url", url="https://x")
 
 
 def test_what_a_type_checker_sees_is_what_is_kept() -> None:
-    aliases = {name for name in Options.__annotations__ if name.endswith("_handler")}
-    kept = set(Settings.__struct_fields__) - {"handshake", "pinned"}
-    assert set(Options.__annotations__) - aliases - {"revision"} == kept
+    aliases = {name for name in ClientOptions.__annotations__ if name.endswith("_handler")}
+    kept = set(ClientSettings.__struct_fields__) - {"handshake", "pinned"}
+    assert set(ClientOptions.__annotations__) - aliases - {"revision"} == kept
 
 
 def test_what_is_left_out_has_a_default() -> None:
-    settings = settings_from({})
+    settings = resolve_settings({})
     assert settings.pinned is None
     assert settings.limits == Limits()
     assert settings.client_info.name == "trunkline"
 
 
 def test_a_revision_is_found_by_its_name() -> None:
-    assert settings_from({"revision": NEWEST.name}).pinned is NEWEST
+    assert resolve_settings({"revision": NEWEST.name}).pinned is NEWEST
 
 
 def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="colour"):
-        settings_from({"colour": "red"})
+        resolve_settings({"colour": "red"})
 
 
 def test_an_alias_and_its_name_together_are_an_error() -> None:
     with pytest.raises(ConfigError, match="log_handler"):
-        settings_from({"log_handler": print, "logging": print})
+        resolve_settings({"log_handler": print, "logging": print})
 
 
 def test_a_sampling_handler_is_called_the_way_it_expects() -> None:
@@ -48,31 +48,31 @@ def test_a_sampling_handler_is_called_the_way_it_expects() -> None:
         return messages, params.max_tokens, context
 
     wish = t.CreateMessageRequestParams(messages=[], max_tokens=5)
-    assert settings_from({"sampling_handler": handler}).sampling(wish) == ([], 5, None)
+    assert resolve_settings({"sampling_handler": handler}).sampling(wish) == ([], 5, None)
 
 
 def test_an_elicitation_handler_makes_its_answer_with_the_type_it_is_given() -> None:
     def handler(message: str, response_type: Any, params: Any, context: Any) -> Any:
         return response_type(name="Ada")
 
-    assert settings_from({"elicitation_handler": handler}).elicitation(FORM) == {"name": "Ada"}
+    assert resolve_settings({"elicitation_handler": handler}).elicitation(FORM) == {"name": "Ada"}
 
 
 def test_an_elicitation_handler_gets_no_type_for_a_page() -> None:
     def handler(message: str, response_type: Any, params: Any, context: Any) -> Any:
         return (message, response_type)
 
-    assert settings_from({"elicitation_handler": handler}).elicitation(PAGE) == ("Log in", None)
+    assert resolve_settings({"elicitation_handler": handler}).elicitation(PAGE) == ("Log in", None)
 
 
 def test_a_message_handler_gets_one_record() -> None:
-    heard: list[Notice] = []
-    settings_from({"message_handler": heard.append}).on_notification("acme/x", {"a": 1})
-    assert heard == [Notice("acme/x", {"a": 1})]
+    heard: list[ServerNotification] = []
+    resolve_settings({"message_handler": heard.append}).on_notification("acme/x", {"a": 1})
+    assert heard == [ServerNotification("acme/x", {"a": 1})]
 
 
 def test_the_other_handlers_are_called_as_ours_are() -> None:
-    settings = settings_from({"log_handler": print, "progress_handler": repr})
+    settings = resolve_settings({"log_handler": print, "progress_handler": repr})
     assert (settings.logging, settings.on_progress) == (print, repr)
 
 
@@ -81,21 +81,21 @@ def test_a_callback_may_say_itself_that_it_takes_pages() -> None:
         return True
 
     ask.takes_urls = True  # type: ignore[attr-defined]
-    assert settings_from({"elicitation": ask}).elicitation_urls is True
-    assert settings_from({"elicitation": print}).elicitation_urls is False
+    assert resolve_settings({"elicitation": ask}).elicitation_urls is True
+    assert resolve_settings({"elicitation": print}).elicitation_urls is False
 
 
 def test_an_entry_of_mcp_servers_may_set_limits() -> None:
-    settings = settings_from({}, {"command": "server", "limits": {"idle_seconds": 5, "depth": 16}})
+    settings = resolve_settings({}, {"command": "server", "limits": {"idle_seconds": 5, "depth": 16}})
     assert (settings.limits.idle_seconds, settings.limits.depth) == (5, 16)
 
 
 def test_limits_that_are_given_beat_those_of_the_entry() -> None:
-    settings = settings_from({"limits": Limits(depth=8)}, {"command": "server", "limits": {"depth": 16}})
+    settings = resolve_settings({"limits": Limits(depth=8)}, {"command": "server", "limits": {"depth": 16}})
     assert settings.limits.depth == 8
 
 
 @pytest.mark.parametrize("limits", [{"dept": 16}, {"depth": "deep"}, 3], ids=["unknown", "no number", "no table"])
 def test_a_limit_that_does_not_exist_is_refused_in_words(limits: object) -> None:
     with pytest.raises(ConfigError, match="limits of the mcpServers entry"):
-        settings_from({}, {"command": "server", "limits": limits})
+        resolve_settings({}, {"command": "server", "limits": limits})

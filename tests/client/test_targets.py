@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.client.scripted import Scripted, stateless
+from tests.client.scripted_server import Scripted, stateless
 from tests.support import run_async
 from trunkline.client.client import Client
-from trunkline.client.options import settings_from
-from trunkline.client.targets import Target, find_target
+from trunkline.client.options import resolve_settings
+from trunkline.client.targets import Target, resolve_target
 from trunkline.errors import ConfigError, LinkError, ServerExited
 from trunkline.transports.memory import memory_pair
 
@@ -37,7 +37,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def found(target: object, **options: Any) -> Target:
-    return find_target(target, settings_from(options))
+    return resolve_target(target, resolve_settings(options))
 
 
 def instructions(target: object, **options: Any) -> str | None:
@@ -71,25 +71,19 @@ def test_a_server_process_starts_where_it_is_told(script: Path) -> None:
     assert instructions({"command": sys.executable, "args": ["server.py"], "cwd": folder}) == folder
 
 
-def test_a_server_process_that_dies_mid_call_says_how(script: Path) -> None:
-    async def main() -> None:
-        async with Client(script) as client:
-            with pytest.raises(ServerExited, match="out of words") as caught:
-                await client.call_tool("x")
-            assert caught.value.status == 1
-
-    run_async(main())
+async def test_a_server_process_that_dies_mid_call_says_how(script: Path) -> None:
+    async with Client(script) as client:
+        with pytest.raises(ServerExited, match="out of words") as caught:
+            await client.call_tool("x")
+        assert caught.value.status == 1
 
 
-def test_the_era_of_a_launched_server_is_remembered_where_the_user_says(script: Path) -> None:
-    async def main() -> None:
-        memory: dict[str, str] = {}
-        async with Client(script, era_memory=memory) as client:
-            assert list(memory.values()) == [client.revision]
-        async with Client(script, era_memory=memory):
-            assert len(memory) == 1
-
-    run_async(main())
+async def test_the_era_of_a_launched_server_is_remembered_where_the_user_says(script: Path) -> None:
+    memory: dict[str, str] = {}
+    async with Client(script, era_memory=memory) as client:
+        assert list(memory.values()) == [client.revision]
+    async with Client(script, era_memory=memory):
+        assert len(memory) == 1
 
 
 def test_another_launch_has_another_fingerprint() -> None:
@@ -103,12 +97,9 @@ def test_a_fingerprint_shows_no_secret() -> None:
     assert "hunter2" not in (found(["server"], env={"PASSWORD": "hunter2"}).fingerprint or "")
 
 
-def test_a_command_that_does_not_exist_is_a_link_error() -> None:
-    async def main() -> None:
-        with pytest.raises(LinkError, match="no-such-command"):
-            await Client(["no-such-command-anywhere"]).__aenter__()
-
-    run_async(main())
+async def test_a_command_that_does_not_exist_is_a_link_error() -> None:
+    with pytest.raises(LinkError, match="no-such-command"):
+        await Client(["no-such-command-anywhere"]).__aenter__()
 
 
 @pytest.mark.parametrize(
@@ -131,26 +122,20 @@ def test_what_cannot_be_reached_is_a_config_error(target: object, words: str) ->
         Client(target)
 
 
-def test_a_link_can_be_opened_once() -> None:
-    async def main() -> None:
-        ours, _ = memory_pair()
-        target = found(ours)
-        assert target.reopens is False
-        assert await target.open() is ours
-        with pytest.raises(LinkError, match="has been used"):
-            await target.open()
-
-    run_async(main())
+async def test_a_link_can_be_opened_once() -> None:
+    ours, _ = memory_pair()
+    target = found(ours)
+    assert target.can_reopen is False
+    assert await target.open() is ours
+    with pytest.raises(LinkError, match="has been used"):
+        await target.open()
 
 
-def test_a_server_object_may_accept_in_its_own_time() -> None:
+async def test_a_server_object_may_accept_in_its_own_time() -> None:
     class Slow(Scripted):
         async def accept(self, link: Any) -> None:  # type: ignore[override]
             Scripted.accept(self, link)
 
-    async def main() -> None:
-        server = Slow(stateless().table)
-        async with Client(server) as client:
-            assert client.instructions == "Be kind."
-
-    run_async(main())
+    server = Slow(stateless().table)
+    async with Client(server) as client:
+        assert client.instructions == "Be kind."

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.client.scripted import settle
-from tests.support import run_async
+from tests.client.scripted_server import settle
+from trunkline.client.changes import Change
 from trunkline.client.client import Client
-from trunkline.client.listening import Change
 from trunkline.errors import InvalidParams, ToolError
-from trunkline.protocol.revisions import ALL_NAMES, NEWEST, NEWEST_HANDSHAKE
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES
 from trunkline.server.context import Context
 from trunkline.server.server import Server
 
-EVERY = pytest.mark.parametrize("revision", ALL_NAMES)
-STRUCTURED = pytest.mark.parametrize("revision", ALL_NAMES[2:])
+EVERY = pytest.mark.parametrize("revision", REVISION_NAMES)
+STRUCTURED = pytest.mark.parametrize("revision", REVISION_NAMES[2:])
 NEWER = pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE.name, NEWEST.name])
 
 
@@ -57,102 +56,81 @@ def make_server() -> Server:
 
 
 @EVERY
-def test_every_feature_works_in_every_revision(revision: str) -> None:
-    async def main() -> None:
-        async with Client(make_server(), revision=revision) as client:
-            assert client.revision == revision
-            assert {tool.name for tool in await client.list_tools()} == {"add", "fail", "greet"}
-            assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "3"
-            assert [found.text for found in await client.read_resource("note://one")] == ["first"]
-            prompt = await client.get_prompt("hello", {"name": "Ada"})
-            assert prompt.messages[0].content == t.TextContent(text="Hello Ada")
-            await client.ping()
-
-    run_async(main())
+async def test_every_feature_works_in_every_revision(revision: str) -> None:
+    async with Client(make_server(), revision=revision) as client:
+        assert client.revision == revision
+        assert {tool.name for tool in await client.list_tools()} == {"add", "fail", "greet"}
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "3"
+        assert [found.text for found in await client.read_resource("note://one")] == ["first"]
+        prompt = await client.get_prompt("hello", {"name": "Ada"})
+        assert prompt.messages[0].content == t.TextContent(text="Hello Ada")
+        await client.ping()
 
 
 @STRUCTURED
-def test_a_value_is_the_same_whatever_the_revision(revision: str) -> None:
-    async def main() -> None:
-        async with Client(make_server(), revision=revision) as client:
-            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
-
-    run_async(main())
+async def test_a_value_is_the_same_whatever_the_revision(revision: str) -> None:
+    async with Client(make_server(), revision=revision) as client:
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
 
 @STRUCTURED
-def test_a_question_of_a_tool_is_answered_by_the_same_callback_in_both_eras(revision: str) -> None:
-    async def main() -> None:
-        told: list[Any] = []
-        async with Client(make_server(), revision=revision, elicitation=lambda _: "Ada") as client:
-            result = await client.call_tool("greet", on_progress=lambda *news: told.append(news))
-        assert result.text == "accept Ada"
-        assert told == [(1, 2, "half")]
-
-    run_async(main())
+async def test_a_question_of_a_tool_is_answered_by_the_same_callback_in_both_eras(revision: str) -> None:
+    told: list[Any] = []
+    async with Client(make_server(), revision=revision, elicitation=lambda _: "Ada") as client:
+        result = await client.call_tool("greet", on_progress=lambda *news: told.append(news))
+    assert result.text == "accept Ada"
+    assert told == [(1, 2, "half")]
 
 
 @EVERY
-def test_a_tool_that_fails_raises_its_text(revision: str) -> None:
-    async def main() -> None:
-        async with Client(make_server(), revision=revision) as client:
-            with pytest.raises(ToolError, match="not today"):
-                await client.call_tool("fail")
-
-    run_async(main())
+async def test_a_tool_that_fails_raises_its_text(revision: str) -> None:
+    async with Client(make_server(), revision=revision) as client:
+        with pytest.raises(ToolError, match="not today"):
+            await client.call_tool("fail")
 
 
 @NEWER
-def test_an_unknown_prompt_is_refused(revision: str) -> None:
-    async def main() -> None:
-        async with Client(make_server(), revision=revision) as client:
-            with pytest.raises(InvalidParams):
-                await client.get_prompt("no such prompt")
-
-    run_async(main())
+async def test_an_unknown_prompt_is_refused(revision: str) -> None:
+    async with Client(make_server(), revision=revision) as client:
+        with pytest.raises(InvalidParams):
+            await client.get_prompt("no such prompt")
 
 
 @NEWER
-def test_a_tool_added_at_run_time_is_heard_of_and_listed(revision: str) -> None:
-    async def main() -> None:
-        server = make_server()
-        async with Client(server, revision=revision) as client, client.listen(tools=True) as changes:
-
-            @server.tool
-            async def late() -> str:
-                """Come late."""
-                return "late"
-
-            assert await anext(changes) == Change("tools")
-            assert "late" in {tool.name for tool in await client.list_tools()}
-
-    run_async(main())
-
-
-@NEWER
-def test_leaving_waits_until_the_server_has_let_go(revision: str) -> None:
-    async def main() -> None:
-        walked: list[str] = []
-
-        @asynccontextmanager
-        async def lifespan(server: Server) -> AsyncIterator[None]:
-            walked.append("enter")
-            yield
-            await asyncio.sleep(0)
-            walked.append("leave")
-
-        server = Server("demo", lifespan=lifespan)
+async def test_a_tool_added_at_run_time_is_heard_of_and_listed(revision: str) -> None:
+    server = make_server()
+    async with Client(server, revision=revision) as client, client.listen(tools=True) as changes:
 
         @server.tool
-        async def wait() -> str:
-            """Wait for ever."""
-            await asyncio.Event().wait()
-            return "never"
+        async def late() -> str:
+            """Come late."""
+            return "late"
 
-        async with Client(server, revision=revision) as client:
-            call = asyncio.ensure_future(client.call_tool("wait"))
-            await settle()
-        assert walked == ["enter", "leave"]
-        await asyncio.wait([call])
+        assert await anext(changes) == Change("tools")
+        assert "late" in {tool.name for tool in await client.list_tools()}
 
-    run_async(main())
+
+@NEWER
+async def test_leaving_waits_until_the_server_has_let_go(revision: str) -> None:
+    walked: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        walked.append("enter")
+        yield
+        await asyncio.sleep(0)
+        walked.append("leave")
+
+    server = Server("demo", lifespan=lifespan)
+
+    @server.tool
+    async def wait() -> str:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+        return "never"
+
+    async with Client(server, revision=revision) as client:
+        call = asyncio.ensure_future(client.call_tool("wait"))
+        await settle()
+    assert walked == ["enter", "leave"]
+    await asyncio.wait([call])

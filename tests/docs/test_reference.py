@@ -16,7 +16,7 @@ from msgspec.structs import fields
 import trunkline.testing
 from tests.docs.pages import ROOT
 from trunkline import Client, Context, Server
-from trunkline.client.options import Options
+from trunkline.client.options import ClientOptions
 from trunkline.server.http import AsgiOptions, HttpOptions
 from trunkline.server.prompts import PromptOptions
 from trunkline.server.resources import ResourceOptions
@@ -68,7 +68,7 @@ def _public(kind: type) -> list[str]:
         pytest.param("server", [each.name for each in fields(PromptOptions)], id="options-of-a-prompt"),
         pytest.param("context", _public(Context), id="methods-of-a-context"),
         pytest.param("client", _public(Client), id="methods-of-a-client"),
-        pytest.param("client", sorted(Options.__annotations__), id="options-of-a-client"),
+        pytest.param("client", sorted(ClientOptions.__annotations__), id="options-of-a-client"),
         pytest.param("testing", trunkline.testing.__all__, id="the-testing-kit"),
     ],
 )

@@ -27,21 +27,15 @@ each_era = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
     "name",
     ["both_eras", "composition", "dependencies", "generator", "hello", "middleware", "pydantic_models", "weather"],
 )
-def test_an_example_runs_as_a_program_and_lists_its_tools(name: str) -> None:
-    async def main() -> None:
-        async with Client(EXAMPLES / name / "server.py") as client:
-            assert await client.list_tools()
-
-    run_async(main())
+async def test_an_example_runs_as_a_program_and_lists_its_tools(name: str) -> None:
+    async with Client(EXAMPLES / name / "server.py") as client:
+        assert await client.list_tools()
 
 
 @each_era
-def test_hello_greets(revision: str) -> None:
-    async def main() -> None:
-        async with Client(hello, revision=revision) as client:
-            assert (await client.call_tool("greet", {"name": "Ada", "times": 2})).data == "hello Ada, hello Ada"
-
-    run_async(main())
+async def test_hello_greets(revision: str) -> None:
+    async with Client(hello, revision=revision) as client:
+        assert (await client.call_tool("greet", {"name": "Ada", "times": 2})).data == "hello Ada, hello Ada"
 
 
 async def _order_a_pizza(question: ElicitRequestParams) -> object:
@@ -70,29 +64,23 @@ def test_one_handler_asks_in_loops_and_side_by_side_and_charges_once(
 
 
 @each_era
-def test_what_is_mounted_is_offered_under_its_namespace(revision: str) -> None:
-    async def main() -> None:
-        async with Client(travel, revision=revision) as client:
-            assert {tool.name for tool in await client.list_tools()} == {"plan", "geo_distance"}
-            assert (await client.call_tool("geo_distance", {"start": "A", "end": "B"})).data == "A to B: far"
-            assert [each.uri for each in await client.list_resources()] == ["places://geo/capitals"]
-
-    run_async(main())
+async def test_what_is_mounted_is_offered_under_its_namespace(revision: str) -> None:
+    async with Client(travel, revision=revision) as client:
+        assert {tool.name for tool in await client.list_tools()} == {"plan", "geo_distance"}
+        assert (await client.call_tool("geo_distance", {"start": "A", "end": "B"})).data == "A to B: far"
+        assert [each.uri for each in await client.list_resources()] == ["places://geo/capitals"]
 
 
-def test_what_is_added_to_a_mounted_server_appears_in_the_parent() -> None:
+async def test_what_is_added_to_a_mounted_server_appears_in_the_parent() -> None:
     async def later() -> str:
         """Come later."""
         return "late"
 
-    async def main() -> None:
-        async with Client(travel) as client, client.listen(tools=True) as changes:
-            geo.add_tool(later)
-            await anext(changes)
-            assert (await client.call_tool("geo_later")).data == "late"
-            geo.remove_tool("later")
-
-    run_async(main())
+    async with Client(travel) as client, client.listen(tools=True) as changes:
+        geo.add_tool(later)
+        await anext(changes)
+        assert (await client.call_tool("geo_later")).data == "late"
+        geo.remove_tool("later")
 
 
 @each_era
@@ -110,15 +98,12 @@ def test_middleware_refuses_and_measures(revision: str, caplog: pytest.LogCaptur
 
 
 @each_era
-def test_a_dependency_is_hidden_from_clients_and_given_to_the_tool(revision: str) -> None:
-    async def main() -> None:
-        async with Client(notes, revision=revision) as client:
-            tool = next(each for each in await client.list_tools() if each.name == "add_note")
-            assert list(tool.input_schema["properties"]) == ["text"]
-            assert (await client.call_tool("add_note", {"text": "one"})).data == 1
-            assert (await client.call_tool("list_notes")).data == ["one"]
-
-    run_async(main())
+async def test_a_dependency_is_hidden_from_clients_and_given_to_the_tool(revision: str) -> None:
+    async with Client(notes, revision=revision) as client:
+        tool = next(each for each in await client.list_tools() if each.name == "add_note")
+        assert list(tool.input_schema["properties"]) == ["text"]
+        assert (await client.call_tool("add_note", {"text": "one"})).data == 1
+        assert (await client.call_tool("list_notes")).data == ["one"]
 
 
 @each_era
@@ -137,16 +122,13 @@ def test_a_generator_sends_each_piece_and_joins_them(revision: str) -> None:
 
 
 @each_era
-def test_pydantic_models_are_arguments_results_and_forms(revision: str) -> None:
+async def test_pydantic_models_are_arguments_results_and_forms(revision: str) -> None:
     people = pytest.importorskip("examples.pydantic_models.server", reason="pydantic is the user's")
 
-    async def main() -> None:
-        async with Client(people.server, revision=revision, elicitation=lambda _: {"phone": "+47 1"}) as client:
-            made = await client.call_tool("card", {"person": {"name": "Ada", "age": 36}})
-            assert made.data == {"line": "Ada, 36", "adult": True}
-            assert (await client.call_tool("ask_contact")).data == "+47 1"
-
-    run_async(main())
+    async with Client(people.server, revision=revision, elicitation=lambda _: {"phone": "+47 1"}) as client:
+        made = await client.call_tool("card", {"person": {"name": "Ada", "age": 36}})
+        assert made.data == {"line": "Ada, 36", "adult": True}
+        assert (await client.call_tool("ask_contact")).data == "+47 1"
 
 
 def test_the_examples_wait_for_nobody_after_their_input_ends() -> None:

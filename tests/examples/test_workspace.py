@@ -16,7 +16,7 @@ from trunkline import Host
 
 def test_a_server_that_did_not_start_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     absent = str(tmp_path / "absent")
-    entry = {"command": sys.executable, "args": ["-m", "trunkline.servers.filesystem", absent]}
+    entry = {"command": sys.executable, "args": ["-m", "trunkline_servers.filesystem", absent]}
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"files": entry}}), encoding="utf-8")
 

@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.faults.kinds import KINDS, Kind
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
-from trunkline.protocol.revisions import ALL_NAMES, find
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
+from trunkline.protocol.revisions import REVISION_NAMES, find_revision
 
 __all__ = ["MARK", "Part", "choose", "large_cast", "small_cast", "web_command"]
 
@@ -85,7 +85,9 @@ def choose(kinds: Iterable[str], chance: random.Random, *, ledger: Path, mark: s
 
 def _part(kind: Kind, name: str, era: str, chance: random.Random, *, ledger: Path, mark: str) -> Part:
     seed = str(chance.random())
-    spoken = [each for each in ALL_NAMES if (found := find(each)) and found.handshake == (era == "handshake")]
+    spoken = [
+        each for each in REVISION_NAMES if (found := find_revision(each)) and found.handshake == (era == "handshake")
+    ]
     revision = chance.choice(spoken)
     told = chance.choice(("auto", "auto", revision))
     port = _free_port() if kind.program == "web" else None

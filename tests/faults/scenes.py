@@ -24,14 +24,14 @@ from tests.faults.claims import Claims, Tally
 from tests.faults.measures import below, lives, marked, named, until
 from tests.faults.trouble import Maker, Webs, plan
 from trunkline import Client
-from trunkline.host.audit.reading import verify
+from trunkline.host.audit.reader import verify
 from trunkline.host.audit.trail import AuditTrail
-from trunkline.host.events import Follower, ServerStateChanged
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.events import EventSubscription, ServerStateChanged
 from trunkline.host.gateway.gateway import Gateway
 from trunkline.host.host import Host
-from trunkline.host.policy.reading import read_policy
-from trunkline.host.supervision.upstream import Status
-from trunkline.protocol.revisions import ALL_NAMES, NEWEST, NEWEST_HANDSHAKE
+from trunkline.host.upstreams.supervision.upstream import ServerStatus
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES
 
 __all__ = ["Stage", "open_host", "play", "play_killed"]
 
@@ -66,7 +66,7 @@ def open_host(parts: Sequence[Part], folder: Path) -> Host:
     return Host.open(
         {part.name: part.entry for part in parts},
         folder=folder,
-        policy=read_policy(rules, file="policy.toml"),
+        policy=parse_policy(rules, file="policy.toml"),
         wait="none",
     )
 
@@ -99,7 +99,7 @@ async def play(stage: Stage, seconds: float, *, warming: bool = False) -> None:
     stage.tell(f"closed: no process left of {len(stage.parts)}, {proof.entries} entries in the audit trail")
 
 
-async def _watch(events: Follower, stage: Stage) -> None:
+async def _watch(events: EventSubscription, stage: Stage) -> None:
     """See that whoever fails has a reason, and that those who are well stay so."""
     honest = {part.name for part in stage.parts if part.honest}
     ready: set[str] = set()
@@ -175,7 +175,7 @@ def _makers(gateway: Gateway, url: str, headers: dict[str, str]) -> dict[str, Ca
         "http-old": web(NEWEST_HANDSHAKE.name),
         "memory-new": memory(NEWEST.name),
         "memory-old": memory(NEWEST_HANDSHAKE.name),
-        "oldest": memory(min(ALL_NAMES)),
+        "oldest": memory(min(REVISION_NAMES)),
     }
 
 
@@ -235,7 +235,7 @@ async def _look(stage: Stage, host: Host, callers: dict[Caller, Client]) -> None
             stage.tell(f"  {status.name} {status.state}: {status.reason}; last: {status.last_error}"[:400])
 
 
-def _untrue(part: Part, status: Status | None) -> str | None:
+def _untrue(part: Part, status: ServerStatus | None) -> str | None:
     """Say what is not true about how a server is said to be."""
     if status is None:
         return f"{part.name} is not there"

@@ -13,20 +13,20 @@ import pytest
 import trunkline.types as t
 from tests.support import run_async
 from trunkline import Server
-from trunkline.host.gateway.shelves import outward
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.gateway.registry import rewrite_result
 from trunkline.host.host import Host
-from trunkline.host.policy.reading import read_policy
 from trunkline.protocol.jsonrpc import Notification, Outbound
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE
-from trunkline.transports.http.client import HttpLink
-from trunkline.transports.http.client_web import WebOptions
+from trunkline.transports.http.client.http_client import HttpClientOptions
+from trunkline.transports.http.client.link import HttpLink
 
 
 @pytest.mark.parametrize("kind", ["whatever", "input_required", "task"])
 def test_a_server_cannot_say_of_what_kind_a_result_of_the_gateway_is(kind: str) -> None:
     result = t.CallToolResult(content=[t.TextContent(text="done")], result_type=kind)
-    assert outward(result, "a").result_type is None
+    assert rewrite_result(result, "a").result_type is None
 
 
 def test_a_link_that_closes_while_it_says_that_it_is_ready_does_not_begin_to_listen(
@@ -46,7 +46,7 @@ def test_a_link_that_closes_while_it_says_that_it_is_ready_does_not_begin_to_lis
 
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            link = HttpLink(WebOptions(url=f"http://127.0.0.1:{port}/mcp"), Limits())
+            link = HttpLink(HttpClientOptions(url=f"http://127.0.0.1:{port}/mcp"), Limits())
             link.set_revision(NEWEST_HANDSHAKE)
             link.send([Outbound(Notification("notifications/initialized"))])
             await asked.wait()
@@ -63,7 +63,7 @@ def test_a_link_that_closes_while_it_says_that_it_is_ready_does_not_begin_to_lis
     assert caplog.records == []
 
 
-def test_a_server_that_was_taken_out_is_forgotten(tmp_path: Path) -> None:
+async def test_a_server_that_was_taken_out_is_forgotten(tmp_path: Path) -> None:
     server = Server("a")
 
     @server.tool
@@ -71,16 +71,13 @@ def test_a_server_that_was_taken_out_is_forgotten(tmp_path: Path) -> None:
         """Answer."""
         return "pong"
 
-    rules = read_policy('[[rule]]\neffect = "allow"\nserver = "a"\ntool = "*"\n', file="policy.toml")
+    rules = parse_policy('[[rule]]\neffect = "allow"\nserver = "a"\ntool = "*"\n', file="policy.toml")
 
-    async def main() -> None:
-        async with Host.open({"a": server}, folder=tmp_path, policy=rules, audit=False) as host:
-            await host.call_tool("a/ping")
-            upstream = weakref.ref(host._open.core.upstream("a"))
-            await host.remove_server("a")
-            # Its owner is done in the next turns of the loop.
-            await asyncio.sleep(0.05)
-            gc.collect()
-            assert upstream() is None
-
-    run_async(main())
+    async with Host.open({"a": server}, folder=tmp_path, policy=rules, audit=False) as host:
+        await host.call_tool("a/ping")
+        upstream = weakref.ref(host._open.core.upstream("a"))
+        await host.remove_server("a")
+        # Its owner is done in the next turns of the loop.
+        await asyncio.sleep(0.05)
+        gc.collect()
+        assert upstream() is None

@@ -16,7 +16,7 @@ from tests.fleet.install import FLEET
 from tests.fleet.servers import Call, PublicServer, fill_in, lay_out
 from tests.fleet.sides import Target, look_officially, look_ourselves
 from tests.fleet.snapshots import Snapshot, differences, named_as_directly
-from trunkline.host.catalog.names import outer_uri
+from trunkline.host.upstreams.catalog.names import outer_uri
 
 __all__ = ["SIDES", "ServerRow", "look_at", "target_of"]
 

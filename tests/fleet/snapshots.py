@@ -15,7 +15,7 @@ import mcp_types
 from msgspec import Struct, field
 
 from tests.fleet.servers import Call
-from trunkline.host.catalog.names import inner_uri
+from trunkline.host.upstreams.catalog.names import inner_uri
 
 __all__ = ["KINDS", "Snapshot", "answer", "definition", "differences", "failure", "named_as_directly"]
 

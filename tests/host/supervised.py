@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.client.scripted import settle
-from trunkline.host.catalog.keeping import KeptCatalogs
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
-from trunkline.host.events import Event, Events, ServerState, ServerStateChanged
-from trunkline.host.supervision.supervisor import Supervisor
-from trunkline.host.supervision.upstream import Upstream
+from tests.client.scripted_server import settle
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
+from trunkline.host.events import Event, EventBus, ServerState, ServerStateChanged
+from trunkline.host.upstreams.catalog.catalog import CatalogCache
+from trunkline.host.upstreams.supervision.supervisor import Supervisor
+from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.testing.clock import FakeClock
 
 __all__ = ["ROOT", "Stage", "kept_in", "no_trust", "program", "scripted", "supervising"]
@@ -49,7 +49,7 @@ async def no_trust(entry: ServerEntry) -> tuple[bool, str | None]:
     return False, "nobody approved it"
 
 
-class _Record(Events):
+class _Record(EventBus):
     """Events that are kept, and wake whoever waits for one."""
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class _Record(Events):
         self.kept: list[ServerStateChanged] = []
         self.news = asyncio.Event()
 
-    def tell(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         assert isinstance(event, ServerStateChanged)
         self.kept.append(event)
         self.news.set()
-        super().tell(event)
+        super().publish(event)
 
 
 class Stage:
@@ -129,6 +129,6 @@ async def supervising(entries: Mapping[str, ServerEntry], **options: Any) -> Asy
         await stage.supervisor.aclose()
 
 
-def kept_in(folder: Path) -> KeptCatalogs:
+def kept_in(folder: Path) -> CatalogCache:
     """Keep catalogs in a folder."""
-    return KeptCatalogs(folder / "catalogs")
+    return CatalogCache(folder / "catalogs")

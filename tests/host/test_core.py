@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.gateway.support import NEW, UPSTREAMS, in_loop, on_stage, quiet, revisions_of, until
+from tests.host.gateway.support import NEW, UPSTREAMS, on_stage, quiet, revisions_of, until
 from trunkline import Server
 from trunkline.errors import ServerUnavailable
-from trunkline.host.passing.loops import GATEWAYS
+from trunkline.host.upstreams.routing.channels import GATEWAYS
 
 
 def server(*names: str, revision: str = NEW) -> Server:
@@ -25,14 +25,13 @@ async def _nothing() -> str:
     return ""
 
 
-@in_loop
 async def test_followers_are_told_which_lists_changed_once_a_turn(tmp_path: Path) -> None:
     told: list[tuple[str, ...]] = []
     made = server("one")
     async with on_stage({"a": made, "b": server("two")}, tmp_path) as stage:
         core = stage.gateway._core
         unfollow = core.follow_catalog(told.append)
-        await until(made.hub.sinks)
+        await until(made.hub.listeners)
         made.add_tool(_nothing, name="three")
         made.add_tool(_nothing, name="four")
         await until(lambda: told)
@@ -43,32 +42,29 @@ async def test_followers_are_told_which_lists_changed_once_a_turn(tmp_path: Path
     assert told == [("tools",)]
 
 
-@in_loop
 async def test_a_catalog_that_was_taken_does_not_change(tmp_path: Path) -> None:
     made = server("one")
     async with on_stage({"a": made}, tmp_path) as stage:
         before = stage.host.catalog
-        await until(made.hub.sinks)
+        await until(made.hub.listeners)
         made.add_tool(_nothing, name="two")
         await until(lambda: stage.host.catalog is not before)
         assert (list(before.tools), list(stage.host.catalog.tools)) == (["a/one"], ["a/one", "a/two"])
         assert stage.host.catalog.counter > before.counter
 
 
-@in_loop
 async def test_a_list_that_is_the_same_again_is_no_change(tmp_path: Path) -> None:
     told: list[tuple[str, ...]] = []
     made = server("one")
     async with on_stage({"a": made}, tmp_path) as stage:
         stage.gateway._core.follow_catalog(told.append)
-        await until(made.hub.sinks)
+        await until(made.hub.listeners)
         made.changed("tools")
         await quiet()
     assert told == []
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_change_right_after_the_start_is_not_missed(upstream: str, tmp_path: Path) -> None:
     made = server("one", revision=upstream)
     async with on_stage({"a": made}, tmp_path) as stage:
@@ -76,14 +72,12 @@ async def test_a_change_right_after_the_start_is_not_missed(upstream: str, tmp_p
         await until(lambda: len(stage.host.catalog.tools) == 2)
 
 
-@in_loop
 async def test_a_server_that_is_not_there_cannot_be_used(tmp_path: Path) -> None:
     async with on_stage({}, tmp_path) as stage:
         with pytest.raises(ServerUnavailable, match="no server 'x'"):
             stage.gateway._core.upstream("x")
 
 
-@in_loop
 async def test_what_leads_back_to_the_host_is_not_in_its_catalog(tmp_path: Path) -> None:
     async with on_stage({"a": server("one")}, tmp_path) as stage:
         mirror = server("one", "two")

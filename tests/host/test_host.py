@@ -13,15 +13,14 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import allow, gone, in_loop, until
-from tests.support import run_async
+from tests.host.gateway.support import allow, gone, until
 from trunkline import ConfigError, Context, Server, ToolError
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
-from trunkline.host.events import Acted, Asked, CatalogChanged, ServerStateChanged
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.events import ActCompleted, CatalogChanged, ConsentAsked, ServerStateChanged
 from trunkline.host.host import Host
-from trunkline.host.judgement.consent import Answer, Question
-from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import read_policy
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,7 +88,6 @@ def written(folder: Path, name: str, servers: dict[str, Any]) -> Path:
 # --- opening ---------------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_a_host_is_opened_from_a_file(tmp_path: Path) -> None:
     path = written(tmp_path, "mcp.json", {"a": process()})
     async with open_host(path, folder=tmp_path) as host:
@@ -98,7 +96,6 @@ async def test_a_host_is_opened_from_a_file(tmp_path: Path) -> None:
         assert (await host.call_tool("a/pid")).text.isdigit()
 
 
-@in_loop
 async def test_a_host_is_opened_from_several_files_a_table_and_servers(tmp_path: Path) -> None:
     one = written(tmp_path, "one.json", {"a": process()})
     two = written(tmp_path, "two.json", {"b": process()})
@@ -106,7 +103,6 @@ async def test_a_host_is_opened_from_several_files_a_table_and_servers(tmp_path:
         assert sorted(host.catalog.servers) == ["a", "b", "c"]
 
 
-@in_loop
 async def test_a_table_may_be_a_whole_document(tmp_path: Path) -> None:
     async with open_host({"mcpServers": {"a": process()}}, folder=tmp_path) as host:
         assert list(host.catalog.tools) == ["a/pid"]
@@ -120,14 +116,12 @@ async def test_a_table_may_be_a_whole_document(tmp_path: Path) -> None:
         pytest.param({"a": 7}, "give an mcpServers entry or a Server", id="no entry"),
     ],
 )
-@in_loop
 async def test_what_is_no_configuration_is_refused(source: object, words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=words):
         async with open_host(source, folder=tmp_path):
             pass
 
 
-@in_loop
 async def test_one_server_that_is_wrong_does_not_stop_the_others(tmp_path: Path) -> None:
     servers = {"a": library(), "b": {"command": "/nowhere/at/all"}, "c": {"nonsense": 1}}
     async with open_host(servers, folder=tmp_path, wait_seconds=1.0) as host:
@@ -140,7 +134,6 @@ async def test_one_server_that_is_wrong_does_not_stop_the_others(tmp_path: Path)
     assert states["b"] != "ready"
 
 
-@in_loop
 async def test_a_policy_may_be_the_path_of_a_file(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('[[rule]]\neffect = "deny"\nserver = "a"\ntool = "lend"\n')
@@ -149,14 +142,12 @@ async def test_a_policy_may_be_the_path_of_a_file(tmp_path: Path) -> None:
             await host.call_tool("a/lend", {"title": "x"})
 
 
-@in_loop
 async def test_a_policy_that_cannot_be_read_opens_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="missing"):
         async with open_host({"a": library()}, folder=tmp_path, policy=tmp_path / "missing.toml"):
             pass
 
 
-@in_loop
 async def test_two_hosts_in_one_process_do_not_meet(tmp_path: Path) -> None:
     async with (
         open_host({"a": library()}, folder=tmp_path / "1") as one,
@@ -167,25 +158,21 @@ async def test_two_hosts_in_one_process_do_not_meet(tmp_path: Path) -> None:
         assert (await two.call_tool("b/lend", {"title": "x"})).data == {"x": 7}
 
 
-def test_a_host_can_be_opened_used_and_closed_by_different_tasks(tmp_path: Path) -> None:
+async def test_a_host_can_be_opened_used_and_closed_by_different_tasks(tmp_path: Path) -> None:
     """As cells of a notebook do, each of which is a task of one loop."""
 
-    async def main() -> None:
-        async def cell(work: Callable[[], Awaitable[Any]]) -> Any:
-            return await asyncio.create_task(work())  # type: ignore[arg-type]
+    async def cell(work: Callable[[], Awaitable[Any]]) -> Any:
+        return await asyncio.create_task(work())  # type: ignore[arg-type]
 
-        host = open_host({"a": library(), "b": process()}, folder=tmp_path)
-        await cell(host.__aenter__)
-        assert (await cell(lambda: host.call_tool("a/lend", {"title": "x"}))).data == {"x": 7}
-        pid = int((await cell(lambda: host.call_tool("b/pid"))).text)
-        await cell(host.aclose)
-        await cell(host.aclose)
-        assert gone(pid)
-
-    run_async(main())
+    host = open_host({"a": library(), "b": process()}, folder=tmp_path)
+    await cell(host.__aenter__)
+    assert (await cell(lambda: host.call_tool("a/lend", {"title": "x"}))).data == {"x": 7}
+    pid = int((await cell(lambda: host.call_tool("b/pid"))).text)
+    await cell(host.aclose)
+    await cell(host.aclose)
+    assert gone(pid)
 
 
-@in_loop
 async def test_a_host_that_is_not_open_says_so(tmp_path: Path) -> None:
     host = open_host({"a": library()}, folder=tmp_path)
     with pytest.raises(ConfigError, match="async with"):
@@ -196,7 +183,6 @@ async def test_a_host_that_is_not_open_says_so(tmp_path: Path) -> None:
         host.status()
 
 
-@in_loop
 async def test_a_host_may_be_opened_again_but_not_twice_at_once(tmp_path: Path) -> None:
     host = open_host({"a": library()}, folder=tmp_path)
     async with host:
@@ -207,7 +193,6 @@ async def test_a_host_may_be_opened_again_but_not_twice_at_once(tmp_path: Path) 
         assert (await host.call_tool("a/lend", {"title": "x"})).data == {"x": 7}
 
 
-@in_loop
 async def test_a_host_without_servers_is_one(tmp_path: Path) -> None:
     async with open_host({}, folder=tmp_path) as host:
         assert (host.status(), list(host.catalog.tools)) == ([], [])
@@ -216,7 +201,6 @@ async def test_a_host_without_servers_is_one(tmp_path: Path) -> None:
 # --- using -----------------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_everything_is_used_by_its_id(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path) as host:
         lent = await host.call_tool("a/lend", {"title": "Emma", "days": 3})
@@ -232,7 +216,6 @@ async def test_everything_is_used_by_its_id(tmp_path: Path) -> None:
     assert (genres.values, numbers.values) == (["novel"], ["1"])
 
 
-@in_loop
 async def test_a_wire_name_is_as_good_as_an_id(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path) as host:
         assert (await host.call_tool("a__lend", {"title": "x"})).data == {"x": 7}
@@ -247,14 +230,12 @@ async def test_a_wire_name_is_as_good_as_an_id(tmp_path: Path) -> None:
         pytest.param(lambda host: host.complete("a/x", "y", ""), "No server has", id="completion"),
     ],
 )
-@in_loop
 async def test_a_name_that_is_none_is_refused_with_the_nearest(use: Any, words: str, tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path) as host:
         with pytest.raises(InvalidParams, match=words):
             await use(host)
 
 
-@in_loop
 async def test_a_uri_that_two_servers_have_is_nobodys(tmp_path: Path) -> None:
     async with open_host({"a": library(), "b": library()}, folder=tmp_path) as host:
         with pytest.raises(InvalidParams):
@@ -262,7 +243,6 @@ async def test_a_uri_that_two_servers_have_is_nobodys(tmp_path: Path) -> None:
         assert (await host.read_resource("b/book://1"))[0].text == "Emma"
 
 
-@in_loop
 async def test_a_tool_that_fails_raises_unless_its_answer_is_wanted(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path) as host:
         with pytest.raises(ToolError, match="do not burn"):
@@ -270,47 +250,43 @@ async def test_a_tool_that_fails_raises_unless_its_answer_is_wanted(tmp_path: Pa
         assert (await host.call_tool("a/burn", raise_on_error=False)).is_error
 
 
-@in_loop
 async def test_a_server_that_cannot_be_reached_says_what_to_do(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path) as host:
         item = host.catalog.tools["a/lend"]
         await host.remove_server("a")
         with pytest.raises(ServerUnavailable, match="no server 'a'"):
-            await host._open.core.call_tool(item, {}, host._asker(None))
+            await host._open.core.call_tool(item, {}, host._requester(None))
 
 
 # --- consent ---------------------------------------------------------------------------------------------------------
 
-ASK = read_policy('[[rule]]\nname = "careful"\neffect = "ask"\nserver = "a"\ntool = "*"\n', file="policy.toml")
+ASK = parse_policy('[[rule]]\nname = "careful"\neffect = "ask"\nserver = "a"\ntool = "*"\n', file="policy.toml")
 
 
-@in_loop
 async def test_without_anybody_to_ask_the_answer_is_no(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path, policy=ASK) as host:
         with pytest.raises(PolicyDenied, match="change the effect of that rule"):
             await host.call_tool("a/lend", {"title": "x"})
 
 
-@in_loop
 async def test_a_callback_consents_and_may_change_the_arguments(tmp_path: Path) -> None:
-    seen: list[Question] = []
+    seen: list[ApprovalRequest] = []
 
-    async def consent(question: Question) -> Answer:
+    async def consent(question: ApprovalRequest) -> ApprovalAnswer:
         seen.append(question)
-        return Answer(allow=True, arguments={"title": "Emma", "days": 1})
+        return ApprovalAnswer(allow=True, arguments={"title": "Emma", "days": 1})
 
     async with open_host({"a": library()}, folder=tmp_path, policy=ASK, consent=consent) as host:
         assert (await host.call_tool("a/lend", {"title": "Dune", "days": 99})).data == {"Emma": 1}
     assert [(each.act.name, each.arguments) for each in seen] == [("lend", {"title": "Dune", "days": 99})]
 
 
-@in_loop
 async def test_consent_for_a_session_is_that_sessions(tmp_path: Path) -> None:
     seen: list[str | None] = []
 
-    async def consent(question: Question) -> Answer:
+    async def consent(question: ApprovalRequest) -> ApprovalAnswer:
         seen.append(question.act.session)
-        return Answer(allow=True, remember="session")
+        return ApprovalAnswer(allow=True, remember="session")
 
     async with open_host({"a": library()}, folder=tmp_path, policy=ASK, consent=consent) as host:
         mine = host.session()
@@ -320,13 +296,12 @@ async def test_consent_for_a_session_is_that_sessions(tmp_path: Path) -> None:
     assert (len(seen), seen[0]) == (2, mine.id)
 
 
-@in_loop
 async def test_consent_for_always_outlives_the_host(tmp_path: Path) -> None:
-    seen: list[Question] = []
+    seen: list[ApprovalRequest] = []
 
-    async def consent(question: Question) -> Answer:
+    async def consent(question: ApprovalRequest) -> ApprovalAnswer:
         seen.append(question)
-        return Answer(allow=True, remember="always")
+        return ApprovalAnswer(allow=True, remember="always")
 
     async with open_host({"a": library()}, folder=tmp_path, policy=ASK, consent=consent) as host:
         await host.call_tool("a/lend", {"title": "x"})
@@ -335,9 +310,8 @@ async def test_consent_for_always_outlives_the_host(tmp_path: Path) -> None:
     assert len(seen) == 1
 
 
-@in_loop
 async def test_a_question_that_nobody_answers_is_a_no_after_its_deadline(tmp_path: Path) -> None:
-    async def consent(question: Question) -> Answer:
+    async def consent(question: ApprovalRequest) -> ApprovalAnswer:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -349,7 +323,6 @@ async def test_a_question_that_nobody_answers_is_a_no_after_its_deadline(tmp_pat
 # --- while it runs ---------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_servers_come_and_go_while_others_work(tmp_path: Path) -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
     busy = Server("busy")
@@ -374,7 +347,6 @@ async def test_servers_come_and_go_while_others_work(tmp_path: Path) -> None:
             await host.remove_server("b")
 
 
-@in_loop
 async def test_a_process_that_is_removed_is_gone(tmp_path: Path) -> None:
     async with open_host({"a": process()}, folder=tmp_path) as host:
         pid = int((await host.call_tool("a/pid")).text)
@@ -382,7 +354,6 @@ async def test_a_process_that_is_removed_is_gone(tmp_path: Path) -> None:
         assert gone(pid)
 
 
-@in_loop
 async def test_a_server_put_in_anothers_place_is_used_from_then_on(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path) as host:
         other = Server("other")
@@ -400,7 +371,6 @@ async def hello() -> str:
 _hello = hello
 
 
-@in_loop
 async def test_a_reload_touches_only_what_changed(tmp_path: Path) -> None:
     path = written(tmp_path, "mcp.json", {"a": process("one"), "b": process("two")})
     async with open_host(path, folder=tmp_path) as host:
@@ -414,7 +384,6 @@ async def test_a_reload_touches_only_what_changed(tmp_path: Path) -> None:
     assert after["b"] != before["b"]
 
 
-@in_loop
 async def test_a_reload_of_a_broken_file_changes_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, "mcp.json", {"a": process()})
     async with open_host(path, folder=tmp_path) as host:
@@ -425,7 +394,6 @@ async def test_a_reload_of_a_broken_file_changes_nothing(tmp_path: Path) -> None
         assert (await host.call_tool("a/pid")).text == before
 
 
-@in_loop
 async def test_a_reload_keeps_what_was_added_by_hand(tmp_path: Path) -> None:
     path = written(tmp_path, "mcp.json", {"a": process()})
     async with open_host(path, folder=tmp_path) as host:
@@ -435,10 +403,9 @@ async def test_a_reload_keeps_what_was_added_by_hand(tmp_path: Path) -> None:
         assert host.catalog.servers == ("a", "b")
 
 
-@in_loop
 async def test_events_tell_what_happens(tmp_path: Path) -> None:
-    async def consent(question: Question) -> Answer:
-        return Answer(allow=True)
+    async def consent(question: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(allow=True)
 
     async with open_host({"a": library()}, folder=tmp_path, policy=ASK, consent=consent) as host:
         events = host.events()
@@ -446,13 +413,16 @@ async def test_events_tell_what_happens(tmp_path: Path) -> None:
         await host.add_server("b", library())
         await until(lambda: "b/lend" in host.catalog.tools)
     told = [event async for event in events]
-    assert [(each.server, each.name, each.allowed) for each in told if isinstance(each, Asked)] == [("a", "lend", True)]
-    assert [(each.server, each.name, each.outcome) for each in told if isinstance(each, Acted)] == [("a", "lend", "ok")]
+    assert [(each.server, each.name, each.allowed) for each in told if isinstance(each, ConsentAsked)] == [
+        ("a", "lend", True)
+    ]
+    assert [(each.server, each.name, each.outcome) for each in told if isinstance(each, ActCompleted)] == [
+        ("a", "lend", "ok")
+    ]
     assert ("b", "ready") in [(each.server, each.state) for each in told if isinstance(each, ServerStateChanged)]
     assert any("tools" in each.kinds for each in told if isinstance(each, CatalogChanged))
 
 
-@in_loop
 async def test_a_host_that_is_lazy_starts_what_is_used(tmp_path: Path) -> None:
     source = {"a": process("lazy")}
     async with open_host(source, folder=tmp_path):
@@ -464,7 +434,6 @@ async def test_a_host_that_is_lazy_starts_what_is_used(tmp_path: Path) -> None:
         assert [each.state for each in host.status()] == ["ready"]
 
 
-@in_loop
 async def test_a_host_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
     slow = {
         "command": sys.executable,
@@ -475,7 +444,6 @@ async def test_a_host_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
         assert [each.state for each in host.status()] == ["ready", "starting"]
 
 
-@in_loop
 async def test_rules_see_whether_a_user_or_a_model_acts(tmp_path: Path) -> None:
     rule = '[[rule]]\nname = "people only"\neffect = "deny"\nserver = "a"\ntool = "lend"\ncaller = "model"\n'
     policy = allow("a", more=rule)
@@ -486,7 +454,6 @@ async def test_rules_see_whether_a_user_or_a_model_acts(tmp_path: Path) -> None:
             await host.call_tool("a/lend", {"title": "x"})
 
 
-@in_loop
 async def test_a_server_sees_its_own_calls_and_nothing_of_the_session(tmp_path: Path) -> None:
     seen: list[Any] = []
     nosy = Server("nosy")
@@ -505,19 +472,15 @@ async def test_a_server_sees_its_own_calls_and_nothing_of_the_session(tmp_path: 
     assert host._session.id not in str(seen)
 
 
-def test_defaults_hold_without_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_defaults_hold_without_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trunkline.host.assembly.config_folder", lambda: tmp_path)
 
-    async def main() -> None:
-        async with Host.open({"a": library()}, folder=tmp_path / "state", audit=False) as host:
-            assert host.policy.rules == Policy().rules
-            with pytest.raises(PolicyDenied, match=r"not trusted|untrusted"):
-                await host.call_tool("a/lend", {"title": "x"})
-
-    run_async(main())
+    async with Host.open({"a": library()}, folder=tmp_path / "state", audit=False) as host:
+        assert host.policy.rules == Policy().rules
+        with pytest.raises(PolicyDenied, match=r"not trusted|untrusted"):
+            await host.call_tool("a/lend", {"title": "x"})
 
 
-@in_loop
 async def test_servers_are_told_who_calls(tmp_path: Path) -> None:
     seen: list[str | None] = []
     made = Server("s")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import run_async
 from trunkline.errors import RequestFailed
-from trunkline.host.session import Budget, HostSession
+from trunkline.host.session import CallBudget, HostSession
 from trunkline.protocol.caller import Principal
 
 
@@ -20,7 +20,7 @@ class Clock:
         return self.now
 
 
-def used(budget: Budget, times: int) -> int:
+def used(budget: CallBudget, times: int) -> int:
     """Make calls one after the other; count those that were let through."""
     through = 0
     for _ in range(times):
@@ -34,18 +34,18 @@ def used(budget: Budget, times: int) -> int:
 
 
 def test_a_budget_without_a_rate_lets_everything_through() -> None:
-    assert used(Budget(Clock(), per_minute=None, concurrent=1), 10_000) == 10_000
+    assert used(CallBudget(Clock(), per_minute=None, concurrent=1), 10_000) == 10_000
 
 
 @pytest.mark.parametrize("per_minute", [1, 60, 600])
 def test_a_budget_starts_with_a_minutes_worth(per_minute: int) -> None:
-    assert used(Budget(Clock(), per_minute=per_minute, concurrent=1), 2 * per_minute) == per_minute
+    assert used(CallBudget(Clock(), per_minute=per_minute, concurrent=1), 2 * per_minute) == per_minute
 
 
 @pytest.mark.parametrize(("seconds", "more"), [(0.9, 0), (1.0, 1), (10.5, 10), (3600.0, 60)])
 def test_a_budget_grows_with_time_up_to_a_minutes_worth(seconds: float, more: int) -> None:
     clock = Clock()
-    budget = Budget(clock, per_minute=60, concurrent=1)
+    budget = CallBudget(clock, per_minute=60, concurrent=1)
     used(budget, 60)
     clock.now += seconds
     assert used(budget, 100) == more
@@ -53,7 +53,7 @@ def test_a_budget_grows_with_time_up_to_a_minutes_worth(seconds: float, more: in
 
 def test_a_refusal_says_in_how_many_seconds_to_try_again() -> None:
     clock = Clock()
-    budget = Budget(clock, per_minute=6, concurrent=1)
+    budget = CallBudget(clock, per_minute=6, concurrent=1)
     used(budget, 6)
     with pytest.raises(RequestFailed, match="in 10 s") as refused:
         budget.enter()
@@ -62,7 +62,7 @@ def test_a_refusal_says_in_how_many_seconds_to_try_again() -> None:
 
 
 def test_calls_at_once_are_counted_until_they_leave() -> None:
-    budget = Budget(Clock(), per_minute=None, concurrent=2)
+    budget = CallBudget(Clock(), per_minute=None, concurrent=2)
     budget.enter()
     budget.enter()
     with pytest.raises(RequestFailed, match="the limit is 2 for each caller"):
@@ -72,7 +72,7 @@ def test_calls_at_once_are_counted_until_they_leave() -> None:
 
 
 def test_a_call_that_is_refused_for_its_number_costs_nothing() -> None:
-    budget = Budget(Clock(), per_minute=2, concurrent=1)
+    budget = CallBudget(Clock(), per_minute=2, concurrent=1)
     budget.enter()
     with pytest.raises(RequestFailed, match="at once"):
         budget.enter()

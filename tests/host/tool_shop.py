@@ -7,7 +7,7 @@ business systems, which is what makes real catalogs large and alike.
 from __future__ import annotations
 
 import trunkline.types as t
-from trunkline.host.catalog.offerings import Offering
+from trunkline.host.upstreams.catalog.items import Offering
 
 __all__ = ["NEEDLES", "offerings"]
 

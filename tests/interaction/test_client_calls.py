@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.scripted import ManualClock
+from tests.client.scripted_server import ManualClock
 from tests.interaction.rows import behaviour
 from tests.interaction.script import SILENCE, Failure, Script
 from tests.interaction.wire import META, Wire

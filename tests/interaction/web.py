@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from tests.interaction.rows import SINCE_2025_06, STATELESS
 from trunkline import Server
-from trunkline.transports.http.serving import serve
+from trunkline.transports.http.server.serve import serve
 
 __all__ = ["Event", "OldPair", "Reply", "Streamable", "headers_of", "read_events", "served"]
 

@@ -25,7 +25,7 @@ from trunkline import Client
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import ALL_NAMES, find
+from trunkline.protocol.revisions import REVISION_NAMES, find_revision
 from trunkline.transports.link import Link, Receiver
 
 C = TypeVar("C")
@@ -57,12 +57,12 @@ NPM = Path(__file__).parents[2] / ".interop" / "node_modules" / "@modelcontextpr
 
 def is_handshake(name: str) -> bool:
     """Tell whether a revision begins with a handshake."""
-    revision = find(name)
+    revision = find_revision(name)
     assert revision is not None
     return revision.handshake
 
 
-ALL = sorted(ALL_NAMES)
+ALL = sorted(REVISION_NAMES)
 HANDSHAKE = [name for name in ALL if is_handshake(name)]
 NEWEST = ALL[-1]
 NEWEST_HANDSHAKE = HANDSHAKE[-1]

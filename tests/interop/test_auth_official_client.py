@@ -20,9 +20,9 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE, is_handshake
 from tests.support import run_async
 from trunkline import AuthorizationServer, Context, JWTVerifier, Server, StaticTokens
-from trunkline.auth.issuing.records import OAuthClient
+from trunkline.auth.authorization_server.storage import OAuthClient
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.serving import serve
+from trunkline.transports.http.server.serve import serve
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 

@@ -15,7 +15,7 @@ import trunkline.types as t
 from tests.interop.peers import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, SharedClient, npm_server, shared
 from tests.support import run_async
 from trunkline import Client, Limits, ToolError
-from trunkline.client.listening import Change
+from trunkline.client.changes import Change
 from trunkline.errors import InternalError, InvalidParams, RevisionMismatch, UrlElicitationRequired
 
 TEXT_TEMPLATE = "demo://resource/dynamic/text/{resourceId}"

@@ -9,7 +9,7 @@ import pytest
 import trunkline.types as t
 from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE, SharedClient, program, shared
 from trunkline import Client
-from trunkline.client.listening import Change
+from trunkline.client.changes import Change
 
 LOW = program("official_low.py")
 

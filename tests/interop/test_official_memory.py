@@ -141,16 +141,13 @@ def test_our_client_keeps_a_list_for_as_long_as_they_say(cache: bool, seen: list
     assert run_async(main()) == seen
 
 
-def test_our_server_hears_that_their_roots_changed() -> None:
-    async def main() -> None:
-        heard = asyncio.Event()
-        server = Server("listening")
-        server.notification("notifications/roots/list_changed")(heard.set)
-        async with their_client(NEWEST_HANDSHAKE, server=server, list_roots_callback=folders) as client:
-            await client.send_roots_list_changed()
-            await heard.wait()
-
-    run_async(main())
+async def test_our_server_hears_that_their_roots_changed() -> None:
+    heard = asyncio.Event()
+    server = Server("listening")
+    server.notification("notifications/roots/list_changed")(heard.set)
+    async with their_client(NEWEST_HANDSHAKE, server=server, list_roots_callback=folders) as client:
+        await client.send_roots_list_changed()
+        await heard.wait()
 
 
 class Own(theirs.Request[dict[str, Any], str]):

@@ -14,7 +14,7 @@ import trunkline.types as t
 from tests.interop.peers import ALL, ASKING, BOTH_ERAS, NEWEST, NEWEST_HANDSHAKE, SharedClient, program, shared
 from tests.support import run_async
 from trunkline import Client, Limits, MissingCapability, RequestFailed, RequestTimeout, ServerExited, ToolError
-from trunkline.client.listening import Change
+from trunkline.client.changes import Change
 from trunkline.errors import InvalidParams, MissingClientCapability
 
 OFFICIAL = program("official.py")
@@ -313,14 +313,11 @@ def test_everything_is_asked_in_one_call(server: SharedClient) -> None:
 
 
 @pytest.mark.parametrize("revision", BOTH_ERAS)
-def test_a_client_that_answers_nothing_is_not_asked(revision: str) -> None:
-    async def main() -> None:
-        async with Client(OFFICIAL, revision=revision) as client:
-            # The official server uses the stateless era's code in both.
-            with pytest.raises(MissingClientCapability, match="elicitation"):
-                await client.call_tool("ask_person")
-
-    run_async(main())
+async def test_a_client_that_answers_nothing_is_not_asked(revision: str) -> None:
+    async with Client(OFFICIAL, revision=revision) as client:
+        # The official server uses the stateless era's code in both.
+        with pytest.raises(MissingClientCapability, match="elicitation"):
+            await client.call_tool("ask_person")
 
 
 # --- changes

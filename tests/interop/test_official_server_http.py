@@ -15,7 +15,7 @@ from tests.interop.test_official_server import fill_in, model
 from tests.interop.web import listening
 from tests.support import run_async
 from trunkline import Client, ToolError
-from trunkline.client.listening import Change
+from trunkline.client.changes import Change
 
 #: A kind of server, and the revision that the client speaks.
 WAYS = [*(("http", revision) for revision in ALL[1:]), ("json", NEWEST_HANDSHAKE), ("sse", NEWEST_HANDSHAKE)]

@@ -15,7 +15,7 @@ from tests.interop.peers import ALL, ASKING, HANDSHAKE, NEWEST, NEWEST_HANDSHAKE
 from tests.interop.web import listening, node, node_json, our_url
 from tests.support import run_async
 from trunkline import Client, ToolError
-from trunkline.client.listening import Change
+from trunkline.client.changes import Change
 
 SEEN = {
     "sum": "42",

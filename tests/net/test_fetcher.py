@@ -15,73 +15,58 @@ import pytest
 from tests.net.origins import Answer, always, answer, origin, redirect, serving
 from tests.support import run_async
 from trunkline.errors import ConfigError, FetchError, LinkError
-from trunkline.net import Fetched, Fetcher
+from trunkline.net import Fetcher, FetchResponse
 
 # --- what is sent, and what comes back -------------------------------------------------------------------------------
 
 
-def test_an_answer_comes_with_status_headers_body_and_url() -> None:
-    async def main() -> None:
-        told = answer(b'{"a":1}', "Content-Type: application/json", "X-Two: 1", "x-two: 2", status=418)
-        async with origin({"/doc": told}) as server, Fetcher(allow_loopback=True) as fetcher:
-            got = await fetcher.fetch("GET", f"{server.url}/doc?q=1#part")
-            assert got == Fetched(
-                418,
-                {"content-length": "7", "content-type": "application/json", "x-two": "1, 2"},
-                b'{"a":1}',
-                f"{server.url}/doc?q=1",
-            )
-
-    run_async(main())
+async def test_an_answer_comes_with_status_headers_body_and_url() -> None:
+    told = answer(b'{"a":1}', "Content-Type: application/json", "X-Two: 1", "x-two: 2", status=418)
+    async with origin({"/doc": told}) as server, Fetcher(allow_loopback=True) as fetcher:
+        got = await fetcher.fetch("GET", f"{server.url}/doc?q=1#part")
+        assert got == FetchResponse(
+            418,
+            {"content-length": "7", "content-type": "application/json", "x-two": "1, 2"},
+            b'{"a":1}',
+            f"{server.url}/doc?q=1",
+        )
 
 
-def test_a_request_has_its_headers_and_body_and_asks_for_no_compression() -> None:
-    async def main() -> None:
-        async with origin({"/token": answer(b"ok")}) as server:
-            fetcher = Fetcher(allow_loopback=True, user_agent="mine/1")
-            given = {"Authorization": "Bearer t", "Content-Type": "text/plain", "ACCEPT-ENCODING": "gzip"}
-            await fetcher.fetch("post", f"{server.url}/token", headers=given, body=b"a=b")
-        [got] = server.got
-        assert (got.method, got.body, got.headers["host"]) == ("POST", b"a=b", f"127.0.0.1:{server.port}")
-        names = ("authorization", "content-type", "user-agent", "accept-encoding")
-        assert [got.headers.get(name) for name in names] == ["Bearer t", "text/plain", "mine/1", "identity"]
-        assert not {"cookie", "referer"} & got.headers.keys()
-
-    run_async(main())
+async def test_a_request_has_its_headers_and_body_and_asks_for_no_compression() -> None:
+    async with origin({"/token": answer(b"ok")}) as server:
+        fetcher = Fetcher(allow_loopback=True, user_agent="mine/1")
+        given = {"Authorization": "Bearer t", "Content-Type": "text/plain", "ACCEPT-ENCODING": "gzip"}
+        await fetcher.fetch("post", f"{server.url}/token", headers=given, body=b"a=b")
+    [got] = server.got
+    assert (got.method, got.body, got.headers["host"]) == ("POST", b"a=b", f"127.0.0.1:{server.port}")
+    names = ("authorization", "content-type", "user-agent", "accept-encoding")
+    assert [got.headers.get(name) for name in names] == ["Bearer t", "text/plain", "mine/1", "identity"]
+    assert not {"cookie", "referer"} & got.headers.keys()
 
 
-def test_a_path_and_query_arrive_as_they_were_written() -> None:
-    async def main() -> None:
-        async with origin() as server:
-            fetcher = Fetcher(allow_loopback=True)
-            await fetcher.fetch("GET", f"{server.url}/a%2Fb/../%7E/x y/\u00fc?u=a%3Db&v=+%20'\u00fc?/")
-            await fetcher.fetch("GET", f"{server.url}?x")
-        assert [got.path for got in server.got] == ["/a%2Fb/../%7E/x%20y/%C3%BC?u=a%3Db&v=+%20'%C3%BC?/", "/?x"]
-
-    run_async(main())
+async def test_a_path_and_query_arrive_as_they_were_written() -> None:
+    async with origin() as server:
+        fetcher = Fetcher(allow_loopback=True)
+        await fetcher.fetch("GET", f"{server.url}/a%2Fb/../%7E/x y/\u00fc?u=a%3Db&v=+%20'\u00fc?/")
+        await fetcher.fetch("GET", f"{server.url}?x")
+    assert [got.path for got in server.got] == ["/a%2Fb/../%7E/x%20y/%C3%BC?u=a%3Db&v=+%20'%C3%BC?/", "/?x"]
 
 
-def test_a_head_request_has_no_body_and_no_wait_for_one() -> None:
-    async def main() -> None:
-        head = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\nContent-Encoding: gzip\r\n\r\n"
-        async with origin({"/": head}) as server:
-            got = await Fetcher(allow_loopback=True).fetch("HEAD", server.url)
-            assert (got.body, got.headers["content-length"]) == (b"", "99999999")
-
-    run_async(main())
+async def test_a_head_request_has_no_body_and_no_wait_for_one() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\nContent-Encoding: gzip\r\n\r\n"
+    async with origin({"/": head}) as server:
+        got = await Fetcher(allow_loopback=True).fetch("HEAD", server.url)
+        assert (got.body, got.headers["content-length"]) == (b"", "99999999")
 
 
-def test_cookies_are_not_kept() -> None:
-    async def main() -> None:
-        cookie = answer(b"", "Location: /next", "Set-Cookie: a=b; Path=/", status=302)
-        async with origin({"/": cookie, "/next": answer(b"ok")}) as server:
-            await Fetcher(allow_loopback=True).fetch("GET", server.url)
-        assert [got.headers.get("cookie") for got in server.got] == [None, None]
-
-    run_async(main())
+async def test_cookies_are_not_kept() -> None:
+    cookie = answer(b"", "Location: /next", "Set-Cookie: a=b; Path=/", status=302)
+    async with origin({"/": cookie, "/next": answer(b"ok")}) as server:
+        await Fetcher(allow_loopback=True).fetch("GET", server.url)
+    assert [got.headers.get("cookie") for got in server.got] == [None, None]
 
 
-def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login me password secret\n")
     netrc.chmod(0o600)
@@ -89,35 +74,26 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
 
-    async def main() -> None:
-        async with origin({"/": answer(b"ok")}) as server:
-            got = await Fetcher(allow_loopback=True).fetch("GET", server.url)
-        assert got.body == b"ok"
-        assert "authorization" not in server.got[0].headers
-
-    run_async(main())
+    async with origin({"/": answer(b"ok")}) as server:
+        got = await Fetcher(allow_loopback=True).fetch("GET", server.url)
+    assert got.body == b"ok"
+    assert "authorization" not in server.got[0].headers
 
 
-def test_a_header_with_a_line_break_is_not_sent() -> None:
-    async def main() -> None:
-        async with origin() as server:
-            with pytest.raises(FetchError, match="Cannot send a request to 127"):
-                await Fetcher(allow_loopback=True).fetch("GET", server.url, headers={"x": "a\r\nHost: b"})
-        assert server.got == []
-
-    run_async(main())
+async def test_a_header_with_a_line_break_is_not_sent() -> None:
+    async with origin() as server:
+        with pytest.raises(FetchError, match="Cannot send a request to 127"):
+            await Fetcher(allow_loopback=True).fetch("GET", server.url, headers={"x": "a\r\nHost: b"})
+    assert server.got == []
 
 
-def test_a_closed_fetcher_fetches_no_more() -> None:
-    async def main() -> None:
-        async with origin() as server:
-            async with Fetcher(allow_loopback=True) as fetcher:
-                await fetcher.fetch("GET", server.url)
-            with pytest.raises(FetchError, match="closed"):
-                await fetcher.fetch("GET", server.url)
-        assert server.connections == 1
-
-    run_async(main())
+async def test_a_closed_fetcher_fetches_no_more() -> None:
+    async with origin() as server:
+        async with Fetcher(allow_loopback=True) as fetcher:
+            await fetcher.fetch("GET", server.url)
+        with pytest.raises(FetchError, match="closed"):
+            await fetcher.fetch("GET", server.url)
+    assert server.connections == 1
 
 
 def test_one_fetcher_serves_one_event_loop_after_another() -> None:
@@ -139,16 +115,13 @@ def test_a_fetch_error_is_a_link_error() -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "some.localhost", "LOCALHOST.", "127.0.0.1"])
 @pytest.mark.parametrize("allowed", ["allow_private", "allow_loopback"])
-def test_the_names_of_this_machine_need_no_resolver(allowed: str, host: str) -> None:
+async def test_the_names_of_this_machine_need_no_resolver(allowed: str, host: str) -> None:
     async def never(host: str, port: int) -> list[str]:
         raise AssertionError(host)
 
-    async def main() -> None:
-        async with origin({"/": answer(b"ok")}) as server:
-            fetcher = Fetcher(resolve=never, **{allowed: True})  # type: ignore[arg-type]
-            assert (await fetcher.fetch("GET", f"http://{host}:{server.port}/")).body == b"ok"
-
-    run_async(main())
+    async with origin({"/": answer(b"ok")}) as server:
+        fetcher = Fetcher(resolve=never, **{allowed: True})  # type: ignore[arg-type]
+        assert (await fetcher.fetch("GET", f"http://{host}:{server.port}/")).body == b"ok"
 
 
 @pytest.mark.parametrize(
@@ -156,82 +129,64 @@ def test_the_names_of_this_machine_need_no_resolver(allowed: str, host: str) -> 
     [("127.0.0.1",), ("1.1.1.1", "127.0.0.1"), ("127.0.0.1", "1.1.1.1"), ("2600::1", "::ffff:127.0.0.1")],
     ids=["private", "public-first", "private-first", "mapped"],
 )
-def test_one_private_address_of_a_name_is_enough_to_refuse_it(addresses: tuple[str, ...]) -> None:
-    async def main() -> None:
-        async with origin() as server:
-            with pytest.raises(FetchError, match="not on the public Internet"):
-                await Fetcher(resolve=always(*addresses)).fetch("GET", f"https://stranger.example:{server.port}/")
-        assert server.connections == 0
-
-    run_async(main())
+async def test_one_private_address_of_a_name_is_enough_to_refuse_it(addresses: tuple[str, ...]) -> None:
+    async with origin() as server:
+        with pytest.raises(FetchError, match="not on the public Internet"):
+            await Fetcher(resolve=always(*addresses)).fetch("GET", f"https://stranger.example:{server.port}/")
+    assert server.connections == 0
 
 
-def test_a_name_is_resolved_once_and_the_connection_goes_to_that_answer(certificate: Path) -> None:
+async def test_a_name_is_resolved_once_and_the_connection_goes_to_that_answer(certificate: Path) -> None:
     turns = iter([["127.0.0.1"], ["127.0.0.2"]])
 
     async def rebind(host: str, port: int) -> list[str]:
         return next(turns)
 
-    async def main() -> None:
-        async with (
-            origin({"/": answer(b"checked")}, certificate=certificate) as first,
-            origin({"/": answer(b"swapped")}, certificate=certificate, host="127.0.0.2", port=first.port) as second,
-        ):
-            fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=rebind)
-            got = await fetcher.fetch("GET", f"https://auth.example:{first.port}/")
-            assert (got.body, second.connections) == (b"checked", 0)
-        assert next(turns) == ["127.0.0.2"]
-
-    run_async(main())
+    async with (
+        origin({"/": answer(b"checked")}, certificate=certificate) as first,
+        origin({"/": answer(b"swapped")}, certificate=certificate, host="127.0.0.2", port=first.port) as second,
+    ):
+        fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=rebind)
+        got = await fetcher.fetch("GET", f"https://auth.example:{first.port}/")
+        assert (got.body, second.connections) == (b"checked", 0)
+    assert next(turns) == ["127.0.0.2"]
 
 
-def test_a_name_is_resolved_again_on_each_hop(certificate: Path) -> None:
+async def test_a_name_is_resolved_again_on_each_hop(certificate: Path) -> None:
     turns = iter([["127.0.0.1"], ["127.0.0.2"]])
 
     async def move(host: str, port: int) -> list[str]:
         return next(turns)
 
-    async def main() -> None:
-        async with (
-            origin({"/": redirect("/next")}, certificate=certificate) as first,
-            origin({"/next": answer(b"moved")}, certificate=certificate, host="127.0.0.2", port=first.port) as second,
-        ):
-            fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=move)
-            got = await fetcher.fetch("GET", f"https://auth.example:{first.port}/")
-        assert (got.body, first.connections, second.connections) == (b"moved", 1, 1)
-
-    run_async(main())
+    async with (
+        origin({"/": redirect("/next")}, certificate=certificate) as first,
+        origin({"/next": answer(b"moved")}, certificate=certificate, host="127.0.0.2", port=first.port) as second,
+    ):
+        fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=move)
+        got = await fetcher.fetch("GET", f"https://auth.example:{first.port}/")
+    assert (got.body, first.connections, second.connections) == (b"moved", 1, 1)
 
 
-def test_tls_asks_for_and_checks_the_name_and_not_the_address(certificate: Path) -> None:
-    async def main() -> None:
-        async with origin({"/": answer(b"ok")}, certificate=certificate) as server:
-            fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=always("127.0.0.1"))
-            got = await fetcher.fetch("GET", f"https://auth.example.:{server.port}/")
-            assert (got.body, server.names) == (b"ok", ["auth.example"])
-
-    run_async(main())
+async def test_tls_asks_for_and_checks_the_name_and_not_the_address(certificate: Path) -> None:
+    async with origin({"/": answer(b"ok")}, certificate=certificate) as server:
+        fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=always("127.0.0.1"))
+        got = await fetcher.fetch("GET", f"https://auth.example.:{server.port}/")
+        assert (got.body, server.names) == (b"ok", ["auth.example"])
 
 
-def test_a_certificate_for_another_name_is_refused(other_certificate: Path) -> None:
-    async def main() -> None:
-        async with origin({"/": answer(b"ok")}, certificate=other_certificate) as server:
-            fetcher = Fetcher(allow_private=True, ca_file=str(other_certificate), resolve=always("127.0.0.1"))
-            with pytest.raises(FetchError, match=r"certificate of auth\.example:\d+ is not trusted: Hostname mismatch"):
-                await fetcher.fetch("GET", f"https://auth.example:{server.port}/")
-        assert server.got == []
-
-    run_async(main())
+async def test_a_certificate_for_another_name_is_refused(other_certificate: Path) -> None:
+    async with origin({"/": answer(b"ok")}, certificate=other_certificate) as server:
+        fetcher = Fetcher(allow_private=True, ca_file=str(other_certificate), resolve=always("127.0.0.1"))
+        with pytest.raises(FetchError, match=r"certificate of auth\.example:\d+ is not trusted: Hostname mismatch"):
+            await fetcher.fetch("GET", f"https://auth.example:{server.port}/")
+    assert server.got == []
 
 
-def test_a_certificate_of_an_unknown_authority_is_refused(certificate: Path) -> None:
-    async def main() -> None:
-        async with origin({"/": answer(b"ok")}, certificate=certificate) as server:
-            fetcher = Fetcher(allow_private=True, resolve=always("127.0.0.1"))
-            with pytest.raises(FetchError, match="is not trusted: self-signed certificate"):
-                await fetcher.fetch("GET", f"https://auth.example:{server.port}/")
-
-    run_async(main())
+async def test_a_certificate_of_an_unknown_authority_is_refused(certificate: Path) -> None:
+    async with origin({"/": answer(b"ok")}, certificate=certificate) as server:
+        fetcher = Fetcher(allow_private=True, resolve=always("127.0.0.1"))
+        with pytest.raises(FetchError, match="is not trusted: self-signed certificate"):
+            await fetcher.fetch("GET", f"https://auth.example:{server.port}/")
 
 
 def test_a_name_without_an_address_is_told() -> None:
@@ -289,10 +244,10 @@ async def silent(writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(5)
 
 
-def outcome(told: Answer, **bounds: float) -> Fetched:
+def outcome(told: Answer, **bounds: float) -> FetchResponse:
     """Fetch this response within these limits."""
 
-    async def main() -> Fetched:
+    async def main() -> FetchResponse:
         async with origin({"/": told}) as server:
             return await Fetcher(allow_loopback=True).fetch("GET", server.url, **bounds)  # type: ignore[arg-type]
 
@@ -453,13 +408,13 @@ async def tunnel(to: int, asked: list[bytes], *, says: bytes = b"200 Connected")
         yield f"http://127.0.0.1:{port}"
 
 
-def through_proxy(url: str, certificate: Path, asked: list[bytes], **told: bytes) -> Fetched:
+def through_proxy(url: str, certificate: Path, asked: list[bytes], **told: bytes) -> FetchResponse:
     """Fetch a URL through a proxy in front of a server that has the certificate."""
 
     async def never(host: str, port: int) -> list[str]:
         raise AssertionError(host)
 
-    async def main() -> Fetched:
+    async def main() -> FetchResponse:
         async with (
             origin({"/": answer(b"ok")}, certificate=certificate) as server,
             tunnel(server.port, asked, **told) as proxy,
@@ -500,10 +455,7 @@ def test_a_proxy_that_is_not_there_is_told() -> None:
         run_async(Fetcher(proxy="http://127.0.0.1:1").fetch("GET", "https://auth.example/"))
 
 
-def test_this_machine_is_not_called_through_a_proxy() -> None:
-    async def main() -> None:
-        async with origin({"/": answer(b"ok")}) as server:
-            fetcher = Fetcher(allow_loopback=True, proxy="http://127.0.0.1:1")
-            assert (await fetcher.fetch("GET", server.url)).body == b"ok"
-
-    run_async(main())
+async def test_this_machine_is_not_called_through_a_proxy() -> None:
+    async with origin({"/": answer(b"ok")}) as server:
+        fetcher = Fetcher(allow_loopback=True, proxy="http://127.0.0.1:1")
+        assert (await fetcher.fetch("GET", server.url)).body == b"ok"

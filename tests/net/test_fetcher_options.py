@@ -28,17 +28,12 @@ def test_plain_http_can_be_allowed_and_stays_guarded() -> None:
         run_async(fetcher.fetch("GET", "http://names.example/"))
 
 
-def test_a_redirect_from_https_to_http_stays_refused_where_http_is_allowed(certificate: Path) -> None:
-    async def main() -> None:
-        async with origin(certificate=certificate) as server:
-            server.answers["/"] = redirect("http://auth.example/")
-            fetcher = Fetcher(
-                allow_http=True, allow_private=True, ca_file=str(certificate), resolve=always("127.0.0.1")
-            )
-            with pytest.raises(FetchError, match="from https to http"):
-                await fetcher.fetch("GET", f"https://auth.example:{server.port}/", cross_origin=True)
-
-    run_async(main())
+async def test_a_redirect_from_https_to_http_stays_refused_where_http_is_allowed(certificate: Path) -> None:
+    async with origin(certificate=certificate) as server:
+        server.answers["/"] = redirect("http://auth.example/")
+        fetcher = Fetcher(allow_http=True, allow_private=True, ca_file=str(certificate), resolve=always("127.0.0.1"))
+        with pytest.raises(FetchError, match="from https to http"):
+            await fetcher.fetch("GET", f"https://auth.example:{server.port}/", cross_origin=True)
 
 
 @pytest.mark.parametrize("form", ["named.example", "named.example:{port}", "NAMED.example"])
@@ -114,15 +109,12 @@ def test_compressed_answers_are_unpacked_for_whoever_takes_them(encoding: str, p
         pytest.param("gzip, gzip", gzip.compress(BOMB), "not requested", id="twice"),
     ],
 )
-def test_a_compressed_answer_is_refused_if_it_is_too_large_or_not_what_was_asked_for(
+async def test_a_compressed_answer_is_refused_if_it_is_too_large_or_not_what_was_asked_for(
     encoding: str, packed: bytes, message: str
 ) -> None:
-    async def main() -> None:
-        async with origin({"/": answer(packed, f"Content-Encoding: {encoding}")}) as server:
-            with pytest.raises(FetchError, match=message):
-                await Fetcher(allow_loopback=True).fetch("GET", server.url, gzip=True, max_bytes=20_000)
-
-    run_async(main())
+    async with origin({"/": answer(packed, f"Content-Encoding: {encoding}")}) as server:
+        with pytest.raises(FetchError, match=message):
+            await Fetcher(allow_loopback=True).fetch("GET", server.url, gzip=True, max_bytes=20_000)
 
 
 def test_a_bomb_is_unpacked_no_further_than_where_it_is_cut() -> None:

@@ -7,77 +7,61 @@ from pathlib import Path
 import pytest
 
 from tests.net.origins import always, answer, origin, redirect
-from tests.support import run_async
 from trunkline.errors import FetchError
 from trunkline.net import Fetcher
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_redirect_on_the_same_origin_is_followed_with_its_headers(method: str, status: int) -> None:
-    async def main() -> None:
-        answers = {"/a/": redirect("../b?x=1#y", status), "/b": answer(b"")}
-        async with origin(answers) as server:
-            got = await Fetcher(allow_loopback=True).fetch(method, f"{server.url}/a/", headers={"Authorization": "t"})
-        assert (got.status, got.url) == (200, f"{server.url}/b?x=1")
-        assert [(each.method, each.headers["authorization"]) for each in server.got] == [(method, "t"), (method, "t")]
-
-    run_async(main())
+async def test_a_redirect_on_the_same_origin_is_followed_with_its_headers(method: str, status: int) -> None:
+    answers = {"/a/": redirect("../b?x=1#y", status), "/b": answer(b"")}
+    async with origin(answers) as server:
+        got = await Fetcher(allow_loopback=True).fetch(method, f"{server.url}/a/", headers={"Authorization": "t"})
+    assert (got.status, got.url) == (200, f"{server.url}/b?x=1")
+    assert [(each.method, each.headers["authorization"]) for each in server.got] == [(method, "t"), (method, "t")]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("where", ["same origin", "other origin"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_what_is_not_get_or_head_is_never_redirected(method: str, where: str, status: int) -> None:
-    async def main() -> None:
-        async with origin() as other, origin() as server:
-            target = {"same origin": "/next", "other origin": f"{other.url}/next"}[where]
-            server.answers["/"] = redirect(target, status)
-            fetcher = Fetcher(allow_loopback=True)
-            with pytest.raises(FetchError, match=f"answered {method} with a redirect"):
-                await fetcher.fetch(method, server.url, body=b"secret", cross_origin=True)
-        assert (len(server.got), other.connections) == (1, 0)
-
-    run_async(main())
+async def test_what_is_not_get_or_head_is_never_redirected(method: str, where: str, status: int) -> None:
+    async with origin() as other, origin() as server:
+        target = {"same origin": "/next", "other origin": f"{other.url}/next"}[where]
+        server.answers["/"] = redirect(target, status)
+        fetcher = Fetcher(allow_loopback=True)
+        with pytest.raises(FetchError, match=f"answered {method} with a redirect"):
+            await fetcher.fetch(method, server.url, body=b"secret", cross_origin=True)
+    assert (len(server.got), other.connections) == (1, 0)
 
 
-def test_a_get_with_a_body_is_not_redirected() -> None:
-    async def main() -> None:
-        async with origin({"/": redirect("/next")}) as server:
-            with pytest.raises(FetchError, match="never followed"):
-                await Fetcher(allow_loopback=True).fetch("GET", server.url, body=b"secret")
-
-    run_async(main())
+async def test_a_get_with_a_body_is_not_redirected() -> None:
+    async with origin({"/": redirect("/next")}) as server:
+        with pytest.raises(FetchError, match="never followed"):
+            await Fetcher(allow_loopback=True).fetch("GET", server.url, body=b"secret")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_to_another_origin_is_refused(status: int) -> None:
-    async def main() -> None:
-        async with origin() as other, origin() as server:
-            server.answers["/"] = redirect(other.url, status)
-            with pytest.raises(FetchError, match="another origin"):
-                await Fetcher(allow_loopback=True).fetch("GET", server.url, headers={"Authorization": "t"})
-        assert other.connections == 0
-
-    run_async(main())
+async def test_a_redirect_to_another_origin_is_refused(status: int) -> None:
+    async with origin() as other, origin() as server:
+        server.answers["/"] = redirect(other.url, status)
+        with pytest.raises(FetchError, match="another origin"):
+            await Fetcher(allow_loopback=True).fetch("GET", server.url, headers={"Authorization": "t"})
+    assert other.connections == 0
 
 
-def test_another_origin_gets_none_of_the_headers_and_neither_does_the_way_back() -> None:
+async def test_another_origin_gets_none_of_the_headers_and_neither_does_the_way_back() -> None:
     secret = {"Authorization": "t", "Cookie": "a=b", "DPoP": "p", "X-Api-Key": "k", "User-Agent": "mine"}
 
-    async def main() -> None:
-        async with origin() as other, origin({"/end": answer(b"ok")}) as server:
-            server.answers["/"] = redirect(f"{other.url}/turn")
-            other.answers["/turn"] = redirect(f"{server.url}/end")
-            fetcher = Fetcher(allow_loopback=True)
-            got = await fetcher.fetch("GET", server.url, headers=secret, cross_origin=True)
-        assert (got.body, got.url) == (b"ok", f"{server.url}/end")
-        assert server.got[0].headers.items() >= {name.lower(): value for name, value in secret.items()}.items()
-        plain = {"host", "user-agent", "accept", "accept-encoding", "connection"}
-        assert (other.got[0].headers.keys() <= plain, server.got[1].headers.keys() <= plain) == (True, True)
-        assert other.got[0].headers["user-agent"] == "trunkline"
-
-    run_async(main())
+    async with origin() as other, origin({"/end": answer(b"ok")}) as server:
+        server.answers["/"] = redirect(f"{other.url}/turn")
+        other.answers["/turn"] = redirect(f"{server.url}/end")
+        fetcher = Fetcher(allow_loopback=True)
+        got = await fetcher.fetch("GET", server.url, headers=secret, cross_origin=True)
+    assert (got.body, got.url) == (b"ok", f"{server.url}/end")
+    assert server.got[0].headers.items() >= {name.lower(): value for name, value in secret.items()}.items()
+    plain = {"host", "user-agent", "accept", "accept-encoding", "connection"}
+    assert (other.got[0].headers.keys() <= plain, server.got[1].headers.keys() <= plain) == (True, True)
+    assert other.got[0].headers["user-agent"] == "trunkline"
 
 
 LOCATIONS = [
@@ -95,58 +79,43 @@ LOCATIONS = [
 
 
 @pytest.mark.parametrize(("location", "reason"), LOCATIONS, ids=[location for location, _ in LOCATIONS])
-def test_a_redirect_is_checked_as_the_first_url_was(location: str, reason: str) -> None:
-    async def main() -> None:
-        async with origin({"/": redirect(location)}) as server:
-            fetcher = Fetcher(allow_loopback=True, resolve=always("10.0.0.1"))
-            with pytest.raises(FetchError, match=reason):
-                await fetcher.fetch("GET", server.url, cross_origin=True)
-        assert len(server.got) == 1
-
-    run_async(main())
+async def test_a_redirect_is_checked_as_the_first_url_was(location: str, reason: str) -> None:
+    async with origin({"/": redirect(location)}) as server:
+        fetcher = Fetcher(allow_loopback=True, resolve=always("10.0.0.1"))
+        with pytest.raises(FetchError, match=reason):
+            await fetcher.fetch("GET", server.url, cross_origin=True)
+    assert len(server.got) == 1
 
 
-def test_a_redirect_with_undecodable_bytes_is_refused() -> None:
-    async def main() -> None:
-        head = b"HTTP/1.1 302 Found\r\nLocation: /\xff\r\nContent-Length: 0\r\n\r\n"
-        async with origin({"/": head}) as server:
-            with pytest.raises(FetchError, match="redirects to a URL that is not allowed"):
-                await Fetcher(allow_loopback=True).fetch("GET", server.url)
-
-    run_async(main())
+async def test_a_redirect_with_undecodable_bytes_is_refused() -> None:
+    head = b"HTTP/1.1 302 Found\r\nLocation: /\xff\r\nContent-Length: 0\r\n\r\n"
+    async with origin({"/": head}) as server:
+        with pytest.raises(FetchError, match="redirects to a URL that is not allowed"):
+            await Fetcher(allow_loopback=True).fetch("GET", server.url)
 
 
-def test_a_redirect_from_https_to_http_is_refused(certificate: Path) -> None:
-    async def main() -> None:
-        async with origin() as plain, origin(certificate=certificate) as server:
-            server.answers["/"] = redirect(plain.url)
-            fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=always("127.0.0.1"))
-            with pytest.raises(FetchError, match="from https to http"):
-                await fetcher.fetch("GET", f"https://auth.example:{server.port}/", cross_origin=True)
-        assert plain.connections == 0
-
-    run_async(main())
+async def test_a_redirect_from_https_to_http_is_refused(certificate: Path) -> None:
+    async with origin() as plain, origin(certificate=certificate) as server:
+        server.answers["/"] = redirect(plain.url)
+        fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=always("127.0.0.1"))
+        with pytest.raises(FetchError, match="from https to http"):
+            await fetcher.fetch("GET", f"https://auth.example:{server.port}/", cross_origin=True)
+    assert plain.connections == 0
 
 
 @pytest.mark.parametrize(("redirects", "asked"), [(1, 2), (3, 4)])
-def test_redirects_without_end_end(redirects: int, asked: int) -> None:
-    async def main() -> None:
-        async with origin({"/": redirect("/")}) as server:
-            with pytest.raises(FetchError, match=f"redirects more than {redirects} times"):
-                await Fetcher(allow_loopback=True).fetch("GET", server.url, redirects=redirects)
-        assert len(server.got) == asked
-
-    run_async(main())
+async def test_redirects_without_end_end(redirects: int, asked: int) -> None:
+    async with origin({"/": redirect("/")}) as server:
+        with pytest.raises(FetchError, match=f"redirects more than {redirects} times"):
+            await Fetcher(allow_loopback=True).fetch("GET", server.url, redirects=redirects)
+    assert len(server.got) == asked
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_without_redirects_one_is_given_as_it_is(method: str) -> None:
-    async def main() -> None:
-        async with origin({"/": redirect("https://inner.example/?code=1")}) as server:
-            got = await Fetcher(allow_loopback=True).fetch(method, server.url, redirects=0)
-        assert (got.status, got.headers["location"], got.body) == (302, "https://inner.example/?code=1", b"elsewhere")
-
-    run_async(main())
+async def test_without_redirects_one_is_given_as_it_is(method: str) -> None:
+    async with origin({"/": redirect("https://inner.example/?code=1")}) as server:
+        got = await Fetcher(allow_loopback=True).fetch(method, server.url, redirects=0)
+    assert (got.status, got.headers["location"], got.body) == (302, "https://inner.example/?code=1", b"elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -154,10 +123,7 @@ def test_without_redirects_one_is_given_as_it_is(method: str) -> None:
     [answer(b"", status=304), answer(b"", "Location: /next", status=300), answer(b"", status=302)],
     ids=["304", "300", "302 without location"],
 )
-def test_what_is_no_redirect_is_given_as_it_is(told: bytes) -> None:
-    async def main() -> None:
-        async with origin({"/": told}) as server:
-            got = await Fetcher(allow_loopback=True).fetch("GET", server.url)
-        assert 300 <= got.status < 400
-
-    run_async(main())
+async def test_what_is_no_redirect_is_given_as_it_is(told: bytes) -> None:
+    async with origin({"/": told}) as server:
+        got = await Fetcher(allow_loopback=True).fetch("GET", server.url)
+    assert 300 <= got.status < 400

@@ -10,8 +10,8 @@ import pytest
 
 import trunkline.types as t
 from tests.protocol import schema_index
-from trunkline.protocol.fields import FIELDS, MEMBERS, SEVERAL_BLOCKS, hidden, lacks
-from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISIONS, Revision, find
+from trunkline.protocol.fields import CONTENT_TYPES, FIELDS, MULTIPLE_BLOCKS, hidden_fields, lacks_content_type
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISIONS, Revision, find_revision
 
 INDEX = schema_index.load()
 KINDS = sorted(
@@ -46,7 +46,7 @@ NOT_TYPES = {
 
 
 def wire_names(kind: type, revision: Revision) -> set[str]:
-    absent = hidden(kind, revision)
+    absent = hidden_fields(kind, revision)
     return {field.encode_name for field in msgspec.structs.fields(kind) if field.name not in absent}
 
 
@@ -79,7 +79,7 @@ def test_every_type_is_a_definition_or_made_by_us() -> None:
     assert {kind.__name__ for kind in KINDS} - names == {"InputRequest"}
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.type.__name__) for row in MEMBERS])
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.type.__name__) for row in CONTENT_TYPES])
 @pytest.mark.parametrize("revision", [pytest.param(revision, id=revision.name) for revision in REVISIONS])
 def test_a_content_block_exists_where_its_schema_does(row: Any, revision: Revision) -> None:
     assert row.span.covers(revision) is (row.type.__name__ in INDEX[revision.name]["definitions"])
@@ -101,29 +101,29 @@ def test_the_index_is_what_the_published_schemas_say() -> None:
 
 
 def test_a_row_of_a_type_holds_for_the_types_made_from_it() -> None:
-    assert hidden(t.ListToolsResult, NEWEST_HANDSHAKE) == {"result_type", "ttl_ms", "cache_scope"}
+    assert hidden_fields(t.ListToolsResult, NEWEST_HANDSHAKE) == {"result_type", "ttl_ms", "cache_scope"}
 
 
 def test_a_row_of_its_own_beats_the_one_a_type_inherits() -> None:
     oldest = REVISIONS[0]
-    assert hidden(t.SamplingMessage, oldest) == {"meta"}
-    assert hidden(t.CreateMessageResult, oldest) == frozenset()
+    assert hidden_fields(t.SamplingMessage, oldest) == {"meta"}
+    assert hidden_fields(t.CreateMessageResult, oldest) == frozenset()
 
 
 def test_only_what_a_revision_does_not_know_is_lacking() -> None:
-    revision = find("2025-03-26")
+    revision = find_revision("2025-03-26")
     assert revision is not None
-    assert lacks(t.ResourceLink, revision)
-    assert not lacks(t.AudioContent, revision)
-    assert not lacks(t.TextContent, revision)
+    assert lacks_content_type(t.ResourceLink, revision)
+    assert not lacks_content_type(t.AudioContent, revision)
+    assert not lacks_content_type(t.TextContent, revision)
 
 
 @pytest.mark.parametrize("revision", [pytest.param(revision, id=revision.name) for revision in REVISIONS])
 def test_several_blocks_came_with_the_block_of_sampling(revision: Revision) -> None:
     several = "ToolUseContent" in INDEX[revision.name]["definitions"]
-    assert SEVERAL_BLOCKS.covers(revision) is several
+    assert MULTIPLE_BLOCKS.covers(revision) is several
 
 
 def test_tasks_and_their_hints_belong_to_one_revision() -> None:
-    assert "execution" in hidden(t.Tool, NEWEST)
-    assert "execution" not in hidden(t.Tool, NEWEST_HANDSHAKE)
+    assert "execution" in hidden_fields(t.Tool, NEWEST)
+    assert "execution" not in hidden_fields(t.Tool, NEWEST_HANDSHAKE)

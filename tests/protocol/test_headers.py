@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.support import case_id
 from trunkline.protocol.headers import (
     HeaderParameter,
-    build,
-    compare,
-    compare_parameters,
+    build_headers,
+    compare_headers,
+    compare_parameter_headers,
     decode_value,
     encode_value,
     header_parameters,
@@ -221,7 +221,7 @@ def test_any_text_survives_the_header_and_the_header_is_always_legal(value: str)
 
 @given(st.text())
 def test_no_header_makes_comparing_raise(text: str) -> None:
-    sentence = compare({"Mcp-Method": "m", "Mcp-Name": text}, "m", name="t\n")
+    sentence = compare_headers({"Mcp-Method": "m", "Mcp-Name": text}, "m", name="t\n")
     assert sentence is not None
     assert sentence.startswith("Mcp-Name header ")
 
@@ -230,7 +230,7 @@ def test_no_header_makes_comparing_raise(text: str) -> None:
 
 
 def test_a_call_is_built_with_its_method_name_and_parameters() -> None:
-    headers = build(
+    headers = build_headers(
         "tools/call",
         "execute_sql",
         arguments={"region": "us-west1", "options": {"limit": 5}},
@@ -245,18 +245,18 @@ def test_a_call_is_built_with_its_method_name_and_parameters() -> None:
 
 
 def test_a_request_that_names_nothing_has_the_method_alone() -> None:
-    assert build("tools/list", None) == {"Mcp-Method": "tools/list"}
+    assert build_headers("tools/list", None) == {"Mcp-Method": "tools/list"}
 
 
 def test_a_name_outside_ascii_is_encoded() -> None:
-    assert build("prompts/get", "grüße")["Mcp-Name"] == "=?base64?Z3LDvMOfZQ==?="
+    assert build_headers("prompts/get", "grüße")["Mcp-Name"] == "=?base64?Z3LDvMOfZQ==?="
 
 
 @pytest.mark.parametrize(
     "arguments", [None, {}, {"options": None}, {"options": {}}, {"options": {"limit": None}}, {"options": 3}], ids=str
 )
 def test_an_absent_or_null_value_gives_no_header(arguments: dict[str, Any] | None) -> None:
-    assert build("tools/call", "t", arguments=arguments, parameters=(LIMIT,)) == {
+    assert build_headers("tools/call", "t", arguments=arguments, parameters=(LIMIT,)) == {
         "Mcp-Method": "tools/call",
         "Mcp-Name": "t",
     }
@@ -264,12 +264,12 @@ def test_an_absent_or_null_value_gives_no_header(arguments: dict[str, Any] | Non
 
 def test_an_argument_that_no_header_carries_is_an_error_that_names_it() -> None:
     with pytest.raises(ValueError, match=r'Argument "options\.limit" for Mcp-Param-Limit: only a string'):
-        build("tools/call", "t", arguments={"options": {"limit": 2**60}}, parameters=(LIMIT,))
+        build_headers("tools/call", "t", arguments={"options": {"limit": 2**60}}, parameters=(LIMIT,))
 
 
 def test_a_method_that_no_header_carries_is_an_error() -> None:
     with pytest.raises(ValueError, match="cannot be sent in the Mcp-Method header"):
-        build("acme/größe", None)
+        build_headers("acme/größe", None)
 
 
 # Comparing
@@ -298,7 +298,7 @@ AGREE: dict[str, tuple[dict[str, str], str, str | None, dict[str, Any] | None]] 
 def test_headers_that_say_what_the_body_says_are_accepted(
     headers: dict[str, str], method: str, name: str | None, arguments: dict[str, Any] | None
 ) -> None:
-    assert compare(headers, method, name=name, arguments=arguments, parameters=(REGION, LIMIT)) is None
+    assert compare_headers(headers, method, name=name, arguments=arguments, parameters=(REGION, LIMIT)) is None
 
 
 DIFFER: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
@@ -380,25 +380,25 @@ def test_a_disagreement_is_told_in_a_sentence(
     headers: dict[str, str], arguments: dict[str, Any], sentence: str
 ) -> None:
     headers = {"Mcp-Method": "m", "Mcp-Name": "bar", **headers}
-    assert compare(headers, "m", name="bar", arguments=arguments, parameters=(REGION, LIMIT)) == sentence
+    assert compare_headers(headers, "m", name="bar", arguments=arguments, parameters=(REGION, LIMIT)) == sentence
 
 
 def test_a_missing_method_header_is_told() -> None:
-    assert compare({}, "tools/call", name="t") == 'Mcp-Method header is missing; the body calls "tools/call".'
+    assert compare_headers({}, "tools/call", name="t") == 'Mcp-Method header is missing; the body calls "tools/call".'
 
 
 def test_a_tool_that_mirrors_nothing_is_compared_by_its_name_alone() -> None:
     headers = {"Mcp-Method": "tools/call", "Mcp-Name": "t", "Mcp-Param-Region": "us"}
-    assert compare(headers, "tools/call", name="t", arguments={"region": "eu"}) is None
+    assert compare_headers(headers, "tools/call", name="t", arguments={"region": "eu"}) is None
 
 
 def test_a_missing_name_header_is_told() -> None:
     headers = {"Mcp-Method": "tools/call"}
-    assert compare(headers, "tools/call", name="t") == 'Mcp-Name header is missing; the body calls "t".'
+    assert compare_headers(headers, "tools/call", name="t") == 'Mcp-Name header is missing; the body calls "t".'
 
 
 def test_parameters_can_be_compared_by_whoever_has_the_schema() -> None:
-    sentence = compare_parameters({"mcp-param-region": "us"}, {"region": "eu"}, parameters=(REGION,))
+    sentence = compare_parameter_headers({"mcp-param-region": "us"}, {"region": "eu"}, parameters=(REGION,))
     assert sentence == 'Mcp-Param-Region header says "us" but the body has "eu".'
 
 
@@ -409,5 +409,5 @@ def test_parameters_can_be_compared_by_whoever_has_the_schema() -> None:
 )
 def test_what_is_built_always_agrees_with_its_body(name: str, region: Any, limit: int | None) -> None:
     arguments = {"region": region, "options": {"limit": limit}}
-    headers = build("tools/call", name, arguments=arguments, parameters=(REGION, LIMIT))
-    assert compare(headers, "tools/call", name=name, arguments=arguments, parameters=(REGION, LIMIT)) is None
+    headers = build_headers("tools/call", name, arguments=arguments, parameters=(REGION, LIMIT))
+    assert compare_headers(headers, "tools/call", name=name, arguments=arguments, parameters=(REGION, LIMIT)) is None

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.protocol.json_schema import (
-    Problem,
     SchemaError,
-    check_flat,
+    SchemaViolation,
+    apply_defaults,
+    check_form_schema,
     compile_schema,
     drop_titles,
     inline_defs,
-    with_defaults,
 )
 
 
@@ -54,8 +54,8 @@ DIALECTS = [
 @pytest.mark.parametrize(("dialect", "keyword"), DIALECTS, ids=[str(dialect) for dialect, _ in DIALECTS])
 def test_a_schema_is_read_in_the_dialect_it_declares(dialect: str | None, keyword: str) -> None:
     declared = {} if dialect is None else {"$schema": dialect}
-    problem = compile_schema({**declared, keyword: [{"type": "string"}]}).first_problem([1])
-    assert problem == Problem("/0", "expected string, found integer")
+    problem = compile_schema({**declared, keyword: [{"type": "string"}]}).first_violation([1])
+    assert problem == SchemaViolation("/0", "expected string, found integer")
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ LOCAL: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("schema", LOCAL.values(), ids=LOCAL.keys())
 def test_a_reference_into_the_schema_itself_is_followed(schema: dict[str, Any]) -> None:
-    assert compile_schema(schema).first_problem(1) == Problem("", "expected string, found integer")
+    assert compile_schema(schema).first_violation(1) == SchemaViolation("", "expected string, found integer")
 
 
 def test_a_recursive_schema_is_followed_as_deep_as_the_value() -> None:
     tree = compile_schema({"properties": {"next": {"$ref": "#"}, "n": {"type": "integer"}}})
-    assert tree.first_problem({"next": {"next": {"n": "x"}}}) == Problem(
+    assert tree.first_violation({"next": {"next": {"n": "x"}}}) == SchemaViolation(
         "/next/next/n", "expected integer, found string"
     )
 
@@ -133,7 +133,7 @@ def test_a_reference_that_leaves_the_schema_is_refused_and_never_fetched(schema:
 
 def test_a_reference_in_data_is_data() -> None:
     validator = compile_schema({"const": {"$ref": "http://example.com/a"}})
-    assert validator.first_problem({"$ref": "http://example.com/a"}) is None
+    assert validator.first_violation({"$ref": "http://example.com/a"}) is None
 
 
 MISSING = ["#/nope", "#/$defs/a/b", "#/allOf/7", "#/allOf/x", "#nope", "#/$defs/a/type/x"]
@@ -179,11 +179,11 @@ def test_a_pattern_that_could_take_for_ever_is_refused(keyword: str, pattern: st
 @pytest.mark.timeout(20)
 def test_a_pattern_made_to_backtrack_costs_no_more_than_the_text() -> None:
     validator = compile_schema({"pattern": "^(a+)+$"})
-    assert validator.first_problem("a" * 200_000 + "b") is not None
+    assert validator.first_violation("a" * 200_000 + "b") is not None
 
 
 def test_a_schema_may_be_as_deep_as_the_limit_and_no_deeper() -> None:
-    assert compile_schema(nested(63, {"type": "string"})).first_problem("x") is not None
+    assert compile_schema(nested(63, {"type": "string"})).first_violation("x") is not None
     with pytest.raises(SchemaError, match="nested deeper than 64 levels"):
         compile_schema(nested(64, {"type": "string"}))
 
@@ -218,11 +218,11 @@ def test_references_that_multiply_are_refused() -> None:
 
 
 def test_references_that_multiply_a_little_are_fine() -> None:
-    assert compile_schema(doubling(8)).first_problem(1) is None
+    assert compile_schema(doubling(8)).first_violation(1) is None
 
 
 def test_a_format_is_not_checked() -> None:
-    assert compile_schema({"format": "email"}).first_problem("no address") is None
+    assert compile_schema({"format": "email"}).first_violation("no address") is None
 
 
 # What a violation says
@@ -308,7 +308,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], Any, str, str]] = {
 def test_a_problem_tells_its_place_what_was_expected_and_what_type_was_found(
     schema: dict[str, Any], value: Any, path: str, message: str
 ) -> None:
-    assert compile_schema(schema).first_problem(value) == Problem(path, message)
+    assert compile_schema(schema).first_violation(value) == SchemaViolation(path, message)
 
 
 @pytest.mark.parametrize(("schema", "value", "path", "message"), PROBLEMS.values(), ids=PROBLEMS.keys())
@@ -316,13 +316,13 @@ def test_the_whole_list_says_the_same_and_never_shows_the_value(
     schema: dict[str, Any], value: Any, path: str, message: str
 ) -> None:
     problems = compile_schema(schema).check(value)
-    assert Problem(path, message) in problems
+    assert SchemaViolation(path, message) in problems
     assert SECRET not in str(problems)
 
 
 def test_a_value_that_fits_has_no_problem() -> None:
     validator = compile_schema({"type": "string"})
-    assert (validator.first_problem("x"), validator.check("x")) == (None, [])
+    assert (validator.first_violation("x"), validator.check("x")) == (None, [])
 
 
 def test_every_problem_is_listed_up_to_the_limit() -> None:
@@ -339,18 +339,20 @@ def test_a_value_that_is_no_json_is_a_problem_and_no_exception(value: Any) -> No
 @pytest.mark.timeout(20)
 def test_a_large_value_of_errors_is_told_by_its_first() -> None:
     validator = compile_schema({"items": {"type": "string"}})
-    assert validator.check([1] * 500_000) == [Problem("/0", "expected string, found integer")]
+    assert validator.check([1] * 500_000) == [SchemaViolation("/0", "expected string, found integer")]
 
 
 @pytest.mark.timeout(20)
 def test_a_large_value_before_alternatives_is_told_without_its_place() -> None:
     validator = compile_schema({"anyOf": [{"items": {"type": "string"}}, {"type": "null"}]})
     (problem,) = validator.check([1] * 500_000)
-    assert problem == Problem("", "expected what the schema requires; the value is too large to say where it differs")
+    assert problem == SchemaViolation(
+        "", "expected what the schema requires; the value is too large to say where it differs"
+    )
 
 
 def test_a_long_expectation_is_cut() -> None:
-    problem = compile_schema({"enum": ["x" * 1000]}).first_problem(1)
+    problem = compile_schema({"enum": ["x" * 1000]}).first_violation(1)
     assert problem is not None
     assert len(problem.message) < 250
 
@@ -365,7 +367,7 @@ json_values = st.recursive(
 @given(value=json_values)
 def test_the_first_problem_exists_exactly_if_the_list_is_not_empty(value: Any) -> None:
     validator = compile_schema({"anyOf": [{"type": "string"}, {"items": {"type": ["integer", "null"]}, "minItems": 1}]})
-    assert (validator.first_problem(value) is None) == (validator.check(value) == [])
+    assert (validator.first_violation(value) is None) == (validator.check(value) == [])
 
 
 # Transforming
@@ -550,7 +552,7 @@ FLAT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("schema", FLAT.values(), ids=FLAT.keys())
 def test_every_form_of_the_specification_is_flat(schema: dict[str, Any]) -> None:
-    check_flat(schema)
+    check_form_schema(schema)
 
 
 TYPE = 'Property "a" needs one "type"'
@@ -601,7 +603,7 @@ NOT_FLAT: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("schema", "reason"), NOT_FLAT.values(), ids=NOT_FLAT.keys())
 def test_anything_else_is_refused_with_the_property_and_the_reason(schema: dict[str, Any], reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
-        check_flat(schema)
+        check_form_schema(schema)
 
 
 def test_defaults_fill_what_the_answer_leaves_out_and_nothing_else() -> None:
@@ -609,9 +611,9 @@ def test_defaults_fill_what_the_answer_leaves_out_and_nothing_else() -> None:
         a={"type": "string", "default": "x"}, b={"type": "integer", "default": 1}, c={"type": "string"}, d=True
     )
     content = {"b": 2}
-    assert with_defaults(schema, content) == {"a": "x", "b": 2}
+    assert apply_defaults(schema, content) == {"a": "x", "b": 2}
     assert content == {"b": 2}
 
 
 def test_a_schema_without_properties_fills_nothing() -> None:
-    assert with_defaults({"type": "object"}, {"b": 2}) == {"b": 2}
+    assert apply_defaults({"type": "object"}, {"b": 2}) == {"b": 2}

@@ -15,7 +15,7 @@ from trunkline.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
     Incoming,
-    Malformed,
+    InvalidMessage,
     Message,
     Notification,
     Outbound,
@@ -39,10 +39,10 @@ def plain(incoming: Incoming) -> Any:
     return type(incoming), {**fields, **raw}
 
 
-def refused(data: bytes, limits: Limits | None = None) -> Malformed:
+def refused(data: bytes, limits: Limits | None = None) -> InvalidMessage:
     """Decode bytes that must be rejected."""
     incoming = decode(data) if limits is None else decode(data, limits)
-    assert isinstance(incoming, Malformed)
+    assert isinstance(incoming, InvalidMessage)
     return incoming
 
 
@@ -319,7 +319,7 @@ def test_a_member_of_the_envelope_given_twice_is_refused(pad: bytes, members: by
     ],
 )
 def test_the_same_names_inside_values_are_nobodys_business(data: bytes, value: bytes) -> None:
-    assert not isinstance(decode(data % value), Malformed)
+    assert not isinstance(decode(data % value), InvalidMessage)
 
 
 # --- depth -----------------------------------------------------------------------------------------------------------
@@ -378,13 +378,13 @@ def height(tree: Any) -> int:
 @given(tree=trees, limit=st.integers(1, 12))
 def test_depth_is_counted_exactly(tree: Any, limit: int) -> None:
     data = encode(Request(1, "m", tree))
-    assert isinstance(decode(data, Limits(depth=limit)), Malformed) == (1 + height(tree) > limit)
+    assert isinstance(decode(data, Limits(depth=limit)), InvalidMessage) == (1 + height(tree) > limit)
 
 
 @given(chain=st.integers(1, 60), limit=st.integers(1, 60))
 def test_depth_of_a_chain_is_counted_exactly(chain: int, limit: int) -> None:
     data = b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % (b"[" * chain + b"]" * chain)
-    assert isinstance(decode(data, Limits(depth=limit)), Malformed) == (1 + chain > limit)
+    assert isinstance(decode(data, Limits(depth=limit)), InvalidMessage) == (1 + chain > limit)
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_an_array_is_cut_into_its_messages_and_what_is_none() -> None:
     )
     assert isinstance(incoming, Batch)
     assert incoming.items[:2] == (Request(1, "a"), Notification("b"))
-    assert [(item.code, item.id, item.response) for item in incoming.items[2:] if isinstance(item, Malformed)] == [
+    assert [(item.code, item.id, item.response) for item in incoming.items[2:] if isinstance(item, InvalidMessage)] == [
         (-32600, None, False),
         (-32600, None, False),
         (-32600, 2, True),
@@ -406,7 +406,7 @@ def test_an_array_is_cut_into_its_messages_and_what_is_none() -> None:
 
 def test_a_batch_inside_a_batch_is_refused_where_it_stands() -> None:
     incoming = decode(b'[[{"jsonrpc":"2.0","id":1,"method":"a"}]]')
-    assert incoming == Batch((Malformed(-32600, "Invalid request: a batch inside a batch"),))
+    assert incoming == Batch((InvalidMessage(-32600, "Invalid request: a batch inside a batch"),))
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def test_a_batch_inside_a_batch_is_refused_where_it_stands() -> None:
     ],
 )
 def test_an_array_that_is_no_batch_is_one_invalid_request(data: bytes, words: str) -> None:
-    assert refused(data, Limits(batch=3)) == Malformed(-32600, f"Invalid request: {words}")
+    assert refused(data, Limits(batch=3)) == InvalidMessage(-32600, f"Invalid request: {words}")
 
 
 def test_a_batch_of_as_many_as_the_limit_is_read() -> None:
@@ -434,7 +434,7 @@ def test_each_message_of_a_batch_is_read_as_strictly_as_alone() -> None:
     )
     incoming = decode(b"[%b,%b]" % (twice, deep), Limits(depth=3))
     assert isinstance(incoming, Batch)
-    assert [(item.code, item.id) for item in incoming.items if isinstance(item, Malformed)] == [
+    assert [(item.code, item.id) for item in incoming.items if isinstance(item, InvalidMessage)] == [
         (-32600, None),
         (-32700, 3),
     ]
@@ -521,21 +521,21 @@ envelopes = members.map(lambda pairs: "".join(f', "{name}":{value}' for name, va
 
 @given(data=st.binary(max_size=60) | scraps)
 def test_no_bytes_make_the_reader_raise(data: bytes) -> None:
-    assert isinstance(decode(data), Request | Notification | Response | ErrorResponse | Malformed | Batch)
+    assert isinstance(decode(data), Request | Notification | Response | ErrorResponse | InvalidMessage | Batch)
 
 
 @given(data=scraps | envelopes | messages.map(encode))
 def test_whatever_is_read_another_parser_reads_alike(data: bytes) -> None:
     incoming = decode(data)
     items = incoming.items if isinstance(incoming, Batch) else (incoming,)
-    seen = [] if isinstance(incoming, Malformed) else json.loads(data)
+    seen = [] if isinstance(incoming, InvalidMessage) else json.loads(data)
     each = seen if isinstance(seen, list) else [seen]
     assert all(alike(item, theirs) for item, theirs in zip(items, each, strict=False))
 
 
-def alike(ours: Message | Malformed, theirs: dict[str, Any]) -> bool:
+def alike(ours: Message | InvalidMessage, theirs: dict[str, Any]) -> bool:
     """Compare id and method of a message with the result of the other parser."""
-    if isinstance(ours, Malformed):
+    if isinstance(ours, InvalidMessage):
         return True
     mine = (getattr(ours, "id", None), getattr(ours, "method", None))
     return mine == (theirs.get("id"), theirs.get("method"))
@@ -545,7 +545,7 @@ def alike(ours: Message | Malformed, theirs: dict[str, Any]) -> bool:
 def test_of_an_accepted_message_no_member_of_the_envelope_stands_there_twice(data: bytes) -> None:
     names = [name for name, _ in json.loads(data, object_pairs_hook=list)]
     counted = [name for name in names if name in {"jsonrpc", "id", "method", "params", "result", "error"}]
-    assert isinstance(decode(data), Malformed) or len(counted) == len(set(counted))
+    assert isinstance(decode(data), InvalidMessage) or len(counted) == len(set(counted))
 
 
 DEEPER_THAN_ANY_PARSER = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
@@ -563,4 +563,4 @@ DEEPER_THAN_ANY_PARSER = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 )
 def test_of_an_answer_too_deep_to_be_parsed_the_id_is_told(data: bytes, id: int | None, response: bool) -> None:
     refused = decode(data % DEEPER_THAN_ANY_PARSER)
-    assert refused == Malformed(-32700, "Parse error: nested too deeply", id, response=response)
+    assert refused == InvalidMessage(-32700, "Parse error: nested too deeply", id, response=response)

@@ -7,7 +7,7 @@ import tracemalloc
 import msgspec
 import pytest
 
-from trunkline.protocol.jsonrpc import ErrorResponse, Malformed, Response, decode
+from trunkline.protocol.jsonrpc import ErrorResponse, InvalidMessage, Response, decode
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_names_in_a_large_error_are_no_reason_to_read_it_twice() -> None:
         tracemalloc.stop()
     assert once < 1.5 * usual
     twice = data[:-1] + b',"id":2}'
-    assert isinstance(decode(twice), Malformed)
+    assert isinstance(decode(twice), InvalidMessage)

@@ -12,8 +12,8 @@ from msgspec import Raw
 import trunkline.types as t
 from tests.protocol import schema_index
 from trunkline.protocol.methods import (
-    LOOSE_NAMES,
     METHODS,
+    MISNAMED_METHODS,
     Method,
     capability_needed,
     decode_params,
@@ -114,10 +114,10 @@ def test_completion_needed_no_capability_before_there_was_one() -> None:
     assert capability_needed(BY_NAME["completion/complete"], REVISIONS[0]) is None
 
 
-@pytest.mark.parametrize("loose", LOOSE_NAMES)
+@pytest.mark.parametrize("loose", MISNAMED_METHODS)
 def test_a_loose_name_is_no_method_and_leads_to_one(loose: str) -> None:
     assert loose not in BY_NAME
-    assert LOOSE_NAMES[loose] in BY_NAME
+    assert MISNAMED_METHODS[loose] in BY_NAME
 
 
 def test_params_are_decoded_to_their_type_with_arguments_left_raw() -> None:

@@ -18,7 +18,15 @@ from trunkline.errors import (
     UnsupportedProtocolVersion,
     request_failed,
 )
-from trunkline.protocol.negotiation import Agreement, Announce, Handshake, Outcome, Probe, Step, negotiate
+from trunkline.protocol.negotiation import (
+    Agreement,
+    NegotiationOutcome,
+    NegotiationStep,
+    SendDiscover,
+    SendInitialize,
+    SendInitialized,
+    negotiate,
+)
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, NEWEST, NEWEST_HANDSHAKE, REVISIONS, Revision
 
 OLDEST = REVISIONS[0]
@@ -38,8 +46,8 @@ def initialized(revision: str) -> Raw:
 
 
 def run(
-    outcomes: list[Outcome], pinned: Revision | None = None, remembered: Revision | None = None
-) -> tuple[list[Step], Agreement]:
+    outcomes: list[NegotiationOutcome], pinned: Revision | None = None, remembered: Revision | None = None
+) -> tuple[list[NegotiationStep], Agreement]:
     """Play the outcomes and return the steps and the agreement."""
     flow = negotiate(pinned, remembered=remembered, probe_seconds=2.0)
     steps = [next(flow)]
@@ -54,7 +62,7 @@ def run(
 
 def test_a_discover_result_means_the_stateless_era() -> None:
     steps, agreement = run([discovered(NEWEST.name, NEWEST_HANDSHAKE.name)])
-    assert steps == [Probe(NEWEST, 2.0)]
+    assert steps == [SendDiscover(NEWEST, 2.0)]
     assert agreement.revision is NEWEST
 
 
@@ -78,31 +86,31 @@ def test_a_nonsensical_server_info_is_the_same_as_none() -> None:
 )
 def test_any_other_error_falls_back_to_the_handshake(code: int) -> None:
     steps, agreement = run([request_failed(code, "no"), initialized(NEWEST_HANDSHAKE.name), None])
-    assert steps == [Probe(NEWEST, 2.0), Handshake(NEWEST_HANDSHAKE), Announce(NEWEST_HANDSHAKE)]
+    assert steps == [SendDiscover(NEWEST, 2.0), SendInitialize(NEWEST_HANDSHAKE), SendInitialized(NEWEST_HANDSHAKE)]
     assert agreement.revision is NEWEST_HANDSHAKE
     assert agreement.instructions == "Ask."
 
 
 def test_silence_falls_back_to_the_handshake() -> None:
     steps, agreement = run([None, initialized(OLDEST.name), None])
-    assert steps[1:] == [Handshake(NEWEST_HANDSHAKE), Announce(OLDEST)]
+    assert steps[1:] == [SendInitialize(NEWEST_HANDSHAKE), SendInitialized(OLDEST)]
     assert agreement.supported == (OLDEST.name,)
 
 
 def test_a_result_that_is_no_discovery_falls_back_to_the_handshake() -> None:
     steps, _ = run([raw({"tools": []}), initialized(NEWEST_HANDSHAKE.name), None])
-    assert steps[1] == Handshake(NEWEST_HANDSHAKE)
+    assert steps[1] == SendInitialize(NEWEST_HANDSHAKE)
 
 
 def test_an_unsupported_version_error_without_a_list_falls_back_to_the_handshake() -> None:
     steps, _ = run([UnsupportedProtocolVersion("no", data={}), initialized(NEWEST_HANDSHAKE.name), None])
-    assert steps[1] == Handshake(NEWEST_HANDSHAKE)
+    assert steps[1] == SendInitialize(NEWEST_HANDSHAKE)
 
 
 def test_an_unsupported_version_error_with_our_version_in_its_list_is_probed_again() -> None:
     refusal = UnsupportedProtocolVersion("no", data={"supported": [NEWEST.name]})
     steps, agreement = run([refusal, discovered(NEWEST.name)])
-    assert steps == [Probe(NEWEST, 2.0), Probe(NEWEST, None)]
+    assert steps == [SendDiscover(NEWEST, 2.0), SendDiscover(NEWEST, None)]
     assert agreement.revision is NEWEST
 
 
@@ -115,13 +123,13 @@ def test_a_server_that_refuses_what_it_lists_is_given_up() -> None:
 def test_a_stateless_server_that_shares_only_handshake_revisions_gets_the_handshake() -> None:
     refusal = UnsupportedProtocolVersion("no", data={"supported": ["2099-01-01", OLDEST.name]})
     steps, agreement = run([refusal, initialized(OLDEST.name), None])
-    assert steps[1] == Handshake(OLDEST)
+    assert steps[1] == SendInitialize(OLDEST)
     assert agreement.revision is OLDEST
 
 
 def test_a_discovery_of_handshake_revisions_alone_gets_the_handshake() -> None:
     steps, _ = run([discovered(OLDEST.name), initialized(OLDEST.name), None])
-    assert steps[1] == Handshake(OLDEST)
+    assert steps[1] == SendInitialize(OLDEST)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +140,7 @@ def test_a_discovery_of_handshake_revisions_alone_gets_the_handshake() -> None:
     ],
     ids=["discovered", "refused"],
 )
-def test_no_common_revision_names_what_both_sides_speak(outcome: Outcome) -> None:
+def test_no_common_revision_names_what_both_sides_speak(outcome: NegotiationOutcome) -> None:
     with pytest.raises(RevisionMismatch) as caught:
         run([outcome])
     assert caught.value.theirs == ("2099-01-01",)
@@ -149,7 +157,7 @@ def test_an_error_only_stateless_servers_know_never_falls_back(kind: type[Reques
 
 def test_a_server_that_was_silent_and_refuses_the_handshake_is_probed_once_more() -> None:
     steps, agreement = run([None, MethodNotFound("no"), discovered(NEWEST.name)])
-    assert steps == [Probe(NEWEST, 2.0), Handshake(NEWEST_HANDSHAKE), Probe(NEWEST, None)]
+    assert steps == [SendDiscover(NEWEST, 2.0), SendInitialize(NEWEST_HANDSHAKE), SendDiscover(NEWEST, None)]
     assert agreement.revision is NEWEST
 
 
@@ -180,7 +188,7 @@ def test_a_handshake_answered_with_a_revision_that_has_none_is_a_mismatch() -> N
 
 def test_a_pinned_handshake_revision_is_asked_for_at_once() -> None:
     steps, agreement = run([initialized(OLDEST.name), None], pinned=OLDEST)
-    assert steps == [Handshake(OLDEST), Announce(OLDEST)]
+    assert steps == [SendInitialize(OLDEST), SendInitialized(OLDEST)]
     assert agreement.revision is OLDEST
 
 
@@ -203,14 +211,14 @@ def test_a_pinned_handshake_that_is_refused_otherwise_raises_that() -> None:
 
 
 @pytest.mark.parametrize("outcome", [raw({}), raw([]), None], ids=["members missing", "no object", "nothing"])
-def test_an_unreadable_answer_to_the_handshake_is_the_servers_fault(outcome: Outcome) -> None:
+def test_an_unreadable_answer_to_the_handshake_is_the_servers_fault(outcome: NegotiationOutcome) -> None:
     with pytest.raises(RemoteProtocolError, match="initialize"):
         run([outcome], pinned=OLDEST)
 
 
 def test_a_pinned_stateless_revision_is_discovered_without_a_short_wait() -> None:
     steps, agreement = run([discovered(NEWEST.name)], pinned=NEWEST)
-    assert steps == [Probe(NEWEST, None)]
+    assert steps == [SendDiscover(NEWEST, None)]
     assert agreement.revision is NEWEST
 
 
@@ -224,7 +232,7 @@ def test_a_pinned_stateless_revision_is_discovered_without_a_short_wait() -> Non
     ],
     ids=["unknown method", "no discovery", "not in the list", "refused by version"],
 )
-def test_a_pinned_stateless_revision_never_falls_back(outcome: Outcome, theirs: tuple[str, ...]) -> None:
+def test_a_pinned_stateless_revision_never_falls_back(outcome: NegotiationOutcome, theirs: tuple[str, ...]) -> None:
     with pytest.raises(RevisionMismatch) as caught:
         run([outcome], pinned=NEWEST)
     assert caught.value.ours == (NEWEST.name,)
@@ -233,15 +241,15 @@ def test_a_pinned_stateless_revision_never_falls_back(outcome: Outcome, theirs: 
 
 def test_a_remembered_handshake_server_is_not_probed() -> None:
     steps, _ = run([initialized(OLDEST.name), None], remembered=OLDEST)
-    assert steps[0] == Handshake(OLDEST)
+    assert steps[0] == SendInitialize(OLDEST)
 
 
 def test_a_remembered_handshake_server_that_refuses_is_probed_after_all() -> None:
     steps, agreement = run([MethodNotFound("no"), discovered(NEWEST.name)], remembered=OLDEST)
-    assert steps == [Handshake(OLDEST), Probe(NEWEST, 2.0)]
+    assert steps == [SendInitialize(OLDEST), SendDiscover(NEWEST, 2.0)]
     assert agreement.revision is NEWEST
 
 
 def test_a_remembered_stateless_server_is_given_all_the_time_it_needs() -> None:
     steps, _ = run([discovered(NEWEST.name)], remembered=NEWEST)
-    assert steps == [Probe(NEWEST, None)]
+    assert steps == [SendDiscover(NEWEST, None)]

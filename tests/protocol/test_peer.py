@@ -13,20 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.errors import LocalProtocolError
-from trunkline.protocol.events import (
-    Event,
-    NotificationReceived,
-    ProgressReceived,
-    RequestCancelled,
-    RequestLost,
-    RequestReceived,
-    ResponseReceived,
-    ResponseUnreadable,
-)
 from trunkline.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
-    Malformed,
+    InvalidMessage,
     Message,
     Notification,
     Outbound,
@@ -35,14 +25,28 @@ from trunkline.protocol.jsonrpc import (
     decode,
     encode,
 )
-from trunkline.protocol.peer import INCOMING_MOVES, OUTGOING_MOVES, Incoming, Outgoing, Peer
+from trunkline.protocol.peer import (
+    INCOMING_TRANSITIONS,
+    OUTGOING_TRANSITIONS,
+    IncomingState,
+    NotificationReceived,
+    OutgoingState,
+    Peer,
+    PeerEvent,
+    ProgressReceived,
+    RequestCancelled,
+    RequestLost,
+    RequestReceived,
+    ResponseReceived,
+    ResponseUnreadable,
+)
 from trunkline.types import ErrorObject, RequestId
 
 
 def received(message: Message) -> Message:
     """Return a message as the other side reads it."""
     incoming = decode(encode(message))
-    assert not isinstance(incoming, Malformed | Batch)
+    assert not isinstance(incoming, InvalidMessage | Batch)
     return incoming
 
 
@@ -95,15 +99,15 @@ ENDS_WAITING: dict[str, Callable[[Peer], Any]] = {
 
 
 def test_the_rows_of_the_tables_are_those_tested_here() -> None:
-    assert {move for _, move in INCOMING_MOVES} == set(ENDS_SERVING)
-    assert {move for _, move in OUTGOING_MOVES} == set(ENDS_WAITING)
+    assert {move for _, move in INCOMING_TRANSITIONS} == set(ENDS_SERVING)
+    assert {move for _, move in OUTGOING_TRANSITIONS} == set(ENDS_WAITING)
 
 
 def test_every_row_leads_from_the_first_state_to_an_end() -> None:
-    assert {state for state, _ in INCOMING_MOVES} == {Incoming.SERVING}
-    assert {state for state, _ in OUTGOING_MOVES} == {Outgoing.WAITING}
-    assert Incoming.SERVING not in INCOMING_MOVES.values()
-    assert Outgoing.WAITING not in OUTGOING_MOVES.values()
+    assert {state for state, _ in INCOMING_TRANSITIONS} == {IncomingState.SERVING}
+    assert {state for state, _ in OUTGOING_TRANSITIONS} == {OutgoingState.WAITING}
+    assert IncomingState.SERVING not in INCOMING_TRANSITIONS.values()
+    assert OutgoingState.WAITING not in OUTGOING_TRANSITIONS.values()
 
 
 @pytest.mark.parametrize("move", ENDS_SERVING)
@@ -225,7 +229,7 @@ def test_a_request_beyond_the_limit_is_refused_until_another_is_answered() -> No
 
 def test_a_malformed_request_is_answered_with_its_error() -> None:
     peer = Peer()
-    assert peer.receive_message(Malformed(-32700, "Parse error")) is None
+    assert peer.receive_message(InvalidMessage(-32700, "Parse error")) is None
     assert error_sent(peer) == (None, -32700)
 
 
@@ -357,14 +361,14 @@ def test_an_error_about_no_request_is_dropped_and_counted() -> None:
 
 def test_a_malformed_answer_ends_the_wait() -> None:
     peer, id = waiting()
-    assert peer.receive_message(Malformed(-32600, "both", id, response=True)) == ResponseUnreadable(id, "both")
+    assert peer.receive_message(InvalidMessage(-32600, "both", id, response=True)) == ResponseUnreadable(id, "both")
     assert not peer.waits(id)
 
 
 @pytest.mark.parametrize("id", [None, 2, "1"])
 def test_a_malformed_answer_to_nothing_is_dropped_and_never_answered(id: RequestId | None) -> None:
     peer, own = waiting()
-    assert peer.receive_message(Malformed(-32600, "both", id, response=True)) is None
+    assert peer.receive_message(InvalidMessage(-32600, "both", id, response=True)) is None
     assert (peer.dropped, peer.waits(own), sent(peer)) == (1, True, [])
 
 
@@ -468,7 +472,7 @@ class Walk:
         self.pipes: dict[str, list[bytes]] = {side: [] for side in SIDES}
         self.asked: dict[str, list[RequestId]] = {side: [] for side in SIDES}
         self.outcomes: Counter[tuple[str, RequestId]] = Counter()
-        self.late: list[Event] = []
+        self.late: list[PeerEvent] = []
         self.counter = itertools.count(1)
 
     def run(self, walk: list[tuple[str, str, int]]) -> None:

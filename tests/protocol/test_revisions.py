@@ -8,17 +8,17 @@ import pytest
 
 from tests.protocol import schema_index
 from trunkline.protocol.revisions import (
-    ALL_NAMES,
     FEATURES,
     HANDSHAKE_NAMES,
     NEWEST,
     NEWEST_HANDSHAKE,
     ONLY_2025_11,
+    REVISION_NAMES,
     REVISIONS,
     STATELESS_NAMES,
     Feature,
     Revision,
-    find,
+    find_revision,
 )
 
 INDEX = schema_index.load()
@@ -87,16 +87,16 @@ def test_the_flags_of_a_revision_repeat_its_features(revision: Revision) -> None
 
 @pytest.mark.parametrize("revision", EACH)
 def test_a_revision_is_found_by_its_name(revision: Revision) -> None:
-    assert find(revision.name) is revision
+    assert find_revision(revision.name) is revision
 
 
 @pytest.mark.parametrize("name", ["", "2024-01-15", "2025-06-18 ", "2025-6-18", "DRAFT-2026-v1"])
 def test_a_name_that_is_not_exactly_a_revision_finds_none(name: str) -> None:
-    assert find(name) is None
+    assert find_revision(name) is None
 
 
 def test_the_names_are_parted_by_era_and_stand_oldest_first() -> None:
-    assert HANDSHAKE_NAMES + STATELESS_NAMES == ALL_NAMES == tuple(sorted(ALL_NAMES))
+    assert HANDSHAKE_NAMES + STATELESS_NAMES == REVISION_NAMES == tuple(sorted(REVISION_NAMES))
     assert len(STATELESS_NAMES) == 1
 
 

@@ -13,20 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.errors import RemoteProtocolError
-from trunkline.protocol.sse import Event, EventReader, encode_comment, encode_event
+from trunkline.protocol.sse import EventReader, ServerSentEvent, encode_comment, encode_event
 
 CAP = 1 << 20
 
 
-def read(portions: list[bytes], *, cap: int = CAP) -> list[Event]:
+def read(portions: list[bytes], *, cap: int = CAP) -> list[ServerSentEvent]:
     reader = EventReader(max_event=cap)
     return [event for portion in portions for event in reader.feed(portion)]
 
 
-def read_until_refused(portions: list[bytes], *, cap: int) -> tuple[list[Event], bool]:
+def read_until_refused(portions: list[bytes], *, cap: int) -> tuple[list[ServerSentEvent], bool]:
     """Return all events and whether the stream was rejected at the end; one more chunk reveals a rejection."""
     reader = EventReader(max_event=cap)
-    events: list[Event] = []
+    events: list[ServerSentEvent] = []
     try:
         for portion in [*portions, b""]:
             events += reader.feed(portion)
@@ -45,6 +45,8 @@ def each_byte(data: bytes) -> list[bytes]:
 
 
 # --- what the bytes mean ---------------------------------------------------------------------------------------------
+
+Event = ServerSentEvent
 
 STREAMS = [
     pytest.param(b"data: one\n\n", [Event(b"one")], id="a data line and a blank line are an event"),
@@ -91,12 +93,12 @@ STREAMS = [
 
 
 @pytest.mark.parametrize(("stream", "events"), STREAMS)
-def test_a_stream_becomes_events(stream: bytes, events: list[Event]) -> None:
+def test_a_stream_becomes_events(stream: bytes, events: list[ServerSentEvent]) -> None:
     assert read([stream]) == events
 
 
 @pytest.mark.parametrize(("stream", "events"), STREAMS)
-def test_a_stream_in_single_bytes_becomes_the_same_events(stream: bytes, events: list[Event]) -> None:
+def test_a_stream_in_single_bytes_becomes_the_same_events(stream: bytes, events: list[ServerSentEvent]) -> None:
     assert read(each_byte(stream)) == events
 
 
@@ -188,7 +190,9 @@ def test_an_event_over_the_cap_is_refused_in_single_bytes_too(stream: bytes) -> 
     ],
 )
 @pytest.mark.parametrize("portions", [lambda stream: [stream], each_byte], ids=["whole", "in single bytes"])
-def test_the_cap_lets_pass(stream: bytes, events: list[Event], portions: Callable[[bytes], list[bytes]]) -> None:
+def test_the_cap_lets_pass(
+    stream: bytes, events: list[ServerSentEvent], portions: Callable[[bytes], list[bytes]]
+) -> None:
     assert read(portions(stream), cap=10) == events
 
 
@@ -259,7 +263,7 @@ def test_a_name_that_would_break_the_stream_is_not_written() -> None:
 IDS = st.none() | st.text(st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]))
 NAMES = st.text(st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]), min_size=1)
 EVENTS = st.builds(
-    Event,
+    ServerSentEvent,
     st.binary().map(lambda data: data.replace(b"\r", b"\n")),
     event=NAMES,
     id=IDS,
@@ -268,7 +272,7 @@ EVENTS = st.builds(
 
 
 @given(st.lists(EVENTS), st.lists(st.integers(min_value=0)))
-def test_events_are_read_back_as_they_were_written(events: list[Event], places: list[int]) -> None:
+def test_events_are_read_back_as_they_were_written(events: list[ServerSentEvent], places: list[int]) -> None:
     wire = b"".join(
         encode_event(event.data, event=event.event, id=event.id, retry=event.retry) + encode_comment("between")
         for event in events

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.recordings.seed_files import BROKEN, CONVERSATIONS, seed
-from trunkline.protocol.jsonrpc import ErrorResponse, Malformed, Notification, Request, Response, decode, encode
-from trunkline.testing.recordings import Entry, Recording
+from trunkline.protocol.jsonrpc import ErrorResponse, InvalidMessage, Notification, Request, Response, decode, encode
+from trunkline.testing.recordings import Recording, RecordingEntry
 
 ENTRIES = [
     pytest.param(entry, id=f"{path.stem}-{number}")
@@ -19,14 +19,14 @@ ENTRIES = [
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_a_seed_message_comes_out_of_the_codec_as_the_same_json(entry: Entry) -> None:
+def test_a_seed_message_comes_out_of_the_codec_as_the_same_json(entry: RecordingEntry) -> None:
     message = entry.decoded
     assert isinstance(message, Request | Notification | Response | ErrorResponse)
     assert json.loads(encode(message)) == entry.json
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_a_seed_message_is_read_as_what_its_members_say(entry: Entry) -> None:
+def test_a_seed_message_is_read_as_what_its_members_say(entry: RecordingEntry) -> None:
     members = {
         "Request": {"id", "method"},
         "Notification": {"method"},
@@ -39,7 +39,7 @@ def test_a_seed_message_is_read_as_what_its_members_say(entry: Entry) -> None:
 @pytest.mark.parametrize(("text", "code"), [pytest.param(row["text"], row["code"], id=row["text"]) for row in BROKEN])
 def test_a_fragment_of_the_seeds_is_refused(text: str, code: int) -> None:
     message = decode(text.encode())
-    assert isinstance(message, Malformed)
+    assert isinstance(message, InvalidMessage)
     assert message.code == code
 
 

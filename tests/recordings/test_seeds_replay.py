@@ -22,8 +22,7 @@ from tests.recordings.seed_servers import (
 )
 from tests.support import run_async
 from trunkline import Server
-from trunkline.testing.recordings import Recording
-from trunkline.testing.replays import Answer, Replay, replay
+from trunkline.testing.recordings import Recording, Replay, ReplayedAnswer, replay
 
 #: The seeds show single messages without the handshake that must come first.
 GREETING = Recording.parse(
@@ -121,7 +120,7 @@ def test_the_weather_tool_is_listed_as_in_the_seed() -> None:
 def test_the_first_handshake_is_answered_as_the_seed_shows() -> None:
     shown = seed("000-initialize-and-sampling")
 
-    async def main() -> Answer:
+    async def main() -> ReplayedAnswer:
         # The request that follows needs a tool that sends it; the table's tests have one.
         return (await replay(Recording(shown.entries[:2]), example_server())).answer("initialize")
 
@@ -134,7 +133,7 @@ def test_a_method_nobody_has_is_answered_as_the_seed_shows() -> None:
     shown = seed("004-method-not-found").entries[-1].json
     ask = Recording.parse('{"from":"client","message":{"jsonrpc":"2.0","id":1,"method":"invalid/method"}}')
 
-    async def main() -> Answer:
+    async def main() -> ReplayedAnswer:
         return (await replay(Recording((*GREETING.entries, *ask.entries)), search_server())).answer("invalid/method")
 
     answer = run_async(main())

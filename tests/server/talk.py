@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
@@ -14,7 +13,7 @@ from tests.support import run_async
 from trunkline import Server
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
-__all__ = ["ERAS", "FORMS", "HANDSHAKE", "STATELESS", "accept", "again", "asked", "call", "in_loop", "reach", "text"]
+__all__ = ["ERAS", "FORMS", "HANDSHAKE", "STATELESS", "accept", "again", "asked", "call", "reach", "text"]
 
 HANDSHAKE = NEWEST_HANDSHAKE.name
 STATELESS = NEWEST.name
@@ -24,16 +23,6 @@ ERAS = pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
 FORMS: Mapping[str, Any] = {"elicitation": {}}
 
 P = ParamSpec("P")
-
-
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an async test in a loop of its own, bounded in time."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        run_async(test(*args, **kwargs))
-
-    return run
 
 
 @asynccontextmanager

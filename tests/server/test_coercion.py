@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.support import case_id
-from trunkline.server.signatures import ArgumentError, Signature
+from trunkline.server.signatures import InvalidArguments, Signature
 
 
 class Level(enum.IntEnum):
@@ -130,7 +130,7 @@ def test_what_was_meant_is_read(annotation: Any, sent: Any, read: Any) -> None:
     ids=case_id,
 )
 def test_what_is_no_such_value_is_refused(annotation: Any, sent: Any) -> None:
-    with pytest.raises(ArgumentError):
+    with pytest.raises(InvalidArguments):
         bind(annotation, sent)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.server.talk import ERAS, in_loop, reach
+from tests.server.talk import ERAS, reach
 from trunkline import Context, Server
 
 PROMPT = {"type": "ref/prompt", "name": "p"}
@@ -27,7 +27,6 @@ def ask(ref: dict[str, str], name: str, value: str = "", **context: Any) -> dict
 
 
 @ERAS
-@in_loop
 async def test_an_argument_of_a_prompt_is_completed(revision: str) -> None:
     server = making()
 
@@ -41,7 +40,6 @@ async def test_an_argument_of_a_prompt_is_completed(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_a_variable_is_completed_by_what_was_chosen_before(revision: str) -> None:
     server = making()
 
@@ -81,7 +79,6 @@ async def test_a_variable_is_completed_by_what_was_chosen_before(revision: str) 
     ],
 )
 @ERAS
-@in_loop
 async def test_values_are_given_up_to_a_hundred(revision: str, given: Any, told: dict[str, Any]) -> None:
     server = making()
     server.completion("p", "city")(lambda value: given)
@@ -90,7 +87,6 @@ async def test_values_are_given_up_to_a_hundred(revision: str, given: Any, told:
 
 
 @ERAS
-@in_loop
 async def test_what_nobody_completes_has_no_values(revision: str) -> None:
     server = making()
     server.completion("p", "city")(lambda value: ["x"])
@@ -102,7 +98,6 @@ async def test_what_nobody_completes_has_no_values(revision: str) -> None:
 
 @pytest.mark.parametrize("parentheses", [True, False], ids=["with", "without"])
 @ERAS
-@in_loop
 async def test_one_function_may_complete_everything_else(revision: str, parentheses: bool) -> None:
     server = making()
 
@@ -124,7 +119,6 @@ async def test_one_function_may_complete_everything_else(revision: str, parenthe
         pytest.param(TEMPLATE, "c", id="unknown-variable"),
     ],
 )
-@in_loop
 async def test_what_is_unknown_is_refused(revision: str, ref: dict[str, str], name: str) -> None:
     server = making()
     server.completion("p", "city")(lambda value: ["x"])
@@ -133,7 +127,6 @@ async def test_what_is_unknown_is_refused(revision: str, ref: dict[str, str], na
 
 
 @ERAS
-@in_loop
 async def test_a_template_that_is_unknown_is_refused(revision: str) -> None:
     server = making()
     server.completion("p", "city")(lambda value: ["x"])

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, in_loop, reach, text
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, reach, text
 from trunkline import Context, Depends, Server
 from trunkline.errors import RequestFailed
 
@@ -30,7 +30,6 @@ def said(peer: Any) -> list[Any]:
 
 
 @ERAS
-@in_loop
 async def test_a_handler_sees_its_request(revision: str) -> None:
     seen: dict[str, Any] = {}
 
@@ -78,7 +77,6 @@ def test_other_names_for_the_server_and_the_request(revision: str) -> None:
     assert text(call(server, "f", revision)) == "true"
 
 
-@in_loop
 async def test_a_client_without_a_name_is_nobody() -> None:
     async def f(ctx: Context) -> str:
         return str(ctx.client.name)
@@ -107,7 +105,6 @@ def test_middleware_dependencies_and_handler_share_the_state_of_a_request(revisi
 
 
 @ERAS
-@in_loop
 async def test_the_state_of_a_request_ends_with_it(revision: str) -> None:
     async def f(ctx: Context) -> str:
         before = ctx.get_state("n")
@@ -140,7 +137,6 @@ _counts_in_a_thread.__annotations__["ctx"] = Context
 
 @ERAS
 @pytest.mark.parametrize("function", [_counts, _counts_in_a_thread], ids=["async", "sync"])
-@in_loop
 async def test_progress_only_goes_forward(revision: str, function: Callable[..., Any]) -> None:
     async with reach(serving(function), revision) as peer:
         await peer.call("f", meta={"progressToken": "p"})
@@ -151,7 +147,6 @@ async def test_progress_only_goes_forward(revision: str, function: Callable[...,
 
 
 @ERAS
-@in_loop
 async def test_progress_nobody_asked_for_is_not_told(revision: str) -> None:
     async with reach(serving(_counts), revision) as peer:
         await peer.call("f")
@@ -170,7 +165,6 @@ async def _logs(ctx: Context) -> None:
     await ctx.log(message="named", level="notice")
 
 
-@in_loop
 async def test_log_messages_have_a_level_a_logger_and_data() -> None:
     async with reach(serving(_logs), STATELESS) as peer:
         await peer.call("f", meta={LEVEL: "debug"})
@@ -185,14 +179,12 @@ async def test_log_messages_have_a_level_a_logger_and_data() -> None:
     ]
 
 
-@in_loop
 async def test_a_request_without_a_level_hears_nothing() -> None:
     async with reach(serving(_logs), STATELESS) as peer:
         await peer.call("f")
     assert said(peer) == []
 
 
-@in_loop
 async def test_a_level_filters_what_is_below() -> None:
     async with reach(serving(_logs), HANDSHAKE) as peer:
         await peer.result("logging/setLevel", {"level": "error"})
@@ -222,7 +214,6 @@ def test_a_message_before_its_level_is_told_the_order(revision: str, caplog: pyt
 
 
 @ERAS
-@in_loop
 async def test_a_notice_of_ones_own_reaches_the_caller(revision: str) -> None:
     async def f(ctx: Context) -> None:
         await ctx.notify("acme/started", {"n": 1})
@@ -273,7 +264,6 @@ def test_a_sync_function_has_the_same_names() -> None:
 
 
 @ERAS
-@in_loop
 async def test_a_sync_function_sees_that_it_was_cancelled_and_is_left(revision: str) -> None:
     started, cancelled, ended = threading.Event(), threading.Event(), threading.Event()
     log: list[Any] = []
@@ -301,7 +291,6 @@ async def test_a_sync_function_sees_that_it_was_cancelled_and_is_left(revision: 
     assert log == [True, "HandlerLeft"]
 
 
-@in_loop
 async def test_a_sync_function_that_waits_is_left_when_its_request_is_cancelled() -> None:
     asking, ended = threading.Event(), threading.Event()
     log: list[str] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from tests.support import run_async
-from trunkline.server.dependencies import Depends, Resolution
+from trunkline.server.dependencies import DependencyResolver, Depends
 from trunkline.server.signatures import Signature
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def resolve(function: Callable[..., Any], *, during: Callable[[], None] = lambda
 
     async def main() -> dict[str, Any]:
         signature = Signature.of(function, context_type=Context)
-        async with Resolution(signature, Context()) as given:
+        async with DependencyResolver(signature, Context()) as given:
             during()
             return given
 

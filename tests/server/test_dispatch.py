@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.talk import ERAS, FORMS, HANDSHAKE, STATELESS, in_loop, reach, text
+from tests.server.talk import ERAS, FORMS, HANDSHAKE, STATELESS, reach, text
 from trunkline import Client, Context, Server
 from trunkline.errors import PromptError
 
@@ -36,7 +36,6 @@ class Slow:
 
 
 @ERAS
-@in_loop
 async def test_a_cancelled_request_is_never_answered(revision: str) -> None:
     slow = Slow()
     async with reach(serving(slow.wait), revision) as peer:
@@ -48,7 +47,6 @@ async def test_a_cancelled_request_is_never_answered(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_cancelling_the_call_of_a_client_cancels_the_handler(revision: str) -> None:
     slow = Slow()
     async with Client(serving(slow.wait), revision=revision) as client:
@@ -61,7 +59,6 @@ async def test_cancelling_the_call_of_a_client_cancels_the_handler(revision: str
 
 
 @ERAS
-@in_loop
 async def test_an_end_of_the_connection_ends_what_is_served(revision: str) -> None:
     slow = Slow()
     async with reach(serving(slow.wait), revision) as peer:
@@ -71,7 +68,6 @@ async def test_an_end_of_the_connection_ends_what_is_served(revision: str) -> No
 
 
 @ERAS
-@in_loop
 async def test_requests_are_served_at_the_same_time(revision: str) -> None:
     slow = Slow()
     server = serving(slow.wait)
@@ -118,7 +114,6 @@ async def _grouped_fault() -> str:
         pytest.param(_grouped_fault, STATELESS, -32603, "Internal error", id="unexpected"),
     ],
 )
-@in_loop
 async def test_what_a_task_group_raised_is_answered_by_what_was_meant(
     function: Callable[..., Any], revision: str, code: int, words: str
 ) -> None:
@@ -129,7 +124,6 @@ async def test_what_a_task_group_raised_is_answered_by_what_was_meant(
     assert (error["code"], words in error["message"]) == (code, True)
 
 
-@in_loop
 async def test_a_missing_capability_of_a_resource_is_named() -> None:
     server = Server("s")
 
@@ -141,7 +135,6 @@ async def test_a_missing_capability_of_a_resource_is_named() -> None:
         assert (await peer.error("resources/read", {"uri": "x://y"}))["code"] == -32021
 
 
-@in_loop
 async def test_a_prompt_that_swallows_its_cancellation_still_asks(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
@@ -163,7 +156,6 @@ async def test_a_prompt_that_swallows_its_cancellation_still_asks(caplog: pytest
 
 @ERAS
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "prompts/get", "resources/read", "completion/complete"])
-@in_loop
 async def test_a_method_of_what_is_not_declared_is_not_found(revision: str, method: str) -> None:
     params: dict[str, dict[str, Any]] = {
         "tools/call": {"name": "x"},
@@ -177,7 +169,6 @@ async def test_a_method_of_what_is_not_declared_is_not_found(revision: str, meth
 
 
 @ERAS
-@in_loop
 async def test_what_is_registered_later_is_found(revision: str) -> None:
     server = Server("s")
     async with reach(server, revision) as peer:
@@ -189,7 +180,6 @@ async def test_what_is_registered_later_is_found(revision: str) -> None:
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_both_eras_are_served_on_one_connection() -> None:
     server = serving(lambda: "x")
     async with reach(server, HANDSHAKE) as peer:
@@ -199,7 +189,6 @@ async def test_both_eras_are_served_on_one_connection() -> None:
     assert ("resultType" in session, "resultType" in stateless) == (False, True)
 
 
-@in_loop
 async def test_readiness_before_a_session_is_ignored() -> None:
     async with reach(serving(lambda: "x"), HANDSHAKE, greet=False) as peer:
         await peer.tell("notifications/initialized")
@@ -208,7 +197,6 @@ async def test_readiness_before_a_session_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(("revision", "answered"), [("2025-03-26", True), (HANDSHAKE, False)])
-@in_loop
 async def test_batches_are_answered_where_the_revision_has_them(revision: str, answered: bool) -> None:
     async with reach(serving(lambda: "x"), revision) as peer:
         await peer.say([{"jsonrpc": "2.0", "id": 50, "method": "ping"}])
@@ -217,7 +205,6 @@ async def test_batches_are_answered_where_the_revision_has_them(revision: str, a
 
 
 @ERAS
-@in_loop
 async def test_a_request_in_flight_is_answered_after_the_input_has_ended(revision: str) -> None:
     gate, started = asyncio.Event(), asyncio.Event()
 

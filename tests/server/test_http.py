@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.server.talk import in_loop
 from tests.transports.http.serving_support import (
     SessionClient,
     Workshop,
@@ -75,7 +74,6 @@ def test_options_left_at_none_keep_their_defaults() -> None:
     assert endpoint.path == "/mcp"
 
 
-@in_loop
 async def test_what_was_said_when_the_server_was_made_holds() -> None:
     app = Workshop(json_response=True, sse_path="/old").asgi()
     call = await modern(app, tool("steps"), meta={"io.modelcontextprotocol/logLevel": "info"}).whole()
@@ -85,14 +83,12 @@ async def test_what_was_said_when_the_server_was_made_holds() -> None:
     await old.ended()
 
 
-@in_loop
 async def test_what_is_said_later_wins() -> None:
     app = Workshop(json_response=True).asgi(json_response=False)
     call = await modern(app, tool("steps"), meta={"io.modelcontextprotocol/logLevel": "info"}).whole()
     assert call.headers["content-type"] == "text/event-stream"
 
 
-@in_loop
 async def test_several_endpoints_serve_one_server() -> None:
     workshop = Workshop()
     apps = [workshop.asgi(), workshop.asgi(path="/other")]
@@ -108,7 +104,6 @@ def test_authentication_is_a_function() -> None:
         Server("s", auth="secret")  # type: ignore[arg-type]
 
 
-@in_loop
 async def test_lists_of_a_server_with_authentication_are_private() -> None:
     app = Workshop(auth=authenticate).asgi()
     call = await modern(app, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, authorization="Bearer ada").whole()
@@ -118,7 +113,6 @@ async def test_lists_of_a_server_with_authentication_are_private() -> None:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_a_server_runs_over_http_where_it_is_told_to() -> None:
     url, status = await ran(Workshop().server)
     assert url.startswith("http://127.0.0.1:")
@@ -126,18 +120,15 @@ async def test_a_server_runs_over_http_where_it_is_told_to() -> None:
 
 
 @pytest.mark.parametrize("transport", ["http", "streamable-http"])
-@in_loop
 async def test_http_has_the_names_that_others_give_it(transport: str) -> None:
     assert (await ran(Workshop().server, transport))[1] == 404
 
 
-@in_loop
 async def test_the_oldest_transport_is_where_others_have_it_if_asked_for_by_name() -> None:
     assert (await ran(Workshop().server, "sse"))[1] == 200
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "mcp.example.com", ""])
-@in_loop
 async def test_an_address_others_can_reach_needs_authentication(host: str) -> None:
     with pytest.raises(ConfigError, match="allow_unauthenticated=True"):
         await Server("s").run_async("http", host=host, port=0)
@@ -148,31 +139,26 @@ async def test_an_address_others_can_reach_needs_authentication(host: str) -> No
     [{"auth": authenticate}, {"allow_unauthenticated": True}],
     ids=["authenticated", "said so"],
 )
-@in_loop
 async def test_an_address_others_can_reach_is_bound_if_that_is_meant(options: dict[str, Any]) -> None:
     url, _ = await ran(Workshop().server, host="0.0.0.0", **options)
     assert url
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
-@in_loop
 async def test_loopback_needs_no_authentication(host: str) -> None:
     assert (await ran(Workshop().server, host=host))[0]
 
 
-@in_loop
 async def test_several_workers_are_not_there_yet() -> None:
     with pytest.raises(ConfigError, match="workers= needs"):
         await Server("s").run_async("http", workers=2)
 
 
-@in_loop
 async def test_an_unknown_option_of_run_is_refused() -> None:
     with pytest.raises(TypeError, match="HTTP has no option 'prot'; did you mean 'port'"):
         await Server("s").run_async("http", prot=1)  # type: ignore[call-arg]
 
 
-@in_loop
 async def test_the_names_of_others_for_options_of_run_are_understood() -> None:
     given: Any = {"ssl_certfile": "nothing.pem", "ssl_keyfile": "nothing.key"}
     with pytest.raises(ConfigError, match=r"nothing\.pem"):
@@ -204,7 +190,6 @@ def test_an_application_has_the_names_that_others_give_it(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda s: s.sse_app("/y"), lambda s: s.http_app("/y", transport="sse")])
-@in_loop
 async def test_an_application_for_old_clients_has_their_path_where_it_is_asked_for(make: Any) -> None:
     call = ask(make(Server("s")), "GET", "/y", headers={"accept": "text/event-stream"})
     await call.until(lambda: bool(call.body))
@@ -218,7 +203,6 @@ def test_middleware_of_others_is_refused_with_a_hint() -> None:
 
 
 @pytest.mark.parametrize("name", ["run_http_async", "run_streamable_http_async", "run_sse_async"])
-@in_loop
 async def test_running_over_http_has_the_names_that_others_give_it(name: str) -> None:
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.ensure_future(getattr(Server("s"), name)(port=0, started=url.set_result))

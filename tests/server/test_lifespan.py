@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.server.talk import ERAS, in_loop, reach, text
+from tests.server.talk import ERAS, reach, text
 from trunkline import Client, Context, Server
 from trunkline.errors import TrunklineError
-from trunkline.server.lifespan import Lifespan
+from trunkline.server.run import Lifespan
 
 
 def making(lifespan: Any) -> Server:
@@ -25,7 +25,6 @@ def making(lifespan: Any) -> Server:
 
 
 @ERAS
-@in_loop
 async def test_a_handler_sees_what_the_lifespan_gave(revision: str) -> None:
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[str]:
@@ -36,7 +35,6 @@ async def test_a_handler_sees_what_the_lifespan_gave(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_it_is_entered_once_and_left_after_the_last_connection(revision: str) -> None:
     log: list[str] = []
 
@@ -59,7 +57,6 @@ async def test_it_is_entered_once_and_left_after_the_last_connection(revision: s
 
 
 @ERAS
-@in_loop
 async def test_it_is_entered_before_the_first_request_is_served(revision: str) -> None:
     log: list[str] = []
 
@@ -80,7 +77,6 @@ async def test_it_is_entered_before_the_first_request_is_served(revision: str) -
 
 
 @ERAS
-@in_loop
 async def test_a_lifespan_that_cannot_be_entered_fails_every_request(
     revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,7 +93,6 @@ async def test_a_lifespan_that_cannot_be_entered_fails_every_request(
 
 
 @ERAS
-@in_loop
 async def test_a_client_hears_that_a_server_could_not_start(revision: str) -> None:
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[None]:
@@ -110,7 +105,6 @@ async def test_a_client_hears_that_a_server_could_not_start(revision: str) -> No
 
 
 @ERAS
-@in_loop
 async def test_a_lifespan_that_fails_to_leave_is_logged(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[None]:
@@ -122,7 +116,6 @@ async def test_a_lifespan_that_fails_to_leave_is_logged(revision: str, caplog: p
     assert "leaving the lifespan of server 's' failed" in caplog.text
 
 
-@in_loop
 async def test_a_lifespan_knows_whether_it_is_entered() -> None:
     @asynccontextmanager
     async def enter() -> AsyncIterator[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, in_loop, reach
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
 from trunkline import Client, Server
 from trunkline.protocol.limits import Limits
 
@@ -36,7 +36,6 @@ def visible(caller: Any, definition: Any) -> bool:
         ("resources/templates/list", "resourceTemplates"),
     ],
 )
-@in_loop
 async def test_a_long_list_comes_in_pages(revision: str, method: str, member: str) -> None:
     async with reach(making(list_page_size=3), revision) as peer:
         first = await peer.result(method)
@@ -45,14 +44,12 @@ async def test_a_long_list_comes_in_pages(revision: str, method: str, member: st
 
 
 @pytest.mark.parametrize(("count", "more"), [(3, False), (4, True)])
-@in_loop
 async def test_a_cursor_is_given_only_if_there_is_more(count: int, more: bool) -> None:
     async with reach(making(count, limits=Limits(page_size=3)), STATELESS) as peer:
         assert ("nextCursor" in await peer.result("tools/list")) is more
 
 
 @ERAS
-@in_loop
 async def test_a_client_gets_all_pages_in_the_order_of_registration(revision: str) -> None:
     async with Client(making(list_page_size=2), revision=revision) as client:
         assert [tool.name for tool in await client.list_tools()] == ["t0", "t1", "t2", "t3", "t4"]
@@ -74,14 +71,12 @@ def _cursor(text: str) -> str:
         pytest.param(_cursor("prompts\0p0"), id="of-another-list"),
     ],
 )
-@in_loop
 async def test_a_cursor_that_is_none_of_ours_is_refused(revision: str, cursor: str) -> None:
     async with reach(making(list_page_size=2), revision) as peer:
         assert (await peer.error("tools/list", {"cursor": cursor}))["code"] == -32602
 
 
 @ERAS
-@in_loop
 async def test_a_list_is_new_after_a_change(revision: str) -> None:
     server = making(1)
     async with reach(server, revision) as peer:
@@ -92,12 +87,11 @@ async def test_a_list_is_new_after_a_change(revision: str) -> None:
     assert (before == same, [tool["name"] for tool in after["tools"]]) == (True, ["t0", "new"])
 
 
-@in_loop
 async def test_pages_are_kept_for_only_so_many_views() -> None:
     server = making(list_page_size=1)
     async with reach(server, STATELESS) as peer, reach(server, HANDSHAKE) as other:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("trunkline.server.listing._MOST_PAGES", 1)
+            patch.setattr("trunkline.server.listing._MAX_PAGES", 1)
             first = await peer.result("tools/list")
             await other.result("tools/list")
             assert await peer.result("tools/list") == first
@@ -107,7 +101,6 @@ async def test_pages_are_kept_for_only_so_many_views() -> None:
 
 
 @ERAS
-@in_loop
 async def test_a_caller_sees_what_it_may(revision: str) -> None:
     server = making(visible=visible)
     async with reach(server, revision) as peer, reach(server, revision, {"sampling": {}}) as other:
@@ -117,7 +110,6 @@ async def test_a_caller_sees_what_it_may(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_what_is_hidden_is_refused_as_if_it_were_not_there(revision: str) -> None:
     async with reach(making(visible=visible), revision) as peer:
         hidden = await peer.error("tools/call", {"name": "t1"})
@@ -140,7 +132,6 @@ async def test_what_is_hidden_is_refused_as_if_it_were_not_there(revision: str) 
     ],
     ids=["prompt", "resource", "template", "completion-of-a-prompt", "completion-of-a-template"],
 )
-@in_loop
 async def test_what_is_hidden_cannot_be_used(revision: str, method: str, params: dict[str, Any]) -> None:
     server = Server("s", visible=lambda caller, definition: False)
     server.add_prompt(lambda a="1": a, name="p")
@@ -151,21 +142,18 @@ async def test_what_is_hidden_cannot_be_used(revision: str, method: str, params:
         assert (await peer.error(method, params))["code"] in (-32602, -32002)
 
 
-@in_loop
 async def test_a_list_for_everybody_may_be_kept_by_everybody() -> None:
     async with reach(making(cache_ttl_ms=5000), STATELESS) as peer:
         page = await peer.result("tools/list")
     assert (page["cacheScope"], page["ttlMs"]) == ("public", 5000)
 
 
-@in_loop
 async def test_a_list_that_hides_something_is_private() -> None:
     async with reach(making(visible=visible), STATELESS) as peer:
         page = await peer.result("tools/list")
     assert (page["cacheScope"], page["ttlMs"]) == ("private", 0)
 
 
-@in_loop
 async def test_older_revisions_hear_nothing_of_keeping() -> None:
     async with reach(making(cache_ttl_ms=5000), HANDSHAKE) as peer:
         assert set(await peer.result("tools/list")) == {"tools"}

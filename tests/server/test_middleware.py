@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from tests.server.talk import ERAS, FORMS, STATELESS, accept, again, in_loop, reach, text
+from tests.server.talk import ERAS, FORMS, STATELESS, accept, again, reach, text
 from trunkline import Context, Server, ToolError
 from trunkline.errors import InvalidParams
 
@@ -28,7 +28,6 @@ def making(*middleware: Any) -> Server:
 
 
 @ERAS
-@in_loop
 async def test_middleware_runs_in_the_order_given(revision: str) -> None:
     log: list[str] = []
 
@@ -50,7 +49,6 @@ async def test_middleware_runs_in_the_order_given(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_middleware_may_change_the_params(revision: str) -> None:
     async def doubling(request: Any, call_next: Any) -> Any:
         if request.method != "tools/call":
@@ -64,7 +62,6 @@ async def test_middleware_may_change_the_params(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_middleware_may_answer_itself(revision: str) -> None:
     async def closing(request: Any, call_next: Any) -> Any:
         if request.method == "tools/call":
@@ -77,7 +74,6 @@ async def test_middleware_may_answer_itself(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_middleware_sees_results_and_failures(revision: str) -> None:
     log: list[Any] = []
 
@@ -98,7 +94,6 @@ async def test_middleware_sees_results_and_failures(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_what_middleware_raises_leaks_nothing(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     async def broken(request: Any, call_next: Any) -> Any:
         if request.method == "tools/list":
@@ -111,7 +106,6 @@ async def test_what_middleware_raises_leaks_nothing(revision: str, caplog: pytes
 
 
 @ERAS
-@in_loop
 async def test_what_middleware_raises_on_purpose_is_shown(revision: str) -> None:
     async def refusing(request: Any, call_next: Any) -> Any:
         if request.method == "tools/list":
@@ -122,7 +116,6 @@ async def test_what_middleware_raises_on_purpose_is_shown(revision: str) -> None
         assert (await peer.error("tools/list"))["message"] == "not for you"
 
 
-@in_loop
 async def test_middleware_runs_in_every_round_and_sees_which() -> None:
     rounds: list[int] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.server.talk import ERAS, STATELESS, in_loop, reach
+from tests.server.talk import ERAS, STATELESS, reach
 from trunkline import Server
 from trunkline.errors import PromptError
 
@@ -19,7 +19,6 @@ def serving(function: Any, **options: Any) -> Server:
 
 
 @ERAS
-@in_loop
 async def test_a_prompt_is_listed_with_its_arguments(revision: str) -> None:
     def p(city: str, days: int = 3) -> str:
         """Plan a trip.
@@ -50,14 +49,12 @@ async def test_a_prompt_is_listed_with_its_arguments(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_arguments_are_text_and_become_what_the_signature_says(revision: str) -> None:
     async with reach(serving(lambda days, more=1: f"{days!r} {more}"), revision) as peer:
         result = await peer.result("prompts/get", {"name": "p", "arguments": {"days": "3"}})
     assert result["messages"] == [{"role": "user", "content": {"type": "text", "text": "'3' 1"}}]
 
 
-@in_loop
 async def test_a_number_in_text_becomes_a_number() -> None:
     def p(days: int) -> str:
         return f"{days + 1}"
@@ -72,7 +69,6 @@ async def test_a_number_in_text_becomes_a_number() -> None:
 @pytest.mark.parametrize(
     "arguments", [{}, {"days": "many"}, {"days": "1", "dais": "2"}], ids=["missing", "wrong", "unknown"]
 )
-@in_loop
 async def test_wrong_arguments_are_refused(revision: str, arguments: dict[str, str]) -> None:
     def p(days: int) -> str:
         return "never"
@@ -83,7 +79,6 @@ async def test_wrong_arguments_are_refused(revision: str, arguments: dict[str, s
 
 
 @ERAS
-@in_loop
 async def test_a_whole_result_passes_through(revision: str) -> None:
     whole = t.GetPromptResult(
         description="d", messages=[t.PromptMessage(role="assistant", content=t.TextContent(text="x"))]
@@ -94,7 +89,6 @@ async def test_a_whole_result_passes_through(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_a_prompt_of_no_messages_is_a_fault_that_is_logged(
     revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,7 +99,6 @@ async def test_a_prompt_of_no_messages_is_a_fault_that_is_logged(
 
 
 @ERAS
-@in_loop
 async def test_a_failure_on_purpose_is_shown_and_any_other_is_not(revision: str) -> None:
     def fails(error: Exception) -> Any:
         def p() -> str:
@@ -125,7 +118,6 @@ async def test_a_failure_on_purpose_is_shown_and_any_other_is_not(revision: str)
 
 
 @ERAS
-@in_loop
 async def test_an_unknown_prompt_is_refused(revision: str) -> None:
     async with reach(serving(lambda: "x"), revision) as peer:
         error = await peer.error("prompts/get", {"name": "nope"})

@@ -15,13 +15,13 @@ SERVERS = Path(trunkline.__file__).parent / "servers"
 PRIVATE = (
     "trunkline.connection",
     "trunkline.server.",
-    "trunkline.protocol.shaping",
+    "trunkline.protocol.downgrade",
     "trunkline.protocol.json_schema",
     "trunkline.protocol.caller",
-    "trunkline.protocol.deadlines",
+    "trunkline.timers",
     "trunkline.protocol.revisions",
-    "trunkline.protocol.access",
-    "trunkline.timekeeper",
+    "trunkline.protocol.caller",
+    "trunkline.timers",
 )
 
 

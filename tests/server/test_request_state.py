@@ -17,11 +17,11 @@ from msgspec.json import decode
 
 from trunkline.errors import ConfigError, InvalidParams
 from trunkline.protocol.limits import Limits
-from trunkline.server.request_state import Binding, RoundState, StateSeal, StateShelf, digest, read_keys
+from trunkline.server.request_state import RoundState, StateBinding, StateSeal, StateStore, read_keys, request_digest
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(1, 33))
-BINDING = Binding("tools/call", "d1", "ada")
+BINDING = StateBinding("tools/call", "d1", "ada")
 REFUSAL = "The request state is not valid here; start the call again."
 ALPHABET = string.ascii_letters + string.digits + "-_"
 
@@ -109,7 +109,7 @@ def test_what_is_not_json_cannot_be_kept() -> None:
 # --- Refusing
 
 
-def refused(seal: StateSeal, text: str, binding: Binding = BINDING) -> InvalidParams:
+def refused(seal: StateSeal, text: str, binding: StateBinding = BINDING) -> InvalidParams:
     with pytest.raises(InvalidParams) as caught:
         seal.open(text, binding=binding)
     assert caught.value.message == REFUSAL
@@ -166,7 +166,7 @@ def test_a_malformed_text_is_refused(text: str) -> None:
         pytest.param(structs.replace(BINDING, params_digest="d2"), id="other params"),
     ],
 )
-def test_a_state_is_refused_where_it_does_not_belong(binding: Binding) -> None:
+def test_a_state_is_refused_where_it_does_not_belong(binding: StateBinding) -> None:
     refused(make_seal(), SEALED, binding)
 
 
@@ -217,7 +217,7 @@ def test_a_state_sealed_in_another_form_is_refused() -> None:
     ],
 )
 def test_the_log_says_why_a_state_was_refused_and_shows_no_value(
-    text: str, binding: Binding, reason: str, caplog: pytest.LogCaptureFixture
+    text: str, binding: StateBinding, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="trunkline"):
         refused(make_seal(), text, binding)
@@ -288,8 +288,8 @@ def test_a_state_larger_than_the_whole_shelf_is_a_clear_error() -> None:
         seal.seal(LARGE_STATE, binding=BINDING)
 
 
-def make_shelf(clock: Clock | None = None, *, max_bytes: int = 100, max_entries: int = 3) -> StateShelf:
-    return StateShelf(now=clock or Clock(), random=os.urandom, max_bytes=max_bytes, max_entries=max_entries)
+def make_shelf(clock: Clock | None = None, *, max_bytes: int = 100, max_entries: int = 3) -> StateStore:
+    return StateStore(now=clock or Clock(), random=os.urandom, max_bytes=max_bytes, max_entries=max_entries)
 
 
 def test_the_oldest_make_room_when_there_are_too_many() -> None:
@@ -372,15 +372,15 @@ def test_when_too_many_nonces_are_remembered_none_is_forgotten_and_none_accepted
 
 
 def test_the_order_of_members_does_not_change_a_digest() -> None:
-    first = digest("tools/call", b'{"name":"a","arguments":{"x":1,"y":{"p":1,"q":2}}}')
-    second = digest("tools/call", b'{ "arguments": {"y":{"q":2,"p":1}, "x":1}, "name":"a"}')
+    first = request_digest("tools/call", b'{"name":"a","arguments":{"x":1,"y":{"p":1,"q":2}}}')
+    second = request_digest("tools/call", b'{ "arguments": {"y":{"q":2,"p":1}, "x":1}, "name":"a"}')
 
     assert first == second
 
 
 def test_what_changes_between_rounds_does_not_change_a_digest() -> None:
-    first = digest("tools/call", b'{"name":"a","_meta":{"progressToken":1}}')
-    retry = digest("tools/call", Raw(b'{"name":"a","_meta":{},"inputResponses":{"k":{}},"requestState":"x"}'))
+    first = request_digest("tools/call", b'{"name":"a","_meta":{"progressToken":1}}')
+    retry = request_digest("tools/call", Raw(b'{"name":"a","_meta":{},"inputResponses":{"k":{}},"requestState":"x"}'))
 
     assert first == retry
 
@@ -397,7 +397,7 @@ def test_what_changes_between_rounds_does_not_change_a_digest() -> None:
     ],
 )
 def test_any_other_difference_changes_a_digest(method: str, params: bytes | None) -> None:
-    assert digest(method, params) != digest("tools/call", b'{"name":"a"}')
+    assert request_digest(method, params) != request_digest("tools/call", b'{"name":"a"}')
 
 
 # --- Keys

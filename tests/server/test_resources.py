@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, in_loop, reach
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
 from trunkline import Server
 from trunkline.errors import ResourceError
 
@@ -20,7 +20,6 @@ def serving(uri: str, value: Any, **options: Any) -> Server:
 
 
 @ERAS
-@in_loop
 async def test_a_resource_is_listed_with_all_that_was_said_about_it(revision: str) -> None:
     def note() -> str:
         """Remember this."""
@@ -46,7 +45,6 @@ async def test_a_resource_is_listed_with_all_that_was_said_about_it(revision: st
 
 
 @ERAS
-@in_loop
 async def test_a_template_is_listed_apart(revision: str) -> None:
     async with reach(serving("x://{name}", lambda name: name, name="family"), revision) as peer:
         listed = (await peer.result("resources/templates/list"))["resourceTemplates"]
@@ -68,7 +66,6 @@ def test_a_resource_without_a_name_is_called_by_its_uri(value: Any) -> None:
         pytest.param(lambda: "made", {"text": "made"}, id="function"),
     ],
 )
-@in_loop
 async def test_a_resource_may_be_a_value_or_a_function(revision: str, value: Any, member: dict[str, str]) -> None:
     async with reach(serving("x://y", value), revision) as peer:
         contents = (await peer.result("resources/read", {"uri": "x://y"}))["contents"]
@@ -76,14 +73,12 @@ async def test_a_resource_may_be_a_value_or_a_function(revision: str, value: Any
 
 
 @ERAS
-@in_loop
 async def test_a_whole_result_passes_through(revision: str) -> None:
     whole = t.ReadResourceResult(contents=[t.ResourceContents(uri="x://part", text="p")])
     async with reach(serving("x://y", lambda: whole), revision) as peer:
         assert (await peer.result("resources/read", {"uri": "x://y"}))["contents"][0]["uri"] == "x://part"
 
 
-@in_loop
 async def test_how_long_a_resource_may_be_kept_is_said_in_the_stateless_era() -> None:
     async with reach(serving("x://y", "text", ttl_ms=500, cache_scope="public"), STATELESS) as peer:
         result = await peer.result("resources/read", {"uri": "x://y"})
@@ -91,7 +86,6 @@ async def test_how_long_a_resource_may_be_kept_is_said_in_the_stateless_era() ->
 
 
 @ERAS
-@in_loop
 async def test_variables_become_what_the_signature_says(revision: str) -> None:
     def r(year: int, month: int = 1) -> str:
         return f"{year + 1} {month}"
@@ -102,7 +96,6 @@ async def test_variables_become_what_the_signature_says(revision: str) -> None:
 
 
 @ERAS
-@in_loop
 async def test_a_variable_of_a_wrong_type_is_refused(revision: str) -> None:
     def r(year: int) -> str:
         return "never"
@@ -141,7 +134,6 @@ def test_annotations_may_be_a_record() -> None:
 
 
 @ERAS
-@in_loop
 async def test_a_resource_of_no_contents_is_a_fault_that_is_logged(
     revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -152,7 +144,6 @@ async def test_a_resource_of_no_contents_is_a_fault_that_is_logged(
 
 
 @ERAS
-@in_loop
 async def test_a_failure_on_purpose_is_shown(revision: str) -> None:
     def r() -> str:
         raise ResourceError("locked")
@@ -162,7 +153,6 @@ async def test_a_failure_on_purpose_is_shown(revision: str) -> None:
 
 
 @pytest.mark.parametrize(("revision", "code"), [(HANDSHAKE, -32002), (STATELESS, -32602)])
-@in_loop
 async def test_an_unknown_resource_has_the_code_of_its_revision(revision: str, code: int) -> None:
     async with reach(serving("x://y", "text"), revision) as peer:
         error = await peer.error("resources/read", {"uri": "x://z"})
@@ -170,7 +160,6 @@ async def test_an_unknown_resource_has_the_code_of_its_revision(revision: str, c
 
 
 @ERAS
-@in_loop
 async def test_a_fixed_resource_wins_over_a_template(revision: str) -> None:
     server = serving("x://{name}", lambda name: f"template {name}")
     server.add_resource("x://y", "fixed")

@@ -8,7 +8,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.server.talk import in_loop
 from trunkline import Client, Server, ToolResult
 from trunkline.protocol.revisions import NEWEST, REVISIONS, Feature
 
@@ -78,7 +77,6 @@ async def seen(server: Server, revision: str, arguments: dict[str, Any]) -> tupl
 
 @ONE
 @pytest.mark.parametrize(("function", "arguments", "structured"), CASES, ids=IDS)
-@in_loop
 async def test_a_result_has_one_shape_in_every_revision(
     revision: str, function: Any, arguments: dict[str, Any], structured: Any
 ) -> None:
@@ -91,7 +89,6 @@ async def test_a_result_has_one_shape_in_every_revision(
 
 
 @ONE
-@in_loop
 async def test_a_schema_written_by_hand_is_wrapped_like_its_value(revision: str) -> None:
     server = Server("s")
     server.add_tool(by_hand, output_schema={"type": "array", "items": {"type": "integer"}})
@@ -100,14 +97,12 @@ async def test_a_schema_written_by_hand_is_wrapped_like_its_value(revision: str)
 
 
 @ONE
-@in_loop
 async def test_the_client_takes_the_value_out_again(revision: str) -> None:
     assert (await seen(Server("s", tools=[number]), revision, {}))[2] == 3
     assert (await seen(Server("s", tools=[either]), revision, {}))[2] == {"x": 1}
 
 
 @pytest.mark.parametrize("how", ["tool", "server"])
-@in_loop
 async def test_the_bare_form_is_an_option_where_the_revision_has_it(how: str) -> None:
     server = Server("s", wrap_results=how == "tool")
     server.add_tool(either, wrap_result=False if how == "tool" else None)
@@ -121,7 +116,6 @@ async def test_the_bare_form_is_an_option_where_the_revision_has_it(how: str) ->
         assert (schema["type"], content) == ("object", {"result": {"x": 1}})
 
 
-@in_loop
 async def test_a_tool_may_wrap_on_a_server_that_does_not() -> None:
     server = Server("s", wrap_results=False)
     server.add_tool(number, wrap_result=True)
@@ -129,7 +123,6 @@ async def test_a_tool_may_wrap_on_a_server_that_does_not() -> None:
 
 
 @ONE
-@in_loop
 async def test_a_mounted_tool_keeps_the_shape_of_its_own_server(revision: str) -> None:
     outer = Server("outer", wrap_results=False)
     outer.mount(Server("inner", tools=[number]), prefix="in")
@@ -137,7 +130,6 @@ async def test_a_mounted_tool_keeps_the_shape_of_its_own_server(revision: str) -
 
 
 @ONE
-@in_loop
 async def test_an_error_with_structured_details_is_wrapped_only_if_they_are_no_object(revision: str) -> None:
     async def fails(kind: str) -> int:
         details: Any = {"code": 1} if kind == "object" else [1]

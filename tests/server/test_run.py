@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.talk import STATELESS, in_loop
+from tests.server.talk import STATELESS
 from tests.support import run_async
 from trunkline import Client, Server
 from trunkline.compat import CompatibilityWarning
@@ -83,7 +83,6 @@ def pipes(monkeypatch: pytest.MonkeyPatch) -> Pipes:
 
 
 @pytest.mark.parametrize("start", ["run_async", "run_stdio_async"])
-@in_loop
 async def test_a_server_runs_until_its_input_ends(start: str, pipes: Pipes) -> None:
     running = asyncio.ensure_future(getattr(making(), start)())
     await asyncio.sleep(0)
@@ -93,7 +92,6 @@ async def test_a_server_runs_until_its_input_ends(start: str, pipes: Pipes) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@in_loop
 async def test_a_signal_ends_a_server_cleanly(number: signal.Signals, pipes: Pipes) -> None:
     running = asyncio.ensure_future(making().run_async())
     async with Client(pipes.client_end(), revision=STATELESS) as client:
@@ -102,7 +100,6 @@ async def test_a_signal_ends_a_server_cleanly(number: signal.Signals, pipes: Pip
         await running
 
 
-@in_loop
 async def test_signals_are_given_back_at_the_end(pipes: Pipes) -> None:
     before = signal.getsignal(signal.SIGTERM)
     running = asyncio.ensure_future(making().run_async())
@@ -113,7 +110,6 @@ async def test_signals_are_given_back_at_the_end(pipes: Pipes) -> None:
     assert (during != before, signal.getsignal(signal.SIGTERM)) == (True, before)
 
 
-@in_loop
 async def test_cancelling_whoever_runs_a_server_is_not_swallowed(pipes: Pipes) -> None:
     running = asyncio.ensure_future(making().run_async())
     async with Client(pipes.client_end(), revision=STATELESS) as client:
@@ -123,7 +119,6 @@ async def test_cancelling_whoever_runs_a_server_is_not_swallowed(pipes: Pipes) -
     assert running.cancelled()
 
 
-@in_loop
 async def test_what_is_served_may_be_bounded_in_time(pipes: Pipes) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):

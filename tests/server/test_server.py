@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, in_loop, reach, text
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, reach, text
 from trunkline import Client, Server
 from trunkline.compat import CompatibilityWarning
 from trunkline.errors import ConfigError
@@ -122,7 +122,6 @@ def test_tools_may_be_given_at_once() -> None:
 
 
 @pytest.mark.parametrize("options", [{"cache_ttl": 1.5}, {"cache_ttl_ms": 1500}], ids=["seconds", "milliseconds"])
-@in_loop
 async def test_lists_may_be_kept_for_a_while(options: dict[str, Any]) -> None:
     async with reach(Server("s", tools=[hello], **options), STATELESS) as peer:
         assert (await peer.result("tools/list"))["ttlMs"] == 1500
@@ -131,7 +130,6 @@ async def test_lists_may_be_kept_for_a_while(options: dict[str, Any]) -> None:
 # --- revisions -------------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_a_server_may_speak_some_revisions_only() -> None:
     server = Server("s", tools=[hello], revisions=["2025-03-26", HANDSHAKE])
     async with reach(server, STATELESS) as peer:
@@ -149,7 +147,6 @@ async def test_a_server_may_speak_some_revisions_only() -> None:
 
 
 @ERAS
-@in_loop
 async def test_any_number_of_connections_are_served_at_once(revision: str) -> None:
     server = Server("s", tools=[hello])
     async with Client(server, revision=revision) as first, Client(server, revision=revision) as second:
@@ -167,7 +164,6 @@ def test_a_server_outlives_its_event_loop(clock: FakeClock | None) -> None:
 
 
 @ERAS
-@in_loop
 async def test_serving_a_link_lasts_until_the_other_end_goes(revision: str) -> None:
     server = Server("s", tools=[hello])
     ours, theirs = memory_pair()
@@ -177,7 +173,6 @@ async def test_serving_a_link_lasts_until_the_other_end_goes(revision: str) -> N
     await serving
 
 
-@in_loop
 async def test_serving_a_link_may_be_cancelled() -> None:
     ours, theirs = memory_pair()
     serving = asyncio.ensure_future(Server("s", tools=[hello]).serve(ours))
@@ -187,7 +182,6 @@ async def test_serving_a_link_may_be_cancelled() -> None:
         assert (serving.cancelled(), client.server_capabilities["tools"]) == (True, {"listChanged": True})
 
 
-@in_loop
 async def test_a_closed_server_runs_no_more_threads() -> None:
     server = Server("s", tools=[hello])
     async with reach(server, STATELESS) as peer:

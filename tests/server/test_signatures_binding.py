@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from tests.support import case_id
-from trunkline.server.signatures import ArgumentError, Signature
+from trunkline.server.signatures import InvalidArguments, Signature
 
 
 class Color(enum.Enum):
@@ -151,7 +151,7 @@ def test_values_arrive_as_the_annotated_type(annotation: Any, raw: bytes, value:
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused_in_plain_words(raw: bytes, text: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         Signature.of(forecast).bind(raw)
 
     assert str(caught.value) == text
@@ -160,24 +160,24 @@ def test_bad_arguments_are_refused_in_plain_words(raw: bytes, text: str) -> None
 def test_all_missing_arguments_are_named_together() -> None:
     def tool(a: int, b: int, c: int = 0) -> None: ...
 
-    with pytest.raises(ArgumentError, match=r"^missing arguments 'a', 'b'$"):
+    with pytest.raises(InvalidArguments, match=r"^missing arguments 'a', 'b'$"):
         Signature.of(tool).bind(None)
 
 
 def test_an_unknown_argument_of_a_function_without_any_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"^unknown argument 'a'; there are none$"):
+    with pytest.raises(InvalidArguments, match=r"^unknown argument 'a'; there are none$"):
         Signature.of(lambda: None).bind(b'{"a": 1}')
 
 
 def test_a_long_unknown_name_is_shortened() -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         Signature.of(forecast).bind(b'{"%s": 1}' % (b"x" * 10_000))
 
     assert len(str(caught.value)) < 200
 
 
 def test_the_error_has_the_path_and_the_message_apart() -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         Signature.of(forecast).bind(b'{"city": "x", "days": "soon"}')
 
     assert (caught.value.path, caught.value.message) == ("days", "expected an integer, got a string")
@@ -218,14 +218,14 @@ def test_the_error_has_the_path_and_the_message_apart() -> None:
     ids=case_id,
 )  # fmt: skip
 def test_a_bad_value_is_named_by_its_path_and_never_shown(annotation: Any, raw: bytes, text: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         bind(annotation, raw)
 
     assert str(caught.value) == text
 
 
 def test_a_long_list_of_choices_is_shortened() -> None:
-    with pytest.raises(ArgumentError, match="'19' and 5 more"):
+    with pytest.raises(InvalidArguments, match="'19' and 5 more"):
         bind(Literal[tuple(str(number) for number in range(25))], b'"x"')
 
 
@@ -233,14 +233,14 @@ def test_a_long_list_of_choices_is_shortened() -> None:
 def test_no_bytes_raise_anything_but_an_argument_error(raw: bytes) -> None:
     def tool(node: Node, items: list[int]) -> None: ...
 
-    with pytest.raises(ArgumentError):
+    with pytest.raises(InvalidArguments):
         Signature.of(tool).bind(raw)
 
 
 def test_a_deep_recursive_value_is_refused_or_read() -> None:
     deep = b'{"child": ' * 2000 + b'{"n": "1"}' + b"}" * 2000
 
-    with pytest.raises(ArgumentError, match="nested too deeply"):
+    with pytest.raises(InvalidArguments, match="nested too deeply"):
         bind(Node, deep)
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Meta
 from pydantic import BaseModel, Field
 
-from trunkline.server.signatures import ArgumentError, Signature
+from trunkline.server.signatures import InvalidArguments, Signature
 
 
 class Place(BaseModel):
@@ -181,7 +181,7 @@ def test_json_in_a_nested_string_is_read() -> None:
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused_in_the_same_words(arguments: dict[str, Any], text: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         bind(**arguments)
 
     assert str(caught.value) == text
@@ -199,7 +199,7 @@ def test_bad_arguments_are_refused_in_the_same_words(arguments: dict[str, Any], 
     ids=["none", "null", "array", "not json", "deep"],
 )
 def test_arguments_that_are_no_object_are_refused(raw: bytes | None, text: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(InvalidArguments) as caught:
         Signature.of(tool).bind(raw)
 
     assert str(caught.value) in (text, "nested too deeply")
@@ -208,21 +208,21 @@ def test_arguments_that_are_no_object_are_refused(raw: bytes | None, text: str) 
 def test_a_number_that_is_none_is_refused() -> None:
     def number(n: Annotated[float, Field(description="n")]) -> None: ...
 
-    with pytest.raises(ArgumentError, match=r"^n: expected a finite number, got a string$"):
+    with pytest.raises(InvalidArguments, match=r"^n: expected a finite number, got a string$"):
         Signature.of(number).bind(b'{"n": "nan"}')
 
 
 def test_a_wrong_tag_is_answered_with_the_right_ones() -> None:
     def animals(animal: Annotated[Cat | Dog, Field(discriminator="kind")]) -> None: ...
 
-    with pytest.raises(ArgumentError, match=r"^animal: expected one of the tags 'cat', 'dog'$"):
+    with pytest.raises(InvalidArguments, match=r"^animal: expected one of the tags 'cat', 'dog'$"):
         Signature.of(animals).bind(b'{"animal": {"kind": "secret"}}')
 
 
 def test_the_text_of_a_validator_is_passed_on() -> None:
     def checked(value: Checked) -> None: ...
 
-    with pytest.raises(ArgumentError, match=r"^value\.n: n must be even$"):
+    with pytest.raises(InvalidArguments, match=r"^value\.n: n must be even$"):
         Signature.of(checked).bind(b'{"value": {"n": 1}}')
 
 
@@ -232,7 +232,7 @@ def test_an_unknown_member_of_a_strict_model_is_refused() -> None:
 
     def strict(value: Strict) -> None: ...
 
-    with pytest.raises(ArgumentError, match=r"^value\.b: unknown member$"):
+    with pytest.raises(InvalidArguments, match=r"^value\.b: unknown member$"):
         Signature.of(strict).bind(b'{"value": {"b": 1}}')
 
 
@@ -260,7 +260,7 @@ def test_pydantic_is_found_wherever_it_is(function: Any, raw: bytes, bad: bytes)
     signature = Signature.of(function)
 
     assert signature.bind(raw)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(InvalidArguments):
         signature.bind(bad)
 
 
@@ -291,7 +291,7 @@ def test_msgspec_metadata_on_a_parameter_holds_beside_pydantic() -> None:
     assert signature.input_schema()["properties"]["region"] == {
         "type": "string", "minLength": 2, "description": "Where.", "x-mcp-header": "Region",
     }  # fmt: skip
-    with pytest.raises(ArgumentError, match=r"^region: "):
+    with pytest.raises(InvalidArguments, match=r"^region: "):
         signature.bind(b'{"place": {"name": "a"}, "region": "x"}')
 
 

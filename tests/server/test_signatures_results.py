@@ -13,7 +13,7 @@ import pytest
 from msgspec import Meta
 
 from tests.support import case_id
-from trunkline.server.signatures import ResultError, Signature
+from trunkline.server.signatures import InvalidResult, Signature
 from trunkline.types import CallToolResult, ContentBlock, ImageContent, TextContent
 
 
@@ -217,7 +217,7 @@ def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any,
     ids=case_id,
 )
 def test_a_result_that_breaks_its_promise_is_refused(annotation: Any, value: Any, text: str | None) -> None:
-    with pytest.raises(ResultError) as caught:
+    with pytest.raises(InvalidResult) as caught:
         returning(annotation).encode_result(value)
 
     assert text is None or str(caught.value) == text
@@ -227,5 +227,5 @@ def test_a_value_that_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
-    with pytest.raises(ResultError, match="cannot be written as JSON"):
+    with pytest.raises(InvalidResult, match="cannot be written as JSON"):
         returning(list).encode_result(endless)

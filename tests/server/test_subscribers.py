@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, in_loop, reach, text
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach, text
 from trunkline import Context, Server
 from trunkline.errors import RequestFailed
 from trunkline.server import Session, Subscriber
@@ -30,7 +30,6 @@ async def _nothing() -> None:
 # --- subscribers -----------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_a_session_is_told_alone_of_what_it_subscribed_to() -> None:
     server = serving(_nothing)
     async with reach(server, HANDSHAKE) as first, reach(server, HANDSHAKE) as second:
@@ -45,7 +44,6 @@ async def test_a_session_is_told_alone_of_what_it_subscribed_to() -> None:
     assert (len(wanting), first.notices(updated), second.notices(updated)) == (2, [{"uri": NOTE}], [])
 
 
-@in_loop
 async def test_a_session_is_logged_to_outside_of_its_requests_as_loud_as_it_wants() -> None:
     server = serving(_nothing)
     async with reach(server, HANDSHAKE) as peer:
@@ -57,7 +55,6 @@ async def test_a_session_is_logged_to_outside_of_its_requests_as_loud_as_it_want
     assert peer.notices("notifications/message") == [{"level": "error", "logger": "l", "data": "loud"}]
 
 
-@in_loop
 async def test_a_session_that_has_ended_has_no_subscriber() -> None:
     sessions: list[Session] = []
 
@@ -88,7 +85,6 @@ def test_a_callback_is_called_later_unless_it_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize(("revision", "session"), [(HANDSHAKE, "True"), (STATELESS, "False")])
-@in_loop
 async def test_a_context_tells_of_its_request(revision: str, session: str) -> None:
     async def f(ctx: Context) -> str:
         assert isinstance(ctx.params, t.CallToolRequestParams)
@@ -101,7 +97,6 @@ async def test_a_context_tells_of_its_request(revision: str, session: str) -> No
         assert text(await peer.call("in_f")) == f"{session} memory in_f True s"
 
 
-@in_loop
 async def test_the_requests_of_a_connection_have_one_key() -> None:
     keys: list[Any] = []
 
@@ -118,7 +113,6 @@ async def test_the_requests_of_a_connection_have_one_key() -> None:
 
 
 @ERAS
-@in_loop
 async def test_a_resource_is_checked_without_being_read(revision: str) -> None:
     read: list[str] = []
 
@@ -136,7 +130,6 @@ async def test_a_resource_is_checked_without_being_read(revision: str) -> None:
         assert (text(await peer.call("f")), read) == ("Resource not found: magazine://a", [])
 
 
-@in_loop
 async def test_a_session_is_asked_for_its_roots_while_any_method_is_served() -> None:
     found: list[str] = []
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.server.talk import ERAS, HANDSHAKE, STATELESS, in_loop, reach
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
 from tests.support import run_async
 from trunkline import Client, Server
 from trunkline.protocol.limits import Limits
-from trunkline.server.subscriptions import Hub, Listener
+from trunkline.server.subscriptions import ChangeHub, SubscriptionStream
 
 TOOLS = "notifications/tools/list_changed"
 UPDATED = "notifications/resources/updated"
@@ -35,7 +35,6 @@ def add(server: Server, *names: str) -> None:
 # --- handshake -------------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_many_changes_in_a_turn_are_one_notice() -> None:
     server = making()
     async with reach(server, HANDSHAKE) as peer:
@@ -46,7 +45,6 @@ async def test_many_changes_in_a_turn_are_one_notice() -> None:
 
 
 @pytest.mark.parametrize("what", ["tools", "prompts", "resources"])
-@in_loop
 async def test_each_kind_of_list_has_its_notice(what: Any) -> None:
     server = making()
     async with reach(server, HANDSHAKE) as peer:
@@ -55,7 +53,6 @@ async def test_each_kind_of_list_has_its_notice(what: Any) -> None:
     assert [each["method"] for each in peer.heard if "method" in each] == [f"notifications/{what}/list_changed"]
 
 
-@in_loop
 async def test_a_new_template_changes_the_list_of_resources() -> None:
     server = making()
     async with reach(server, HANDSHAKE) as peer:
@@ -63,7 +60,6 @@ async def test_a_new_template_changes_the_list_of_resources() -> None:
         await peer.notice("notifications/resources/list_changed")
 
 
-@in_loop
 async def test_a_client_that_is_not_ready_hears_nothing() -> None:
     server = making()
     async with reach(server, HANDSHAKE, greet=False) as peer:
@@ -78,7 +74,6 @@ async def test_a_client_that_is_not_ready_hears_nothing() -> None:
     assert [each["method"] for each in peer.heard if "method" in each] == [TOOLS]
 
 
-@in_loop
 async def test_what_was_not_declared_to_a_client_is_not_told_to_it() -> None:
     server = Server("s")
     async with reach(server, HANDSHAKE) as early:
@@ -90,7 +85,6 @@ async def test_what_was_not_declared_to_a_client_is_not_told_to_it() -> None:
     assert (early.notices(TOOLS), late.notices(TOOLS)) == ([], [None])
 
 
-@in_loop
 async def test_what_was_announced_is_told_from_the_first() -> None:
     server = Server("s", capabilities=["tools"])
     async with reach(server, HANDSHAKE) as peer:
@@ -98,7 +92,6 @@ async def test_what_was_announced_is_told_from_the_first() -> None:
         await peer.notice(TOOLS)
 
 
-@in_loop
 async def test_updates_reach_subscribers_alone() -> None:
     server = making()
     async with reach(server, HANDSHAKE) as peer, reach(server, HANDSHAKE) as other:
@@ -110,7 +103,6 @@ async def test_updates_reach_subscribers_alone() -> None:
     assert (peer.notices(UPDATED), other.notices(UPDATED)) == ([{"uri": "x://y"}], [])
 
 
-@in_loop
 async def test_a_client_may_unsubscribe() -> None:
     server = making()
     async with reach(server, HANDSHAKE) as peer:
@@ -122,14 +114,12 @@ async def test_a_client_may_unsubscribe() -> None:
     assert peer.notices(UPDATED) == []
 
 
-@in_loop
 async def test_an_unknown_resource_cannot_be_subscribed_to() -> None:
     async with reach(making(), HANDSHAKE) as peer:
         assert (await peer.error("resources/subscribe", {"uri": "x://nope"}))["code"] == -32002
 
 
 @ERAS
-@in_loop
 async def test_a_thread_may_register_tools(revision: str) -> None:
     server = making()
 
@@ -153,7 +143,6 @@ def listening(**wanted: Any) -> dict[str, Any]:
     return {"notifications": wanted}
 
 
-@in_loop
 async def test_a_listener_hears_what_it_asked_for() -> None:
     server = making()
     async with reach(server, STATELESS) as peer:
@@ -171,7 +160,6 @@ async def test_a_listener_hears_what_it_asked_for() -> None:
     assert peer.notices("notifications/prompts/list_changed") == []
 
 
-@in_loop
 async def test_only_what_the_server_declares_is_acknowledged() -> None:
     server = Server("s")
     server.add_tool(lambda: "x", name="t")
@@ -184,7 +172,6 @@ async def test_only_what_the_server_declares_is_acknowledged() -> None:
     assert acknowledged["notifications"] == {"toolsListChanged": True}
 
 
-@in_loop
 async def test_updates_of_what_is_hidden_are_not_heard() -> None:
     server = making(visible=lambda caller, definition: definition.name != "secret")
     server.add_resource("x://secret", "text", name="secret")
@@ -197,7 +184,6 @@ async def test_updates_of_what_is_hidden_are_not_heard() -> None:
     assert peer.notices(UPDATED) == []
 
 
-@in_loop
 async def test_a_listener_that_cancels_hears_no_more() -> None:
     server = making()
     async with reach(server, STATELESS) as peer:
@@ -207,10 +193,9 @@ async def test_a_listener_that_cancels_hears_no_more() -> None:
         await peer.settle()
         add(server, "a")
         await peer.settle()
-    assert (peer.notices(TOOLS), server.hub.sinks()) == ([], ())
+    assert (peer.notices(TOOLS), server.hub.listeners()) == ([], ())
 
 
-@in_loop
 async def test_closing_the_server_ends_its_listeners() -> None:
     server = making()
     async with reach(server, STATELESS) as peer:
@@ -223,7 +208,6 @@ async def test_closing_the_server_ends_its_listeners() -> None:
     assert answer["result"]["_meta"][ID] == id
 
 
-@in_loop
 async def test_a_listener_that_stays_behind_is_ended() -> None:
     server = making(limits=Limits(notices=2))
     uris = ["x://1", "x://2", "x://3"]
@@ -236,7 +220,6 @@ async def test_a_listener_that_stays_behind_is_ended() -> None:
     assert peer.notices("notifications/cancelled")[0]["reason"] == "too many notices are waiting to be read"
 
 
-@in_loop
 async def test_a_connection_that_ends_leaves_no_listener() -> None:
     server = making()
     async with reach(server, STATELESS) as peer, reach(server, HANDSHAKE) as other:
@@ -246,7 +229,7 @@ async def test_a_connection_that_ends_leaves_no_listener() -> None:
         await other.carrier.end()
         await other.ended.wait()
         await peer.ended.wait()
-    assert server.hub.sinks() == ()
+    assert server.hub.listeners() == ()
 
 
 # --- the hub itself --------------------------------------------------------------------------------------------------
@@ -264,7 +247,7 @@ class Ear:
 
 
 def test_a_change_nobody_hears_is_forgotten() -> None:
-    hub, ear = Hub(), Ear()
+    hub, ear = ChangeHub(), Ear()
     hub.notify_change(("tools", None))
 
     async def main() -> None:
@@ -276,7 +259,7 @@ def test_a_change_nobody_hears_is_forgotten() -> None:
 
 
 def test_a_hub_serves_one_loop_after_another() -> None:
-    hub, ear = Hub(), Ear()
+    hub, ear = ChangeHub(), Ear()
 
     async def first() -> None:
         hub.attach(ear)
@@ -293,7 +276,7 @@ def test_a_hub_serves_one_loop_after_another() -> None:
 
 
 def test_what_a_loop_did_not_deliver_does_not_block_the_next() -> None:
-    hub, ear = Hub(), Ear()
+    hub, ear = ChangeHub(), Ear()
     dead = asyncio.new_event_loop()
 
     async def attach() -> None:
@@ -312,9 +295,8 @@ def test_what_a_loop_did_not_deliver_does_not_block_the_next() -> None:
     assert ear.heard == [("prompts", None)]
 
 
-@in_loop
 async def test_a_change_told_by_many_threads_arrives() -> None:
-    hub, ear = Hub(), Ear()
+    hub, ear = ChangeHub(), Ear()
     hub.attach(ear)
     told = [("resource", f"x://{n}") for n in range(200)]
     await asyncio.gather(*(asyncio.to_thread(hub.notify_change, notice) for notice in told))
@@ -322,10 +304,9 @@ async def test_a_change_told_by_many_threads_arrives() -> None:
     assert sorted(ear.heard) == sorted(told)
 
 
-@in_loop
 async def test_equal_notices_that_wait_fall_together() -> None:
-    listener = Listener(t.SubscriptionFilter(resource_subscriptions=["x://y"]), 1)
+    listener = SubscriptionStream(t.SubscriptionFilter(resource_subscriptions=["x://y"]), 1)
     listener.notify_change(("resource", "x://y"))
     listener.notify_change(("resource", "x://y"))
     listener.notify_change(("tools", None))
-    assert (listener.take(), listener.ended) == ([("resource", "x://y")], None)
+    assert (listener.take_pending(), listener.ended) == ([("resource", "x://y")], None)

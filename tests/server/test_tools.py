@@ -12,7 +12,7 @@ import pytest
 from msgspec import Meta, Struct
 
 import trunkline.types as t
-from tests.server.talk import ERAS, FORMS, HANDSHAKE, STATELESS, accept, again, call, in_loop, reach, text
+from tests.server.talk import ERAS, FORMS, HANDSHAKE, STATELESS, accept, again, call, reach, text
 from trunkline import Client, Context, Server, ToolError
 from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.server.results import ToolResult
@@ -128,7 +128,6 @@ def test_a_sync_function_with_a_hand_written_schema_gets_its_context() -> None:
 
 
 @ERAS
-@in_loop
 async def test_arguments_that_are_no_object_are_refused(revision: str) -> None:
     async with reach(serving(lambda **given: given, input_schema=OBJECT), revision) as peer:
         assert (await peer.error("tools/call", {"name": "f", "arguments": [1]}))["code"] == -32602
@@ -254,7 +253,6 @@ def test_a_tool_that_wants_to_end_the_program_has_failed() -> None:
 
 
 @ERAS
-@in_loop
 async def test_a_refusal_passes_with_its_code_and_data(revision: str) -> None:
     refusal = RequestFailed("Not now", code=-32050, data={"retry": 5})
     async with reach(serving(failing(refusal)), revision) as peer:
@@ -299,7 +297,6 @@ def test_failures_in_a_task_group_may_be_shown() -> None:
     assert "sub-exception" in text(call(serving(grouped(ValueError("x")), mask=False), "f"))
 
 
-@in_loop
 async def test_a_refusal_in_a_task_group_passes() -> None:
     async with reach(serving(grouped(InvalidParams("Not so"))), HANDSHAKE) as peer:
         assert (await peer.error("tools/call", {"name": "f"}))["message"] == "Not so"
@@ -310,13 +307,11 @@ async def _asks_in_a_group(ctx: Context) -> None:
         group.create_task(ctx.elicit("Name?", str))
 
 
-@in_loop
 async def test_a_missing_capability_in_a_task_group_is_named_in_the_stateless_era() -> None:
     async with reach(serving(_asks_in_a_group), STATELESS) as peer:
         assert (await peer.error("tools/call", {"name": "f"}))["code"] == -32021
 
 
-@in_loop
 async def test_a_missing_capability_in_a_task_group_is_a_failed_call_in_the_handshake_era() -> None:
     async with reach(serving(_asks_in_a_group), HANDSHAKE) as peer:
         result = await peer.call("f")
@@ -368,7 +363,6 @@ def test_a_sync_tool_that_takes_too_long_is_answered_for() -> None:
 # --- single use ------------------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_the_state_of_a_single_use_tool_opens_once() -> None:
     done: list[str] = []
 
@@ -385,7 +379,6 @@ async def test_the_state_of_a_single_use_tool_opens_once() -> None:
     assert (text(first), second["code"], done) == ("done", -32602, ["yes"])
 
 
-@in_loop
 async def test_the_state_of_other_tools_opens_again() -> None:
     async def f(ctx: Context) -> str:
         return str((await ctx.elicit("Sure?", str)).data)
@@ -424,7 +417,6 @@ def test_an_object_is_structured_as_it_is(revision: str, value: Any, kind: Any, 
 
 
 @ERAS
-@in_loop
 async def test_a_client_gets_the_value_that_was_returned(revision: str) -> None:
     async def f() -> list[int]:
         return [1, 2]
@@ -452,7 +444,6 @@ def test_a_whole_result_passes_through(revision: str) -> None:
 @pytest.mark.parametrize("options", [{}, {"input_schema": {"type": "object"}}], ids=["signature", "schema"])
 @pytest.mark.parametrize("params", [{}, {"arguments": None}], ids=["left-out", "null"])
 @ERAS
-@in_loop
 async def test_arguments_may_be_left_out(revision: str, params: dict[str, Any], options: dict[str, Any]) -> None:
     async with reach(serving(lambda: "called", **options), revision) as peer:
         assert text(await peer.result("tools/call", {"name": "f", **params})) == "called"

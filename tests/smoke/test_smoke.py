@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 import trunkline
-from tests.support import run_async
 from trunkline import Client, Context, Server
-from trunkline.protocol.revisions import ALL_NAMES
+from trunkline.protocol.revisions import REVISION_NAMES
 
 PROGRAM = '''
 from trunkline import Server
@@ -56,64 +55,52 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert Path(trunkline.__file__).with_name("py.typed").exists()
 
 
-@pytest.mark.parametrize("revision", ALL_NAMES)
-def test_a_tool_is_called_in_memory(revision: str) -> None:
+@pytest.mark.parametrize("revision", REVISION_NAMES)
+async def test_a_tool_is_called_in_memory(revision: str) -> None:
     server = Server("smoke")
 
     @server.tool
     async def add(a: int, b: int) -> int:
         return a + b
 
-    async def main() -> None:
-        async with Client(server, revision=revision) as client:
-            assert client.revision == revision
-            assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
-
-    run_async(main())
+    async with Client(server, revision=revision) as client:
+        assert client.revision == revision
+        assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_a_tool_asks_the_user(revision: str) -> None:
+async def test_a_tool_asks_the_user(revision: str) -> None:
     server = Server("smoke")
 
     @server.tool
     async def greet(ctx: Context) -> str:
         return f"hello {(await ctx.elicit('Your name?', str)).data}"
 
-    async def main() -> None:
-        async with Client(server, revision=revision, elicitation=lambda question: "Ada") as client:
-            assert (await client.call_tool("greet")).text == "hello Ada"
-
-    run_async(main())
+    async with Client(server, revision=revision, elicitation=lambda question: "Ada") as client:
+        assert (await client.call_tool("greet")).text == "hello Ada"
 
 
-@pytest.mark.parametrize("revision", ["auto", *ALL_NAMES])
-def test_a_tool_is_called_over_stdio(program: Path, revision: str) -> None:
-    async def main() -> None:
-        async with Client(program, revision=revision) as client:
-            assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
-
-    run_async(main())
+@pytest.mark.parametrize("revision", ["auto", *REVISION_NAMES])
+async def test_a_tool_is_called_over_stdio(program: Path, revision: str) -> None:
+    async with Client(program, revision=revision) as client:
+        assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
 
 
 @pytest.mark.skipif(not (find_spec("uvicorn") and find_spec("aiohttp")), reason="needs trunkline[http]")
-@pytest.mark.parametrize("revision", ["auto", *ALL_NAMES])
-def test_a_tool_is_called_over_http(revision: str) -> None:
+@pytest.mark.parametrize("revision", ["auto", *REVISION_NAMES])
+async def test_a_tool_is_called_over_http(revision: str) -> None:
     server = Server("smoke")
 
     @server.tool
     async def add(a: int, b: int) -> int:
         return a + b
 
-    async def main() -> None:
-        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        running = asyncio.create_task(server.run_async("http", port=0, started=listening.set_result))
-        async with Client(f"{await listening}/mcp", revision=revision) as client:
-            assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
-        running.cancel()
-        await asyncio.wait([running])
-
-    run_async(main())
+    listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(server.run_async("http", port=0, started=listening.set_result))
+    async with Client(f"{await listening}/mcp", revision=revision) as client:
+        assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
+    running.cancel()
+    await asyncio.wait([running])
 
 
 @pytest.mark.skipif(find_spec("uvicorn") is not None, reason="trunkline[http] is installed")

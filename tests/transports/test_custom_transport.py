@@ -15,7 +15,7 @@ from examples.custom_transport.frames import FrameLink
 from tests.transports.loops import LOOPS, run_on
 from trunkline.errors import ConnectionLost
 from trunkline.protocol.limits import Limits
-from trunkline.testing.links import LinkRecorder, check_link
+from trunkline.testing.link_check import RecordingReceiver, check_link
 from trunkline.transports.link import Link
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def test_a_frame_over_the_limit_ends_the_link_of_the_example() -> None:
         _, link = await asyncio.get_running_loop().create_connection(
             lambda: FrameLink(Limits(message_bytes=10)), sock=near
         )
-        seen = LinkRecorder()
+        seen = RecordingReceiver()
         link.attach(seen)
         with far:
             far.sendall(b"\xff\xff\xff\xff")

@@ -10,9 +10,17 @@ from msgspec import Raw
 
 from tests.support import run_async
 from trunkline.protocol.caller import MEMORY
-from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, Malformed, Notification, Outbound, Request, Response
+from trunkline.protocol.jsonrpc import (
+    ErrorResponse,
+    Incoming,
+    InvalidMessage,
+    Notification,
+    Outbound,
+    Request,
+    Response,
+)
 from trunkline.protocol.limits import Limits
-from trunkline.testing.links import LinkRecorder
+from trunkline.testing.link_check import RecordingReceiver
 from trunkline.transports.memory import memory_pair
 
 SOMEBODY = contextvars.ContextVar("SOMEBODY", default="nobody")
@@ -27,7 +35,7 @@ def received(*batches: list[Outbound], limits: Limits | None = None) -> list[Inc
 
     async def main() -> list[Incoming]:
         left, right = memory_pair(limits or Limits())
-        seen = LinkRecorder()
+        seen = RecordingReceiver()
         right.attach(seen)
         for batch in batches:
             left.send(batch)
@@ -49,7 +57,7 @@ def test_what_was_sent_before_the_other_end_attached_arrives() -> None:
     async def main() -> int:
         left, right = memory_pair()
         left.send(note())
-        seen = LinkRecorder()
+        seen = RecordingReceiver()
         right.attach(seen)
         return len(await seen.messages(1))
 
@@ -60,7 +68,7 @@ def test_an_end_that_attaches_after_the_other_closed_is_told() -> None:
     async def main() -> list[Exception | None]:
         left, right = memory_pair()
         await left.aclose()
-        seen = LinkRecorder()
+        seen = RecordingReceiver()
         right.attach(seen)
         await seen.end()
         return seen.ends
@@ -71,7 +79,7 @@ def test_an_end_that_attaches_after_the_other_closed_is_told() -> None:
 def test_messages_say_that_they_came_by_memory() -> None:
     async def main() -> object:
         left, right = memory_pair()
-        seen = LinkRecorder()
+        seen = RecordingReceiver()
         right.attach(seen)
         left.send(note())
         await seen.messages(1)
@@ -83,7 +91,7 @@ def test_messages_say_that_they_came_by_memory() -> None:
 def test_a_message_over_the_limit_is_refused_and_the_next_arrives() -> None:
     large = [Outbound(Request(1, "x", "y" * 200))]
     refused, following = received(large, note(), limits=Limits(message_bytes=100))
-    assert refused == Malformed(-32700, "Parse error: a line longer than 100 bytes", 1)
+    assert refused == InvalidMessage(-32700, "Parse error: a line longer than 100 bytes", 1)
     assert isinstance(following, Notification)
 
 
@@ -102,7 +110,7 @@ def test_a_notice_that_cannot_be_encoded_is_dropped() -> None:
 
 
 def test_the_receiver_does_not_run_in_the_senders_context() -> None:
-    class Spy(LinkRecorder):
+    class Spy(RecordingReceiver):
         def message_received(self, incoming: Incoming, origin: object) -> None:
             self.somebody = SOMEBODY.get()
             super().message_received(incoming, MEMORY)
@@ -126,28 +134,25 @@ def test_a_sender_waits_while_the_other_end_takes_nothing() -> None:
         draining = asyncio.create_task(left.drain())
         await asyncio.sleep(0)
         waited = not draining.done()
-        right.attach(LinkRecorder())
+        right.attach(RecordingReceiver())
         await draining
         return waited
 
     assert run_async(main())
 
 
-def test_a_waiting_sender_is_let_go_when_the_other_end_closes() -> None:
-    async def main() -> None:
-        left, right = memory_pair(Limits(write_bytes=10))
-        left.send(note())
-        draining = asyncio.create_task(left.drain())
-        await asyncio.sleep(0)
-        await right.aclose()
-        await draining
-
-    run_async(main())
+async def test_a_waiting_sender_is_let_go_when_the_other_end_closes() -> None:
+    left, right = memory_pair(Limits(write_bytes=10))
+    left.send(note())
+    draining = asyncio.create_task(left.drain())
+    await asyncio.sleep(0)
+    await right.aclose()
+    await draining
 
 
 def test_one_bad_answer_of_a_batch_does_not_take_the_others_with_it() -> None:
     from trunkline.protocol.jsonrpc import Outbound, Response
-    from trunkline.transports.wire import encode_each
+    from trunkline.transports.codec_errors import encode_each
 
     batch = Outbound((Response(1, {"ok": True}), Response(2, object())))
     assert encode_each([batch]) == [

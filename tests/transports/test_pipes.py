@@ -12,7 +12,7 @@ import pytest
 from tests.transports.loops import LOOPS, run_on
 from trunkline.protocol.jsonrpc import Notification, Outbound
 from trunkline.protocol.limits import Limits
-from trunkline.testing.links import LinkRecorder
+from trunkline.testing.link_check import RecordingReceiver
 from trunkline.transports.pipes import PipeLink, PipeOutput
 
 NOTE = [Outbound(Notification("note"))]
@@ -87,7 +87,7 @@ def test_the_order_is_kept_when_large_and_small_follow_each_other(tmp_path: Path
 def test_a_full_disk_ends_the_link(pipe: tuple[int, int]) -> None:
     async def main() -> str:
         link = PipeLink(os.dup(pipe[0]), os.open("/dev/full", os.O_WRONLY))
-        seen = LinkRecorder()
+        seen = RecordingReceiver()
         link.attach(seen)
         link.send(NOTE)
         reason = await seen.end()
@@ -101,7 +101,7 @@ def test_closing_waits_for_a_bounded_time_when_nobody_reads(pipe: tuple[int, int
     async def main() -> float:
         loop = asyncio.get_running_loop()
         link = PipeLink(os.open(os.devnull, os.O_RDONLY), pipe[1], limits=Limits(exit_seconds=0.05))
-        link.attach(LinkRecorder())
+        link.attach(RecordingReceiver())
         link.send([Outbound(Notification("large", "x" * 3_000_000))])
         started = loop.time()
         await link.aclose()

@@ -20,27 +20,26 @@ from trunkline.errors import LinkError, ServerExited
 from trunkline.protocol.caller import STDIO
 from trunkline.protocol.jsonrpc import Notification, Outbound, Request, Response
 from trunkline.protocol.limits import Limits
-from trunkline.testing.links import LinkRecorder
-from trunkline.transports.launch import server_environment
-from trunkline.transports.process import ProcessLink
+from trunkline.testing.link_check import RecordingReceiver
+from trunkline.transports.process import ProcessLink, server_environment
 
 FAST = Limits(exit_seconds=0.2)
 ECHO = [sys.executable, "-S", str(PROGRAMS / "echo.py")]
 STUBBORN = [sys.executable, "-S", str(PROGRAMS / "stubborn.py")]
 
 
-def start(command: list[str], limits: Limits = FAST, **options: Any) -> tuple[ProcessLink, LinkRecorder]:
+def start(command: list[str], limits: Limits = FAST, **options: Any) -> tuple[ProcessLink, RecordingReceiver]:
     link = ProcessLink.spawn(command, limits=limits, **options)
-    seen = LinkRecorder()
+    seen = RecordingReceiver()
     link.attach(seen)
     return link, seen
 
 
-def shell(script: str, limits: Limits = FAST, **options: Any) -> tuple[ProcessLink, LinkRecorder]:
+def shell(script: str, limits: Limits = FAST, **options: Any) -> tuple[ProcessLink, RecordingReceiver]:
     return start(["sh", "-c", script], limits, **options)
 
 
-async def ended(link: ProcessLink, seen: LinkRecorder) -> ServerExited:
+async def ended(link: ProcessLink, seen: RecordingReceiver) -> ServerExited:
     """Wait for the end, close, and give the reason."""
     reason = await seen.end()
     await link.aclose()
@@ -54,7 +53,7 @@ async def output_of(command: list[str], **options: Any) -> str:
     return (await ended(link, seen)).stderr
 
 
-async def pids_of(seen: LinkRecorder) -> list[int]:
+async def pids_of(seen: RecordingReceiver) -> list[int]:
     (note,) = await seen.messages(1)
     assert isinstance(note, Notification)
     pids: list[int] = json.loads(bytes(note.params))["pids"]
@@ -186,7 +185,7 @@ def test_a_program_the_kernel_refuses_is_reported_at_once(tmp_path: Path) -> Non
 
 
 def test_a_watcher_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline.transports.launch.find_interpreter", lambda: "/bin/false")
+    monkeypatch.setattr("trunkline.transports.process.find_interpreter", lambda: "/bin/false")
 
     async def main() -> ServerExited:
         return await ended(*start(ECHO))

@@ -11,17 +11,17 @@ import pytest
 from tests.transports.loops import LOOPS, run_on
 from trunkline.errors import ConnectionLost
 from trunkline.protocol.caller import STREAM
-from trunkline.protocol.jsonrpc import Malformed, Notification, Outbound
+from trunkline.protocol.jsonrpc import InvalidMessage, Notification, Outbound
 from trunkline.protocol.limits import Limits
-from trunkline.testing.links import LinkRecorder
+from trunkline.testing.link_check import RecordingReceiver
 from trunkline.transports.stream import StreamLink
 
 
-async def joined(limits: Limits | None = None) -> tuple[StreamLink, LinkRecorder, socket.socket]:
+async def joined(limits: Limits | None = None) -> tuple[StreamLink, RecordingReceiver, socket.socket]:
     """A link whose other end is a bare socket."""
     near, far = socket.socketpair()
     link = StreamLink(*await asyncio.open_connection(sock=near), limits=limits or Limits())
-    seen = LinkRecorder()
+    seen = RecordingReceiver()
     link.attach(seen)
     return link, seen, far
 
@@ -55,7 +55,7 @@ def test_a_line_over_the_limit_is_reported_and_the_next_read() -> None:
         return list(incoming)
 
     assert run_on("asyncio", main()) == [
-        Malformed(-32700, "Parse error: a line longer than 50 bytes"),
+        InvalidMessage(-32700, "Parse error: a line longer than 50 bytes"),
         Notification("next"),
     ]
 
@@ -71,7 +71,7 @@ def test_a_long_line_whose_id_is_no_id_does_not_end_the_link(id: bytes) -> None:
         return list(incoming)
 
     refused, following = run_on("asyncio", main())
-    assert isinstance(refused, Malformed)
+    assert isinstance(refused, InvalidMessage)
     assert (refused.id, refused.response, refused.too_long) == (None, True, True)
     assert following == Notification("next")
 
@@ -86,7 +86,7 @@ def test_of_a_long_line_that_is_broken_off_the_last_id_is_not_taken_for_its_own(
         return list(seen.incoming)
 
     (refused,) = run_on("asyncio", main())
-    assert isinstance(refused, Malformed)
+    assert isinstance(refused, InvalidMessage)
     assert refused.id is None
 
 
@@ -97,7 +97,7 @@ def test_a_reset_connection_ends_the_link_with_its_reason(loop: str) -> None:
             reader, writer = await asyncio.open_connection(*server.getsockname())
             far, _ = server.accept()
         link = StreamLink(reader, writer)
-        seen = LinkRecorder()
+        seen = RecordingReceiver()
         link.attach(seen)
         # Closed with unread time set to none, the connection is reset instead of ended.
         far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -10,14 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trunkline.auth.authorization_server import AuthorizationServer
+    from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
+    from trunkline.auth.authorization_server.server import AuthorizationServer
+    from trunkline.auth.authorization_server.settings import hash_password
+    from trunkline.auth.authorization_server.storage import OAuthClient
+    from trunkline.auth.client import LoggedOut, log_out
     from trunkline.auth.introspection import IntrospectionVerifier
-    from trunkline.auth.issuing.records import OAuthClient
-    from trunkline.auth.issuing.users import hash_password
     from trunkline.auth.jwt_verifier import JWTVerifier
-    from trunkline.auth.logout import LoggedOut, log_out
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
-    from trunkline.auth.oauth_proxy import OAuthProxy
     from trunkline.auth.static_tokens import ApiKeys, StaticTokens
     from trunkline.auth.verifiers import InvalidToken, Verifier
     from trunkline.protocol.caller import Principal
@@ -43,14 +43,14 @@ __all__ = [
 
 _HOMES = MappingProxyType(
     {
-        "trunkline.auth.authorization_server": ("AuthorizationServer",),
+        "trunkline.auth.authorization_server.server": ("AuthorizationServer",),
         "trunkline.auth.introspection": ("IntrospectionVerifier",),
-        "trunkline.auth.issuing.records": ("OAuthClient",),
-        "trunkline.auth.issuing.users": ("hash_password",),
+        "trunkline.auth.authorization_server.storage": ("OAuthClient",),
+        "trunkline.auth.authorization_server.settings": ("hash_password",),
         "trunkline.auth.jwt_verifier": ("JWTVerifier",),
-        "trunkline.auth.logout": ("LoggedOut", "log_out"),
+        "trunkline.auth.client": ("LoggedOut", "log_out"),
         "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
-        "trunkline.auth.oauth_proxy": ("OAuthProxy",),
+        "trunkline.auth.authorization_server.oauth_proxy": ("OAuthProxy",),
         "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),
         "trunkline.auth.verifiers": ("InvalidToken", "Verifier"),
         "trunkline.protocol.caller": ("Principal",),

@@ -18,25 +18,23 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from trunkline.auth.jwks import key_of
-from trunkline.auth.jws import payload_of, read_header
-from trunkline.auth.signing import digest
+from trunkline.auth.jose import digest, public_key_from_jwk, read_header, verified_payload
 from trunkline.auth.verifiers import (
     INVALID_PROOF,
-    NONCE_WANTED,
+    NONCE_REQUIRED,
     PROOF_ALGORITHMS,
-    Addressed,
-    Asked,
     InvalidToken,
-    Shown,
+    PresentedToken,
+    RequestTarget,
+    TargetedHeaders,
 )
 from trunkline.errors import ConfigError
 from trunkline.protocol.caller import Principal
 
-__all__ = ["Binding", "DPoP", "InvalidProof", "NonceWanted", "Proofs", "bound_key"]
+__all__ = ["DPoPMode", "DPoPPolicy", "InvalidProof", "NonceRequired", "ProofVerifier", "bound_thumbprint"]
 
 #: DPoP-bound tokens: rejected, accepted or required.
-DPoP: TypeAlias = Literal["off", "allowed", "required"]
+DPoPMode: TypeAlias = Literal["off", "allowed", "required"]
 
 _TYPE = "dpop+jwt"
 _LONGEST = 8 * 1024
@@ -54,10 +52,10 @@ class InvalidProof(InvalidToken):
     code = INVALID_PROOF
 
 
-class NonceWanted(InvalidProof):
+class NonceRequired(InvalidProof):
     """A proof must contain our nonce, which is sent with the response."""
 
-    code = NONCE_WANTED
+    code = NONCE_REQUIRED
 
 
 class _Header(Struct):
@@ -76,16 +74,16 @@ class _Claims(Struct):
     nonce: str | None = None
 
 
-def bound_key(principal: Principal) -> str | None:
+def bound_thumbprint(principal: Principal) -> str | None:
     """Return the thumbprint of the key that a token is bound to; None if it is not bound."""
     bound = (principal.claims or {}).get("cnf")
     return None if bound is None else str(bound["jkt"])
 
 
-class Binding:
+class DPoPPolicy:
     """How a verifier treats tokens that are bound to a key."""
 
-    def __init__(self, mode: DPoP, *, nonces: bool | str, now: Callable[[], float]) -> None:
+    def __init__(self, mode: DPoPMode, *, nonces: bool | str, now: Callable[[], float]) -> None:
         """Set the mode, and whether proofs need a nonce; a string is a secret that several processes share.
 
         Raises:
@@ -95,8 +93,8 @@ class Binding:
             raise ConfigError(f'dpop={mode!r}: must be "off", "allowed" or "required"')
         if mode == "off" and nonces:
             raise ConfigError('dpop_nonces= needs dpop="allowed" or dpop="required"')
-        self.mode: DPoP = mode
-        self.proofs = Proofs(nonces=nonces, now=now)
+        self.mode: DPoPMode = mode
+        self.proofs = ProofVerifier(nonces=nonces, now=now)
 
     @property
     def schemes(self) -> tuple[str, ...]:
@@ -104,17 +102,17 @@ class Binding:
         return ("bearer",) if self.mode == "off" else ("bearer", "dpop")
 
     @property
-    def takes_bound(self) -> bool:
+    def accepts_bound_tokens(self) -> bool:
         """Whether bound tokens are accepted."""
         return self.mode != "off"
 
-    def check(self, principal: Principal, shown: Shown, headers: Mapping[str, str]) -> None:
+    def check(self, principal: Principal, shown: PresentedToken, headers: Mapping[str, str]) -> None:
         """Check that a token was presented as its binding demands.
 
         Raises:
             InvalidToken: a bound token came without a valid proof, or an unbound one where bound ones are required.
         """
-        key = bound_key(principal)
+        key = bound_thumbprint(principal)
         if key is None:
             if self.mode == "required":
                 raise InvalidToken("This server accepts only tokens that are bound to a key (DPoP)")
@@ -127,36 +125,36 @@ class Binding:
         proof = headers.get("dpop")
         if proof is None:
             raise InvalidProof("The token is bound to a key, and the DPoP header with the proof is missing")
-        if not isinstance(headers, Addressed):
+        if not isinstance(headers, TargetedHeaders):
             raise InvalidProof(
                 "The token is bound to a key, and its proof cannot be checked here: method and URL are not known"
             )
-        self.proofs.check(proof, headers.asked, token=shown.token, key=key)
+        self.proofs.check(proof, headers.target, token=shown.token, key=key)
 
 
-class Proofs:
+class ProofVerifier:
     """Verifies proofs, each of which is valid once."""
 
     def __init__(self, *, now: Callable[[], float], nonces: bool | str = False, seconds: float = 60.0) -> None:
         """Accept proofs that are at most ``seconds`` old; ``nonces`` requires our nonce in each."""
         self._now = now
         self._seconds = seconds
-        self._seen = _Seen()
+        self._seen = _ReplayCache()
         given = nonces.encode() if isinstance(nonces, str) else os.urandom(32)
         self._secret = given if nonces else None
 
-    def check(self, proof: str, asked: Asked, *, token: str, key: str) -> None:
+    def check(self, proof: str, target: RequestTarget, *, token: str, key: str) -> None:
         """Check that a proof is for this request and token, by the key that the token is bound to (RFC 9449, 4.3).
 
         Raises:
             InvalidProof: the proof is not valid; the message says why.
         """
-        signer, payload = _signed(proof)
-        claims = _claims(payload)
+        signer, payload = _verify_signature(proof)
+        claims = _decode_claims(payload)
         now = self._now()
-        if claims.htm != asked.method:
+        if claims.htm != target.method:
             raise InvalidProof("The proof is for another method")
-        if _normal(claims.htu) not in {_normal(url) for url in asked.urls}:
+        if _normalized_url(claims.htu) not in {_normalized_url(url) for url in target.urls}:
             raise InvalidProof("The proof is for another URL")
         self._check_nonce(claims.nonce, now)
         if not now - self._seconds <= claims.iat <= now + self._seconds / 2:
@@ -170,7 +168,7 @@ class Proofs:
             raise InvalidProof("The proof was used before: each request needs its own")
 
     @property
-    def wants_nonces(self) -> bool:
+    def requires_nonce(self) -> bool:
         """Whether each proof must contain our nonce."""
         return self._secret is not None
 
@@ -185,10 +183,10 @@ class Proofs:
             return
         known = (self.nonce(), self.nonce(1))
         if given is None or not any(hmac.compare_digest(given.encode(), each.encode()) for each in known):
-            raise NonceWanted("The proof needs the nonce of this response's DPoP-Nonce header")
+            raise NonceRequired("The proof needs the nonce of this response's DPoP-Nonce header")
 
 
-class _Seen:
+class _ReplayCache:
     """Used proofs, remembered until they expire; bounded in total and for each key."""
 
     def __init__(self) -> None:
@@ -221,7 +219,7 @@ class _Seen:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _signed(proof: str) -> tuple[str, bytes]:
+def _verify_signature(proof: str) -> tuple[str, bytes]:
     """Verify the signature of a proof; return the thumbprint of its key, and its payload."""
     header = read_header(proof, _Header) if len(proof) <= _LONGEST else None
     if header is None:
@@ -234,17 +232,17 @@ def _signed(proof: str) -> tuple[str, bytes]:
         raise InvalidProof("The proof has critical header parameters that are not supported here")
     if not _PRIVATE.isdisjoint(header.jwk):
         raise InvalidProof("The proof contains a private key, which is compromised by that")
-    key = key_of(header.jwk, header.alg)
+    key = public_key_from_jwk(header.jwk, header.alg)
     if key is None:
         raise InvalidProof("The key in the proof does not fit its signature algorithm")
-    payload = payload_of(proof, header.alg, key)
+    payload = verified_payload(proof, header.alg, key)
     if payload is None:
         raise InvalidProof("The signature of the proof is not valid")
     thumbprint: str = key.thumbprint()
     return thumbprint, payload
 
 
-def _claims(payload: bytes) -> _Claims:
+def _decode_claims(payload: bytes) -> _Claims:
     try:
         claims = msgspec.json.decode(payload, type=_Claims)
     except (ValueError, RecursionError):
@@ -254,7 +252,7 @@ def _claims(payload: bytes) -> _Claims:
     return claims
 
 
-def _normal(url: str) -> str:
+def _normalized_url(url: str) -> str:
     """Normalize a URL for comparison: without query, fragment and default port."""
     try:
         parts = urlsplit(url)

@@ -17,13 +17,21 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import msgspec
 
-from trunkline.auth.claims import check_audience, check_times, first_url, make_principal, read_audience
-from trunkline.auth.dpop import Binding, DPoP
-from trunkline.auth.verifiers import InvalidToken, Remembered, check_token, presented_token
+from trunkline.auth.dpop import DPoPMode, DPoPPolicy
+from trunkline.auth.verifiers import (
+    InvalidToken,
+    PrincipalCache,
+    check_audience,
+    check_times,
+    check_token_syntax,
+    first_url_audience,
+    make_principal,
+    presented_token,
+    read_audience,
+)
 from trunkline.errors import ConfigError, FetchError
 from trunkline.net.addresses import is_loopback
-from trunkline.protocol.access import read_scopes
-from trunkline.protocol.caller import Principal
+from trunkline.protocol.caller import Principal, parse_scopes
 
 if TYPE_CHECKING:
     from trunkline.net import Fetcher
@@ -35,8 +43,8 @@ log = logging.getLogger("trunkline.auth")
 _LEEWAY = 30.0
 _ANSWER_BYTES = 256 * 1024
 # Anyone can send made-up tokens; beyond this many concurrent introspections, further tokens are rejected unchecked.
-_MOST_ASKING = 64
-_AWAY = "The token cannot be checked at the moment; try again later"
+_MAX_PENDING = 64
+_UNAVAILABLE = "The token cannot be checked at the moment; try again later"
 
 
 class IntrospectionVerifier:
@@ -55,7 +63,7 @@ class IntrospectionVerifier:
         resource: str | None = None,
         cache_seconds: float = 30.0,
         timeout: float = 5.0,
-        dpop: DPoP = "off",
+        dpop: DPoPMode = "off",
         dpop_nonces: bool | str = False,
         fetcher: Fetcher | None = None,
         now: Callable[[], float] = time.time,
@@ -69,12 +77,12 @@ class IntrospectionVerifier:
             if not isinstance(value, str) or not value.startswith(("https://", "http://")):
                 raise ConfigError(f"{name}={value!r}: must be a URL of the authorization server")
         self.issuer = issuer
-        self.required_scopes = read_scopes(required_scopes, "required_scopes")
-        self.scopes_supported: Sequence[str] = read_scopes(scopes_supported, "scopes_supported")
+        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
+        self.scopes_supported: Sequence[str] = parse_scopes(scopes_supported, "scopes_supported")
         self.authorization_servers: Sequence[str] = (issuer,)
         self._audience = read_audience(audience)
         #: The resource URI that clients request tokens for, if it is known.
-        self.resource = resource or first_url(self._audience)
+        self.resource = resource or first_url_audience(self._audience)
         self._url = url
         self._credentials = _basic(client_id, client_secret)
         self._cache_seconds = cache_seconds
@@ -82,8 +90,8 @@ class IntrospectionVerifier:
         self._fetcher = fetcher or _fetcher(url)
         self._now = now
         #: How tokens that are bound to a key are treated.
-        self.binding = Binding(dpop, nonces=dpop_nonces, now=now)
-        self._remembered = Remembered()
+        self.binding = DPoPPolicy(dpop, nonces=dpop_nonces, now=now)
+        self._remembered = PrincipalCache()
         self._asking: dict[bytes, asyncio.Task[Principal]] = {}
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
@@ -95,7 +103,7 @@ class IntrospectionVerifier:
         shown = presented_token(headers, self.binding.schemes)
         if shown is None:
             return None
-        check_token(shown.token)
+        check_token_syntax(shown.token)
         principal = self._remembered.find(shown.token, self._now())
         if principal is None:
             # Shielded: a cancelled request must not cancel the introspection that others wait for.
@@ -109,8 +117,8 @@ class IntrospectionVerifier:
         asking = self._asking.get(digest)
         if asking is not None and asking.get_loop() is loop:
             return asking
-        if len(self._asking) >= _MOST_ASKING:
-            raise InvalidToken(_AWAY)
+        if len(self._asking) >= _MAX_PENDING:
+            raise InvalidToken(_UNAVAILABLE)
         asking = self._asking[digest] = loop.create_task(self._ask(token))
         asking.add_done_callback(lambda task: self._answered(digest, task))
         return asking
@@ -130,7 +138,7 @@ class IntrospectionVerifier:
         now = self._now()
         check_audience(claims, self._audience)
         until = check_times(claims, now, leeway=_LEEWAY, expires=False)
-        principal = make_principal(claims, issuer=self.issuer, bound=self.binding.takes_bound)
+        principal = make_principal(claims, issuer=self.issuer, bound=self.binding.accepts_bound_tokens)
         most = now + self._cache_seconds
         self._remembered.keep(token, principal, until=most if until is None else min(until, most))
         return principal
@@ -148,11 +156,11 @@ class IntrospectionVerifier:
             )
         except FetchError as error:
             log.warning("introspection failed: %s", error)
-            raise InvalidToken(_AWAY) from error
+            raise InvalidToken(_UNAVAILABLE) from error
         claims = _object(answer.body) if answer.status == 200 else None
         if claims is None:
             log.warning("introspection at %s answered %d without a JSON object", self._url, answer.status)
-            raise InvalidToken(_AWAY)
+            raise InvalidToken(_UNAVAILABLE)
         return claims
 
 

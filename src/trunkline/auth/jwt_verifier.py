@@ -15,15 +15,30 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from trunkline.auth.claims import check_audience, check_times, first_url, make_principal, read_audience
-from trunkline.auth.dpop import Binding, DPoP
-from trunkline.auth.jwks import ALGORITHMS, GivenKeys, IssuerKeys, Keys, fetch_with
-from trunkline.auth.jws import payload_of, read_header
-from trunkline.auth.verifiers import InvalidToken, Remembered, check_token, presented_token
+from trunkline.auth.dpop import DPoPMode, DPoPPolicy
+from trunkline.auth.jose import (
+    ALGORITHMS,
+    IssuerKeys,
+    KeySource,
+    StaticKeys,
+    document_fetcher,
+    read_header,
+    verified_payload,
+)
+from trunkline.auth.verifiers import (
+    InvalidToken,
+    PrincipalCache,
+    check_audience,
+    check_times,
+    check_token_syntax,
+    first_url_audience,
+    make_principal,
+    presented_token,
+    read_audience,
+)
 from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
-from trunkline.protocol.access import read_scopes
-from trunkline.protocol.caller import Principal
+from trunkline.protocol.caller import Principal, parse_scopes
 
 if TYPE_CHECKING:
     from trunkline.net import Fetcher
@@ -65,7 +80,7 @@ class JWTVerifier:
         scopes_supported: str | Sequence[str] = (),
         resource: str | None = None,
         leeway: float = 30.0,
-        dpop: DPoP = "off",
+        dpop: DPoPMode = "off",
         dpop_nonces: bool | str = False,
         fetcher: Fetcher | None = None,
         now: Callable[[], float] = time.time,
@@ -76,22 +91,24 @@ class JWTVerifier:
             ConfigError: an option is not safe or not valid.
         """
         self.issuer = _issuer(issuer)
-        self.required_scopes = read_scopes(required_scopes, "required_scopes")
-        self.scopes_supported: Sequence[str] = read_scopes(scopes_supported, "scopes_supported")
+        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
+        self.scopes_supported: Sequence[str] = parse_scopes(scopes_supported, "scopes_supported")
         self.authorization_servers: Sequence[str] = (issuer,)
         self._audience = read_audience(audience)
         #: The resource URI that clients request tokens for, if it is known.
-        self.resource = resource or first_url(self._audience)
+        self.resource = resource or first_url_audience(self._audience)
         self._algorithms = _pinned(algorithms)
         self._leeway = _bounded(leeway)
         self._now = now
         #: How tokens that are bound to a key are treated.
-        self.binding = Binding(dpop, nonces=dpop_nonces, now=now)
-        self._remembered = Remembered()
-        self._keys: Keys = (
-            IssuerKeys(issuer, jwks_uri, fetch=fetch_with(fetcher or _fetcher(issuer, jwks_uri)), now=time.monotonic)
+        self.binding = DPoPPolicy(dpop, nonces=dpop_nonces, now=now)
+        self._remembered = PrincipalCache()
+        self._keys: KeySource = (
+            IssuerKeys(
+                issuer, jwks_uri, fetch=document_fetcher(fetcher or _fetcher(issuer, jwks_uri)), now=time.monotonic
+            )
             if keys is None
-            else GivenKeys(keys)
+            else StaticKeys(keys)
         )
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
@@ -112,13 +129,13 @@ class JWTVerifier:
         known = self._remembered.find(token, now)
         if known is not None:
             return known
-        check_token(token)
+        check_token_syntax(token)
         claims = await self._signed(token)
         if claims.get("iss") != self.issuer:
             raise InvalidToken("The token is from another issuer")
         check_audience(claims, self._audience)
         until = check_times(claims, now, leeway=self._leeway, expires=True)
-        principal = make_principal(claims, issuer=self.issuer, bound=self.binding.takes_bound)
+        principal = make_principal(claims, issuer=self.issuer, bound=self.binding.accepts_bound_tokens)
         self._remembered.keep(token, principal, until=min(until or now, now + _REMEMBERED_SECONDS))
         return principal
 
@@ -134,7 +151,7 @@ class JWTVerifier:
         if header.typ is not None and header.typ.lower().removeprefix("application/") not in _TYPES:
             raise InvalidToken("The token is not an access token")
         for key in await self._keys.find(header.kid, header.alg):
-            payload = payload_of(token, header.alg, key)
+            payload = verified_payload(token, header.alg, key)
             if payload is not None:
                 return _read_claims(payload)
         raise InvalidToken("The signature of the token is not valid")

@@ -1,4 +1,8 @@
-"""Credentials of a client: the values of ``Client(auth=...)`` for servers that are reached by URL.
+"""Checks of URLs that other parties supply: where secrets may be sent, what a browser may open, and what a URL covers.
+
+URLs are compared and split here; nothing is fetched and no name is resolved.
+
+Credentials of a client: the values of ``Client(auth=...)`` for servers that are reached by URL.
 
 ``OAuth`` holds the options of a login and checks that they are consistent; it does nothing itself. No ``repr`` here
 shows a secret.
@@ -8,18 +12,98 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from trunkline.auth.addresses import may_carry_secrets, split
-from trunkline.auth.store import Store
+from trunkline.auth.credential_store import CredentialStore
 from trunkline.errors import ConfigError
+from trunkline.net.addresses import is_loopback
 
-__all__ = ["ApiKey", "BearerToken", "Grant", "OAuth", "Secret"]
+__all__ = [
+    "ApiKey",
+    "BearerToken",
+    "GrantType",
+    "OAuth",
+    "Secret",
+    "canonical_url",
+    "covers",
+    "is_openable",
+    "is_private",
+    "may_carry_secrets",
+    "origin",
+    "split_web_url",
+]
 
-Grant: TypeAlias = Literal["authorization_code", "client_credentials", "jwt_bearer", "enterprise"]
+# The characters of a URI, without those that mean something to a shell and that no endpoint needs.
+_PLAIN_URL = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!*+,=%&]+")
+_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
+
+
+def split_web_url(url: str) -> SplitResult | None:
+    """Split an http or https URL; return None if it is not one, or contains user information."""
+    try:
+        parts = urlsplit(url)
+        good = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+        )
+    except ValueError:
+        return None
+    return parts if good and url.isascii() and url.isprintable() and " " not in url else None
+
+
+def is_private(host: str | None) -> bool:
+    """Return True if a host is an IP address that only this machine or its network can reach."""
+    from ipaddress import ip_address
+
+    try:
+        return is_loopback(host) or ip_address(host or "").is_private
+    except ValueError:
+        return False
+
+
+def may_carry_secrets(url: str) -> bool:
+    """Return True if secrets may be sent to a URL: it is https, or on this machine."""
+    parts = split_web_url(url)
+    return parts is not None and (parts.scheme == "https" or is_loopback(parts.hostname))
+
+
+def is_openable(url: str) -> bool:
+    """Return True if a browser may be sent to a URL: https or loopback, no fragment, and plain characters only."""
+    parts = split_web_url(url)
+    return (
+        parts is not None
+        and may_carry_secrets(url)
+        and not parts.fragment
+        and _PLAIN_URL.fullmatch(url) is not None
+        and "&" not in parts.path + parts.netloc
+    )
+
+
+def origin(url: str) -> str:
+    """Return scheme, host and port of a URL; the default port is left out."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    host = f"[{host}]" if ":" in host else host
+    port = "" if parts.port in (None, _PORTS.get(parts.scheme)) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"
+
+
+def canonical_url(url: str) -> str:
+    """Return a server's URL as tokens are requested for it: without query, fragment and trailing slash."""
+    return origin(url) + urlsplit(url).path.rstrip("/")
+
+
+def covers(resource: str, server: str) -> bool:
+    """Return True if a resource is the server, or a parent path of it on the same origin."""
+    above, below = canonical_url(resource), canonical_url(server)
+    return urlsplit(resource).query == "" and (above == below or below.startswith(above + "/"))
+
+
+GrantType: TypeAlias = Literal["authorization_code", "client_credentials", "jwt_bearer", "enterprise"]
 #: A secret, or a function that returns one when it is needed.
 Secret: TypeAlias = str | Callable[[], str | Awaitable[str]]
 
@@ -76,7 +160,7 @@ class OAuth(Struct, frozen=True, kw_only=True):
     #: How tokens are obtained. ``authorization_code``: the user logs in. ``client_credentials``: this program logs in
     #: as itself. ``jwt_bearer``: with an assertion from its platform. ``enterprise``: with the user's ID token, which
     #: the company's identity provider exchanges.
-    grant: Grant = "authorization_code"
+    grant: GrantType = "authorization_code"
     #: The credentials of a client that is registered already.
     client_id: str | None = None
     client_secret: str | None = None
@@ -102,7 +186,7 @@ class OAuth(Struct, frozen=True, kw_only=True):
     #: How long the user may take.
     login_seconds: float = 300.0
     #: Where tokens are stored: a store, a file path, "memory"; None: the keyring, or an encrypted file without one.
-    store: Store | str | os.PathLike[str] | None = None
+    store: CredentialStore | str | os.PathLike[str] | None = None
     #: Bind tokens to a key (DPoP): "auto" if the server requires it.
     dpop: bool | Literal["auto"] = "auto"
     #: The authorization server supports PKCE with S256, although its metadata does not say so.
@@ -174,7 +258,7 @@ def _check_client(given: OAuth) -> None:
 def _check_places(given: OAuth) -> None:
     document = given.client_metadata_url
     if document is not None:
-        parts = split(document)
+        parts = split_web_url(document)
         if parts is None or parts.scheme != "https" or parts.path in ("", "/") or parts.fragment:
             raise ConfigError(f"client_metadata_url={document!r} must be an https URL with a path.")
     if given.redirect_uri is not None:

@@ -15,21 +15,20 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trunkline.auth.challenges import write_challenge
 from trunkline.auth.verifiers import (
-    NONCE_WANTED,
+    NONCE_REQUIRED,
     PROOF_ALGORITHMS,
     PROOF_ERRORS,
-    Addressed,
-    Asked,
     Auth,
     Authenticate,
     InvalidToken,
+    RequestTarget,
+    TargetedHeaders,
     Verifier,
 )
+from trunkline.auth.www_authenticate import format_challenge
 from trunkline.errors import ConfigError
-from trunkline.protocol.access import Denied, Hierarchy, read_scopes
-from trunkline.protocol.caller import Principal
+from trunkline.protocol.caller import AccessDenied, Principal, ScopeHierarchy, parse_scopes
 
 __all__ = ["METADATA_PATH", "App", "FunctionVerifier", "ResourceServer"]
 
@@ -41,9 +40,9 @@ METADATA_PATH = "/.well-known/oauth-protected-resource"
 #: An ASGI application.
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
-_NEEDED = "Authorization required: send a valid token"
+_TOKEN_REQUIRED = "Authorization required: send a valid token"
 # 2026-07-28, basic/authorization, Refresh Tokens: no resource needs this scope, so a server does not request it.
-_NOT_OURS = frozenset({"offline_access"})
+_NEVER_OFFERED = frozenset({"offline_access"})
 
 
 class FunctionVerifier:
@@ -73,7 +72,7 @@ class ResourceServer:
         path: str,
         name: str,
         resource: str | None = None,
-        hierarchy: Hierarchy | None = None,
+        hierarchy: ScopeHierarchy | None = None,
         scopes: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """Guard the endpoint at a path; ``scopes`` returns the scopes that its parts need.
@@ -88,10 +87,10 @@ class ResourceServer:
         self._path = path.rstrip("/")
         self._name = name
         self._resource = _url(resource or getattr(verifier, "resource", None))
-        self._hierarchy = hierarchy or Hierarchy()
+        self._hierarchy = hierarchy or ScopeHierarchy()
         self._verifier = verifier
         self._scopes = scopes
-        self._required = read_scopes(getattr(verifier, "required_scopes", ()), "required_scopes")
+        self._required = parse_scopes(getattr(verifier, "required_scopes", ()), "required_scopes")
         self._scheme: str = getattr(verifier, "scheme", "Bearer")
         name_of_header: str = getattr(verifier, "header", "authorization")
         #: The header that carries the credentials.
@@ -101,24 +100,24 @@ class ResourceServer:
 
     # --- admission ---------------------------------------------------------------------------------------------------
 
-    async def admit(self, headers: Mapping[str, str], *, method: str, url: str) -> Principal | Denied:
+    async def authenticate(self, headers: Mapping[str, str], *, method: str, url: str) -> Principal | AccessDenied:
         """Authenticate a request; return its principal, or why it is denied. A failing verifier admits no request."""
         try:
             if "dpop" in headers:
-                headers = Addressed(headers, Asked(method, self._known_as(url)))
+                headers = TargetedHeaders(headers, RequestTarget(method, self._known_as(url)))
             principal = await self._verify(headers)
         except InvalidToken as error:
-            return Denied(status=401, message=f"{error}", error=error.code, scopes=self._offered())
+            return AccessDenied(status=401, message=f"{error}", error=error.code, scopes=self._offered())
         except Exception:
             log.exception("authentication failed")
             principal = None
         if not isinstance(principal, Principal):
             if principal is not None:
                 log.error("auth= returned %s instead of a Principal: the request is rejected", type(principal).__name__)
-            return Denied(status=401, message=_NEEDED, scopes=self._offered())
+            return AccessDenied(status=401, message=_TOKEN_REQUIRED, scopes=self._offered())
         if self._required and not self._hierarchy.covers(principal.scopes, self._required):
             message = f"Insufficient scope: this server needs {' '.join(self._required)}"
-            return Denied(status=403, message=message, error="insufficient_scope", scopes=self._required)
+            return AccessDenied(status=403, message=message, error="insufficient_scope", scopes=self._required)
         return principal
 
     def _known_as(self, url: str) -> tuple[str, ...]:
@@ -133,14 +132,14 @@ class ResourceServer:
         named = f"{ours.scheme}://{ours.netloc}{path}"
         return (named, self._resource) if path.rstrip("/").endswith(self._path) else (named,)
 
-    def fields(self, denied: Denied) -> Sequence[tuple[bytes, bytes]]:
+    def fields(self, denied: AccessDenied) -> Sequence[tuple[bytes, bytes]]:
         """Return further headers of a denial: the nonce for the next proof."""
         binding = self._binding
-        if denied.error != NONCE_WANTED or binding is None or not binding.proofs.wants_nonces:
+        if denied.error != NONCE_REQUIRED or binding is None or not binding.proofs.requires_nonce:
             return ()
         return ((b"dpop-nonce", binding.proofs.nonce().encode()), (b"cache-control", b"no-store"))
 
-    def challenge(self, denied: Denied, *, origin: str, root: str) -> str:
+    def challenge(self, denied: AccessDenied, *, origin: str, root: str) -> str:
         """Return the ``WWW-Authenticate`` header of a denial, which lists all needed scopes at once."""
         scopes = denied.scopes
         if denied.status == 403:
@@ -151,7 +150,7 @@ class ResourceServer:
         metadata = self._metadata_url(origin, root) if self._issuers() else None
 
         def written(scheme: str, error: str | None, more: tuple[tuple[str, str], ...]) -> str:
-            return write_challenge(
+            return format_challenge(
                 scheme, metadata=metadata, scopes=scopes, error=error, description=denied.message, more=more
             )
 
@@ -222,7 +221,7 @@ class ResourceServer:
     def _offered(self) -> tuple[str, ...]:
         """Return the scopes for a client to request: those the verifier lists, else all that are used here."""
         given = self._verifier.scopes_supported or (*self._required, *self._scopes())
-        return tuple(dict.fromkeys(scope for scope in given if scope not in _NOT_OURS))
+        return tuple(dict.fromkeys(scope for scope in given if scope not in _NEVER_OFFERED))
 
 
 def _url(resource: str | None) -> str | None:

@@ -14,8 +14,7 @@ from typing import Any
 
 from trunkline.auth.verifiers import InvalidToken, bearer_token
 from trunkline.errors import ConfigError
-from trunkline.protocol.access import read_scopes
-from trunkline.protocol.caller import Principal
+from trunkline.protocol.caller import Principal, parse_scopes
 
 __all__ = ["ApiKeys", "StaticTokens"]
 
@@ -24,7 +23,7 @@ _READABLE = re.compile(r"[\x21-\x7e]+")
 _MEMBERS = frozenset({"subject", "issuer", "client", "client_id", "scopes", "claims"})
 
 
-class _Listed:
+class _TokenTable:
     """Principals by the digests of their secrets."""
 
     def __init__(self, given: Mapping[str, Any], what: str) -> None:
@@ -62,8 +61,8 @@ class StaticTokens:
         Raises:
             ConfigError: there are none, or an entry is not valid.
         """
-        self._listed = _Listed(tokens, "StaticTokens")
-        self.required_scopes = read_scopes(required_scopes, "required_scopes")
+        self._listed = _TokenTable(tokens, "StaticTokens")
+        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = ()
         #: No authorization server issues these tokens.
         self.authorization_servers: Sequence[str] = ()
@@ -101,8 +100,8 @@ class ApiKeys:
                 f"header={header!r}: must be a header name other than Authorization, for which there is StaticTokens"
             )
         self.header = header.lower()
-        self._listed = _Listed(keys, "ApiKeys")
-        self.required_scopes = read_scopes(required_scopes, "required_scopes")
+        self._listed = _TokenTable(keys, "ApiKeys")
+        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = ()
         self.authorization_servers: Sequence[str] = ()
 
@@ -134,5 +133,5 @@ def _principal(who: Any) -> Principal:
     subject, client = who.get("subject", who.get("client_id")), who.get("client", who.get("client_id"))
     if not isinstance(subject, str) or not subject:
         raise ConfigError("the mapping of a token lacks its subject")
-    scopes = frozenset(read_scopes(who.get("scopes"), f"the scopes of {subject!r}"))
+    scopes = frozenset(parse_scopes(who.get("scopes"), f"the scopes of {subject!r}"))
     return Principal(subject=subject, issuer=who.get("issuer"), client=client, scopes=scopes, claims=who.get("claims"))

@@ -16,9 +16,21 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from trunkline.errors import FetchError
-from trunkline.net import Fetched
+from trunkline.net import FetchResponse
 
-__all__ = ["Answer", "Fetch", "Flow", "Receive", "Sources", "Step", "Visit", "get", "post_form", "post_json", "shown"]
+__all__ = [
+    "ClockAndRandom",
+    "Fetch",
+    "Flow",
+    "ListenForRedirect",
+    "Step",
+    "StepResult",
+    "VisitPage",
+    "get",
+    "post_form",
+    "post_json",
+    "printable_excerpt",
+]
 
 T = TypeVar("T")
 _SHOWN = 300
@@ -37,14 +49,14 @@ class Fetch(Struct, frozen=True):
         return f"Fetch({self.method} {self.url})"
 
 
-class Receive(Struct, frozen=True):
+class ListenForRedirect(Struct, frozen=True):
     """Start listening for the redirect that ends a login; the result is the redirect URI."""
 
     #: The URI to use if possible: a client that is registered with it need not register again.
     preferred: str | None = None
 
 
-class Visit(Struct, frozen=True):
+class VisitPage(Struct, frozen=True):
     """Send the user to a page of the authorization server; the result is the query of the redirect."""
 
     url: str
@@ -56,7 +68,7 @@ def _token() -> str:
     return secrets.token_urlsafe(32)
 
 
-class Sources(Struct, frozen=True):
+class ClockAndRandom(Struct, frozen=True):
     """The clock and random source of a flow; tests supply their own."""
 
     #: Returns the seconds since 1970.
@@ -65,38 +77,38 @@ class Sources(Struct, frozen=True):
     token: Callable[[], str] = _token
 
 
-Step: TypeAlias = Fetch | Receive | Visit
+Step: TypeAlias = Fetch | ListenForRedirect | VisitPage
 #: For Fetch the response or the error, for ListenForRedirect a URI, for VisitPage the parameters of the redirect.
-Answer: TypeAlias = Fetched | FetchError | str | Mapping[str, str]
-Flow: TypeAlias = Generator[Step, Answer, T]
+StepResult: TypeAlias = FetchResponse | FetchError | str | Mapping[str, str]
+Flow: TypeAlias = Generator[Step, StepResult, T]
 
 _ACCEPT: Mapping[str, str] = MappingProxyType({"Accept": "application/json"})
 
 
-def get(url: str) -> Flow[Fetched | FetchError]:
+def get(url: str) -> Flow[FetchResponse | FetchError]:
     """Fetch a document."""
     answer = yield Fetch("GET", url, _ACCEPT)
-    assert isinstance(answer, Fetched | FetchError)
+    assert isinstance(answer, FetchResponse | FetchError)
     return answer
 
 
 def post_form(
     url: str, form: Mapping[str, str], *, headers: Mapping[str, str] | None = None
-) -> Flow[Fetched | FetchError]:
+) -> Flow[FetchResponse | FetchError]:
     """Post a form."""
     head = {**_ACCEPT, "Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
     answer = yield Fetch("POST", url, head, urlencode(form).encode())
-    assert isinstance(answer, Fetched | FetchError)
+    assert isinstance(answer, FetchResponse | FetchError)
     return answer
 
 
-def post_json(url: str, body: bytes) -> Flow[Fetched | FetchError]:
+def post_json(url: str, body: bytes) -> Flow[FetchResponse | FetchError]:
     """Post a JSON document."""
     answer = yield Fetch("POST", url, {**_ACCEPT, "Content-Type": "application/json"}, body)
-    assert isinstance(answer, Fetched | FetchError)
+    assert isinstance(answer, FetchResponse | FetchError)
     return answer
 
 
-def shown(text: str) -> str:
+def printable_excerpt(text: str) -> str:
     """Return a remote party's text in a form that an error message may contain: one line, printable, shortened."""
     return "".join(char if char.isprintable() else " " for char in text)[:_SHOWN].strip()

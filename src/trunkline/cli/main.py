@@ -15,9 +15,8 @@ from typing import Any
 import click
 
 from trunkline import __version__
-from trunkline.cli.exits import Exit, Failure, debugging, exit_for
-from trunkline.cli.output import complain, one_line
-from trunkline.cli.secrecy import Secrecy
+from trunkline.cli.exit_codes import CommandError, Exit, debugging, exit_for
+from trunkline.cli.ui.output import RunSecrets, one_line, print_notice
 
 __all__ = ["main"]
 
@@ -70,7 +69,7 @@ Set TRUNKLINE_DEBUG=1 to see tracebacks.
 """
 
 
-class _Verbs(click.Group):
+class _CommandGroup(click.Group):
     """The group of all commands; it knows their names and one-line help without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -83,7 +82,9 @@ class _Verbs(click.Group):
             return None
         from importlib import import_module
 
-        command: click.Command = import_module(f"trunkline.cli.cmd_{cmd_name}").command
+        command: click.Command = import_module(
+            f"trunkline.cli.commands.{'import_' if cmd_name == 'import' else cmd_name}"
+        ).command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -91,7 +92,7 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise Failure("the output was closed by its reader", Exit.UNREAD) from error
+            raise CommandError("the output was closed by its reader", Exit.OUTPUT_CLOSED) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help; asking the commands themselves would import them all."""
@@ -99,7 +100,7 @@ class _Verbs(click.Group):
             formatter.write_dl(list(_VERBS.items()))
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.version_option(__version__, "-V", "--version", prog_name="trunkline", message="%(prog)s %(version)s")
 def _trunkline() -> None:
     """Run, use and combine Model Context Protocol servers."""
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; ``arguments`` defaults to those of the process."""
     _forgive_encodings()
     words = sys.argv[1:] if arguments is None else list(arguments)
-    secrecy = Secrecy()
+    secrecy = RunSecrets()
     try:
         outcome: int = _trunkline.main(words or ["--help"], prog_name="trunkline", standalone_mode=False, obj=secrecy)
         return outcome if words else Exit.USAGE
@@ -117,15 +118,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain_of_usage(error)
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
-        complain("interrupted")
+        print_notice("interrupted")
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the boundary: every failure becomes a message and an exit code
         return _end(error, secrecy)
 
 
-def _end(error: Exception, secrecy: Secrecy) -> int:
+def _end(error: Exception, secrecy: RunSecrets) -> int:
     code = exit_for(error)
-    if code is Exit.UNREAD:
+    if code is Exit.OUTPUT_CLOSED:
         # Buffered output has no reader either, and the interpreter would report an error when it flushes it.
         _discard_output()
         return code
@@ -133,7 +134,7 @@ def _end(error: Exception, secrecy: Secrecy) -> int:
         import traceback
 
         click.echo(secrecy.hide("".join(traceback.format_exception(error))), err=True, nl=False)
-    complain(secrecy.hide(_sentence(error)))
+    print_notice(secrecy.hide(_sentence(error)))
     return code
 
 
@@ -147,13 +148,13 @@ def _complain_of_usage(error: click.ClickException) -> None:
     path = "trunkline" if context is None else context.command_path
     sentence = one_line(told)
     # Some of click's messages end with a list and have no full stop.
-    complain(f"{sentence if sentence.endswith(('.', '?')) else f'{sentence}.'} See {path} --help.")
+    print_notice(f"{sentence if sentence.endswith(('.', '?')) else f'{sentence}.'} See {path} --help.")
 
 
 def _sentence(error: Exception) -> str:
     from trunkline.errors import TrunklineError
 
-    if isinstance(error, Failure | TrunklineError):
+    if isinstance(error, CommandError | TrunklineError):
         return str(error) or type(error).__name__
     return f"internal error: {type(error).__name__}: {error} (set TRUNKLINE_DEBUG=1 to see the traceback)"
 

@@ -1,4 +1,4 @@
-"""Options shared by the commands with a TARGET, read once into a record.
+"""Options that several commands share, read once into records.
 
 This module parses and checks what was typed; it starts nothing.
 """
@@ -7,42 +7,158 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
+import msgspec
 
-from trunkline.cli.targets import Launch, Named, Site, read_target
-
-if TYPE_CHECKING:
-    from trunkline.host.assembly import HostOptions
-    from trunkline.host.pins.reviewing import Scanning
+from trunkline.cli.exit_codes import CommandError, Exit
+from trunkline.cli.targets import CommandTarget, ConfiguredTarget, UrlTarget, resolve_target
 
 __all__ = [
     "Choices",
-    "Guard",
-    "client_verb",
+    "PolicyOptions",
+    "client_command",
     "config_option",
-    "guard_of",
-    "guard_options",
-    "headers_of",
+    "http_option",
+    "json_object",
     "json_option",
-    "meant",
-    "pairs",
-    "reach_options",
-    "reached",
-    "seconds_option",
-    "told",
-    "variables_of",
+    "parse_env",
+    "parse_headers",
+    "parse_pairs",
+    "policy_options",
+    "read_policy_options",
+    "read_target_options",
+    "read_value",
+    "take_item",
+    "target_options",
+    "timeout_option",
+    "typed_arguments",
+    "with_json_errors",
 ]
+
+_PYTHON_TYPES: Mapping[type, tuple[str, ...]] = MappingProxyType(
+    {
+        bool: ("boolean",),
+        int: ("integer", "number"),
+        float: ("number",),
+        list: ("array",),
+        dict: ("object",),
+        type(None): ("null",),
+    }
+)
+_ALL_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+# Deeper than this, the references of a schema are circular.
+_MOST_STEPS = 16
+
+
+def typed_arguments(texts: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert texts to the types of a tool's parameters."""
+    return {name: _typed(text, _parameter(name, schema), schema) for name, text in texts.items()}
+
+
+def _parameter(name: str, schema: Mapping[str, Any]) -> Any:
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and name in properties:
+        return properties[name]
+    return schema.get("additionalProperties", {})
+
+
+def _typed(text: str, parameter: Any, schema: Mapping[str, Any]) -> Any:
+    text = read_value(text, binary=isinstance(parameter, dict) and parameter.get("contentEncoding") == "base64")
+    wanted = _types(parameter, schema, _MOST_STEPS)
+    if wanted == {"string"}:
+        return text
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+    if "string" not in wanted:
+        return value
+    fits = wanted.intersection(_PYTHON_TYPES.get(type(value), ()))
+    return value if fits else text
+
+
+def _types(parameter: Any, schema: Mapping[str, Any], steps: int) -> frozenset[str]:
+    """Return the JSON types that a parameter accepts; all types if its schema does not restrict them."""
+    if not isinstance(parameter, dict) or steps == 0:
+        return _ALL_TYPES
+    if isinstance(parameter.get("$ref"), str):
+        return _types(_referred(parameter["$ref"], schema), schema, steps - 1)
+    declared = parameter.get("type")
+    if isinstance(declared, str | list):
+        return frozenset([declared] if isinstance(declared, str) else declared)
+    for key in ("anyOf", "oneOf"):
+        if isinstance(parameter.get(key), list):
+            return frozenset().union(*(_types(part, schema, steps - 1) for part in parameter[key]))
+    if isinstance(parameter.get("allOf"), list):
+        return _ALL_TYPES.intersection(*(_types(part, schema, steps - 1) for part in parameter["allOf"]))
+    values = parameter["enum"] if isinstance(parameter.get("enum"), list) else [parameter.get("const", ...)]
+    if values == [...]:
+        return _ALL_TYPES
+    return frozenset(name for value in values for name in _PYTHON_TYPES.get(type(value), ("string",)))
+
+
+def _referred(reference: str, schema: Mapping[str, Any]) -> Any:
+    found: Any = schema
+    for part in reference.removeprefix("#").split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found
+
+
+def read_value(text: str, *, binary: bool = False) -> str:
+    """Return a value as typed or, after ``@``, the contents of a file (``-`` is stdin); ``@@`` escapes an ``@``.
+
+    Raises:
+        CommandError: the file cannot be read, or is not UTF-8 text where text is required.
+    """
+    if not text.startswith("@") or text.startswith("@@"):
+        return text.replace("@@", "@", 1) if text.startswith("@@") else text
+    data = _file(text[1:])
+    if binary:
+        from base64 import b64encode
+
+        return b64encode(data).decode()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise CommandError(f"{text[1:]} is not UTF-8 text", Exit.CONFIG) from None
+
+
+def _file(path: str) -> bytes:
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}", Exit.CONFIG) from error
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Parse the value of ``--args``: a JSON object, or ``@`` and a file with one."""
+    try:
+        value = msgspec.json.decode(read_value(text))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise click.UsageError(f"--args is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise click.UsageError("--args is not a JSON object.")
+    return value
+
+
+if TYPE_CHECKING:
+    from trunkline.host.assembly import HostOptions
+    from trunkline.host.integrity.pins.catalog_review import ScanMode
 
 
 T = TypeVar("T")
 
 
-class Guard(NamedTuple):
+class PolicyOptions(NamedTuple):
     """Policy, lock file and scan mode for configured servers; None stands for the default of ``Host.open``."""
 
     #: The policy file, if not the user's own.
@@ -50,7 +166,7 @@ class Guard(NamedTuple):
     #: The lock file: only definitions pinned in it can be used.
     lock: str | None = None
     #: What to do about scan findings.
-    scanning: Scanning | None = None
+    scanning: ScanMode | None = None
 
     def options(self) -> HostOptions:
         """Return the values that are set, as options of ``Host.open``."""
@@ -61,7 +177,7 @@ class Guard(NamedTuple):
 class Choices(NamedTuple):
     """The options for one connection to a server."""
 
-    target: Launch | Site | Named
+    target: CommandTarget | UrlTarget | ConfiguredTarget
     revision: str
     #: For a server that is started: its environment variables and working directory.
     env: dict[str, str]
@@ -79,15 +195,15 @@ class Choices(NamedTuple):
     #: Print the result as one JSON document.
     as_json: bool
     #: For a configured server.
-    guard: Guard = Guard()
+    policy_options: PolicyOptions = PolicyOptions()
 
     @property
     def one_server(self) -> bool:
         """True if the target is one server, not all configured ones."""
-        return not isinstance(self.target, Named) or self.target.server is not None
+        return not isinstance(self.target, ConfiguredTarget) or self.target.server is not None
 
 
-def client_verb(function: Callable[..., int]) -> Callable[..., int]:
+def client_command(function: Callable[..., int]) -> Callable[..., int]:
     """Add the shared options to a command; it is called with a ``Choices`` as ``choices`` besides its own parameters.
 
     TARGET is declared by the command itself, since its position among the other arguments differs.
@@ -96,7 +212,7 @@ def client_verb(function: Callable[..., int]) -> Callable[..., int]:
     @wraps(function)
     def read(*, target: str | None, **given: Any) -> int:
         shared = {name: given.pop(name) for name in _SHARED if name in given}
-        choices = told(lambda: _choices(target, shared), shared.get("as_json", False))
+        choices = with_json_errors(lambda: _choices(target, shared), shared.get("as_json", False))
         return function(choices=choices, **given)
 
     command: Callable[..., int] = read
@@ -105,37 +221,37 @@ def client_verb(function: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-def reach_options(function: Callable[..., int]) -> Callable[..., int]:
+def target_options(function: Callable[..., int]) -> Callable[..., int]:
     """Add only the options for reaching TARGET to a command; ``read_target_options`` reads them."""
-    for option in reversed(_reaching()):
+    for option in reversed(_target_options()):
         function = option(function)
     return function
 
 
-def reached(target: str | None, given: Mapping[str, Any]) -> Choices:
+def read_target_options(target: str | None, given: Mapping[str, Any]) -> Choices:
     """Read TARGET and the options of ``target_options``; all others have their defaults."""
-    return _choices(target, {**_USUAL, **given})
+    return _choices(target, {**_DEFAULTS, **given})
 
 
-def told(work: Callable[[], T], as_json: bool) -> T:
+def with_json_errors(work: Callable[[], T], as_json: bool) -> T:
     """Call a function and return its result; with ``as_json``, print its error as JSON too."""
-    from trunkline.cli.exits import Failure
+    from trunkline.cli.exit_codes import CommandError
     from trunkline.errors import TrunklineError
 
     try:
         return work()
-    except (Failure, TrunklineError) as error:
+    except (CommandError, TrunklineError) as error:
         if as_json:
-            from trunkline.cli.output import error_document, say_json
+            from trunkline.cli.ui.output import error_document, print_json
 
-            say_json(error_document(error))
+            print_json(error_document(error))
         raise
 
 
-def meant(choices: Choices, words: Sequence[str], what: str) -> tuple[str, tuple[str, ...]]:
+def take_item(choices: Choices, words: Sequence[str], what: str) -> tuple[str, tuple[str, ...]]:
     """Return the item of the server and the remaining words; TARGET may name the item already, as ``NAME/TOOL``."""
     target = choices.target
-    if isinstance(target, Named) and target.rest is not None:
+    if isinstance(target, ConfiguredTarget) and target.rest is not None:
         return target.rest, tuple(words)
     if not words:
         raise click.UsageError(f"Missing argument {what!r}.")
@@ -143,9 +259,9 @@ def meant(choices: Choices, words: Sequence[str], what: str) -> tuple[str, tuple
 
 
 #: The parameters added by ``policy_options``.
-_GUARD = Guard._fields
+_POLICY_FIELDS = PolicyOptions._fields
 _SHARED = (
-    *("config", *_GUARD, "revision", "env", "cwd", "header", "token", "ca_file"),
+    *("config", *_POLICY_FIELDS, "revision", "env", "cwd", "header", "token", "ca_file"),
     *("timeout", "verbose", "no_input", "as_json"),
 )
 _REVISION_HELP = "Protocol revision to use. Default: negotiated with the server."
@@ -163,7 +279,7 @@ def approval_option(help: str) -> Callable[[Callable[..., int]], Callable[..., i
     return click.option("--approval", type=click.Choice(["client", "ask", "deny"]), help=help)
 
 
-_GUARD_OPTIONS = (
+_POLICY_OPTIONS = (
     click.option("--policy", metavar="FILE", help="Policy file to use instead of your policy.toml."),
     click.option("--lock", metavar="FILE", help="Lock file; only definitions pinned in it can be used."),
     click.option(
@@ -174,24 +290,31 @@ _GUARD_OPTIONS = (
 )
 
 
-def guard_options(function: Callable[..., int]) -> Callable[..., int]:
+def policy_options(function: Callable[..., int]) -> Callable[..., int]:
     """Add the options for policy, lock file and scan mode to a command; ``read_policy_options`` reads them."""
-    for option in reversed(_GUARD_OPTIONS):
+    for option in reversed(_POLICY_OPTIONS):
         function = option(function)
     return function
 
 
-def guard_of(given: Mapping[str, Any]) -> Guard:
+def read_policy_options(given: Mapping[str, Any]) -> PolicyOptions:
     """Read the options added by ``policy_options``."""
-    return Guard(**{name: given.get(name) for name in _GUARD})
+    return PolicyOptions(**{name: given.get(name) for name in _POLICY_FIELDS})
 
 
-_USUAL: Mapping[str, Any] = MappingProxyType(
-    {**dict.fromkeys(_GUARD), "revision": "auto", "timeout": None, "verbose": 0, "no_input": False, "as_json": False}
+_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        **dict.fromkeys(_POLICY_FIELDS),
+        "revision": "auto",
+        "timeout": None,
+        "verbose": 0,
+        "no_input": False,
+        "as_json": False,
+    }
 )
 
 
-def _reaching() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]:
+def _target_options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]:
     return (
         config_option,
         click.option(
@@ -210,13 +333,13 @@ def _reaching() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...
 
 
 def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]:
-    config, *others = _reaching()
+    config, *others = _target_options()
     return (
         config,
-        *_GUARD_OPTIONS,
+        *_POLICY_OPTIONS,
         click.option("--revision", default="auto", metavar="NAME", callback=_revision, help=_REVISION_HELP),
         *others,
-        seconds_option(_TIMEOUT_HELP),
+        timeout_option(_TIMEOUT_HELP),
         click.option(
             "-v", "--verbose", count=True, help="Show the server's log messages and stderr; -vv adds debug messages."
         ),
@@ -225,13 +348,13 @@ def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]
 
 
 def _choices(text: str | None, given: Mapping[str, Any]) -> Choices:
-    env, headers = variables_of(given["env"]), headers_of(given["header"])
-    target = read_target(text, given["config"])
-    _check_fit(target, given)
+    env, headers = parse_env(given["env"]), parse_headers(given["header"])
+    target = resolve_target(text, given["config"])
+    _reject_unused(target, given)
     return Choices(
         target,
         given["revision"],
-        {**(target.env if isinstance(target, Launch) else {}), **env},
+        {**(target.env if isinstance(target, CommandTarget) else {}), **env},
         given["cwd"],
         headers,
         _token(given["token"]),
@@ -240,53 +363,52 @@ def _choices(text: str | None, given: Mapping[str, Any]) -> Choices:
         verbosity=given["verbose"],
         no_input=given["no_input"],
         as_json=given.get("as_json", False),
-        guard=guard_of(given),
+        policy_options=read_policy_options(given),
     )
 
 
 def _token(text: str | None) -> str | None:
     if text is None:
         return None
-    from trunkline.cli.arguments import read_value
 
     return read_value(text).strip()
 
 
-_FOR: Mapping[type, tuple[tuple[str, ...], str]] = MappingProxyType(
+_UNUSED_FOR: Mapping[type, tuple[tuple[str, ...], str]] = MappingProxyType(
     {
-        Site: (("env", "cwd", *_GUARD), "TARGET is a URL"),
-        Launch: (("header", "token", "ca_file", *_GUARD), "TARGET is started with a command"),
-        Named: (
+        UrlTarget: (("env", "cwd", *_POLICY_FIELDS), "TARGET is a URL"),
+        CommandTarget: (("header", "token", "ca_file", *_POLICY_FIELDS), "TARGET is started with a command"),
+        ConfiguredTarget: (
             ("env", "cwd", "header", "token", "ca_file"),
             "TARGET is a configured server, whose entry defines that",
         ),
     }
 )
-_OF: Mapping[str, str] = MappingProxyType(
+_MEANT_FOR: Mapping[str, str] = MappingProxyType(
     {
         "env": "a server that is started",
         "cwd": "a server that is started",
         "header": "a URL",
         "token": "a URL",
         "ca_file": "a URL",
-        **dict.fromkeys(_GUARD, "a configured server"),
+        **dict.fromkeys(_POLICY_FIELDS, "a configured server"),
     }
 )
 
 
-def _check_fit(target: Launch | Site | Named, given: Mapping[str, Any]) -> None:
+def _reject_unused(target: CommandTarget | UrlTarget | ConfiguredTarget, given: Mapping[str, Any]) -> None:
     """Reject options that would have no effect for this target."""
-    unfit, why = _FOR[type(target)]
+    unfit, why = _UNUSED_FOR[type(target)]
     for name in unfit:
         if given[name]:
-            raise click.UsageError(f"--{name.replace('_', '-')} is for {_OF[name]}, and {why}.")
+            raise click.UsageError(f"--{name.replace('_', '-')} is for {_MEANT_FOR[name]}, and {why}.")
 
 
 def _revision(context: click.Context, option: click.Parameter, value: str) -> str:
-    from trunkline.protocol.revisions import ALL_NAMES
+    from trunkline.protocol.revisions import REVISION_NAMES
 
-    if value not in ("auto", *ALL_NAMES):
-        raise click.BadParameter(f"{value!r} is not one of: auto, {', '.join(ALL_NAMES)}.", context, option)
+    if value not in ("auto", *REVISION_NAMES):
+        raise click.BadParameter(f"{value!r} is not one of: auto, {', '.join(REVISION_NAMES)}.", context, option)
     return value
 
 
@@ -296,12 +418,12 @@ def _seconds(context: click.Context, option: click.Parameter, value: float | Non
     return value
 
 
-def seconds_option(help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def timeout_option(help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return the option ``--timeout S``."""
     return click.option("--timeout", type=float, metavar="S", callback=_seconds, help=help)
 
 
-def variables_of(entries: tuple[str, ...]) -> dict[str, str]:
+def parse_env(entries: tuple[str, ...]) -> dict[str, str]:
     """Parse the values of ``--env``: ``K=V``, or ``K`` to copy our own variable."""
     return dict(_variable(entry) for entry in entries)
 
@@ -315,7 +437,7 @@ def _variable(entry: str) -> tuple[str, str]:
     return name, value if equals else os.environ[name]
 
 
-def headers_of(entries: tuple[str, ...]) -> dict[str, str]:
+def parse_headers(entries: tuple[str, ...]) -> dict[str, str]:
     """Parse the values of ``--header``: ``NAME: VALUE``, each name once."""
     found: dict[str, str] = {}
     for entry in entries:
@@ -330,7 +452,7 @@ def headers_of(entries: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def pairs(entries: tuple[str, ...]) -> dict[str, str]:
+def parse_pairs(entries: tuple[str, ...]) -> dict[str, str]:
     """Parse ``key=value`` arguments; each key once."""
     found: dict[str, str] = {}
     for entry in entries:
@@ -341,3 +463,33 @@ def pairs(entries: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(f"{name} is given twice.")
         found[name] = value
     return found
+
+
+if TYPE_CHECKING:
+    from trunkline.net.addresses import ListenAddress
+
+
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
+
+
+def _parse_address(context: click.Context, option: click.Parameter, value: str | None) -> ListenAddress | None:
+    from trunkline.net.addresses import parse_listen_address
+
+    address = None if value is None else parse_listen_address(value)
+    if value is not None and address is None:
+        raise click.BadParameter(f"{value!r} is not [HOST:]PORT; put --http without a value last.", context, option)
+    return address
+
+
+def http_option(function: CommandFunction) -> CommandFunction:
+    """Add the option ``--http [HOST:]PORT``, passed to the command as ``address``."""
+    option = click.option(
+        "--http",
+        "address",
+        metavar="[HOST:]PORT",
+        is_flag=False,
+        flag_value="",
+        callback=_parse_address,
+        help="Serve over HTTP. Default address: 127.0.0.1:8000.",
+    )
+    return option(function)

@@ -1,8 +1,7 @@
-"""Resolves TARGET: a URL, a command that starts a server, or the name of a configured server.
+"""Resolves TARGET (a URL, a command, a Python file, or the name of a configured server) and loads the server of a.
 
-A ``.py`` file, with or without an object, is run by ``trunkline run`` in the same interpreter, so it need not start
-itself. A single word, or ``NAME/REST``, is first looked up among the configured servers, then as a program; with
-``--config`` it can only be a name. Nothing is started or called here, and no shell is used.
+Python file. Resolving starts nothing and uses no shell. A file is imported, not run as a program, so code under ``if
+__name__ == "__main__"`` does not run; exceptions it raises are shown with its own traceback.
 """
 
 from __future__ import annotations
@@ -10,30 +9,184 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Container, Sequence
-from typing import NamedTuple
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, NamedTuple
 
-from trunkline.cli.exits import Exit, Failure
-from trunkline.cli.loading import split_spec
+from trunkline.cli.exit_codes import CommandError, Exit
 
-__all__ = ["Launch", "Named", "Site", "read_target"]
+__all__ = [
+    "CommandTarget",
+    "ConfiguredTarget",
+    "UrlTarget",
+    "check_own_library",
+    "load_server",
+    "resolve_target",
+    "split_spec",
+]
 
-_NOTHING = "expected a .py file, FILE:OBJECT, a quoted command, a URL, or the name of a configured server"
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
 
 
-class Launch(NamedTuple):
+#: The names that are searched for a server, in this order.
+_USUAL_NAMES = ("server", "mcp", "app")
+#: Other libraries for servers, and the names of their server classes.
+_OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
+_OTHER_SERVERS = frozenset({"FastMCP", "MCPServer", "Server"})
+
+
+def split_spec(spec: str) -> tuple[str, str | None]:
+    """Split ``FILE[:object]`` into the path and the object's name; a file that exists as written has no object."""
+    path, colon, name = spec.rpartition(":")
+    if not colon or os.path.exists(spec):
+        return spec, None
+    return path, name
+
+
+def load_server(spec: str) -> Server:
+    """Load ``FILE[:object]`` and return its server.
+
+    Raises:
+        CommandError: there is no such file, or it is not clear which object is the server.
+    """
+    path, name = split_spec(spec)
+    if not os.path.isfile(path):
+        raise CommandError(f"there is no file {path}", Exit.CONFIG)
+    check_own_library(path)
+    module = _load_module(os.path.abspath(path))
+    return _find_server(module, path) if name is None else _named_server(module, path, name)
+
+
+def check_own_library(path: str) -> None:
+    """Raise if a file creates a server of another library, which can be started but not loaded. The file does not run.
+
+    Raises:
+        CommandError: it does; the message has the command that starts it.
+    """
+    library = _other_library(path)
+    if library is not None:
+        import shlex
+
+        command = shlex.join(["python", os.path.abspath(path)])
+        raise CommandError(
+            f'{path} is a server of another library ({library}): use the command that starts it, "{command}"',
+            Exit.CONFIG,
+        )
+
+
+def _other_library(path: str) -> str | None:
+    """Return the library whose server a file creates, judging by its source; None for ours, or if unknown."""
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError:
+        return None
+    if b"trunkline" in source or b"mcp" not in source:
+        # True for most files, so that the parser need not be loaded.
+        return None
+    import ast
+
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    nodes = list(ast.walk(tree))
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    imported = {name.partition(".")[0] for name in modules}
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = {func.id for func in called if isinstance(func, ast.Name)}
+    names |= {func.attr for func in called if isinstance(func, ast.Attribute)}
+    return min(imported & _OTHER_LIBRARIES, default=None) if names & _OTHER_SERVERS else None
+
+
+def _load_module(path: str) -> ModuleType:
+    from importlib.machinery import SourceFileLoader
+    from importlib.util import module_from_spec, spec_from_loader
+
+    name = os.path.splitext(os.path.basename(path))[0]
+    if name in sys.modules:
+        # A file may have the name of a module that is already loaded: json.py, server.py.
+        name = f"{name} (file)"
+    loader = SourceFileLoader(name, path)
+    spec = spec_from_loader(name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    # Annotations are resolved by the name of the module, and a file that imports this one must get the same server.
+    sys.modules[name] = module
+    sys.path.insert(0, os.path.dirname(path))
+    sys.argv = [path]
+    try:
+        loader.exec_module(module)
+    except Exception as error:
+        raise CommandError(_users_traceback(error, path), Exit.CONFIG) from error
+    return module
+
+
+def _users_traceback(error: Exception, path: str) -> str:
+    """Format an exception of a file, from the file's own first frame on."""
+    import traceback
+
+    frames: TracebackType | None = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != path:
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return f"{path} cannot be loaded:\n{text}"
+
+
+def _find_server(module: ModuleType, path: str) -> Server:
+    servers = _servers(module)
+    for name in _USUAL_NAMES:
+        if name in servers:
+            return servers[name]
+    distinct = {id(server): server for server in servers.values()}
+    if not distinct:
+        raise CommandError(f"{path} has no Server; create one: server = Server(...)", Exit.CONFIG)
+    if len(distinct) > 1:
+        names = ", ".join(sorted(servers))
+        raise CommandError(
+            f"{path} has several servers ({names}); choose one, such as {path}:{min(servers)}", Exit.CONFIG
+        )
+    return next(iter(distinct.values()))
+
+
+def _named_server(module: ModuleType, path: str, name: str) -> Server:
+    from trunkline import Server
+
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = ", ".join(sorted(_servers(module))) or "none"
+            raise CommandError(f"{path} has no object {name} (servers: {known})", Exit.CONFIG)
+        found = getattr(found, part)
+    if not isinstance(found, Server):
+        raise CommandError(f"{path}:{name} is not a Server but a {type(found).__name__}", Exit.CONFIG)
+    return found
+
+
+def _servers(module: ModuleType) -> dict[str, Server]:
+    from trunkline import Server
+
+    return {name: value for name, value in vars(module).items() if isinstance(value, Server)}
+
+
+_EXPECTED = "expected a .py file, FILE:OBJECT, a quoted command, a URL, or the name of a configured server"
+
+
+class CommandTarget(NamedTuple):
     """A server to start: its command, and environment variables it needs besides those the user gives."""
 
     command: list[str]
     env: dict[str, str]
 
 
-class Site(NamedTuple):
+class UrlTarget(NamedTuple):
     """A server that is already running at a URL."""
 
     url: str
 
 
-class Named(NamedTuple):
+class ConfiguredTarget(NamedTuple):
     """A configured server, run by the host under the user's policy."""
 
     #: None: all configured servers.
@@ -44,7 +197,7 @@ class Named(NamedTuple):
     rest: str | None = None
 
 
-def read_target(text: str | None, files: Sequence[str] = ()) -> Launch | Site | Named:
+def resolve_target(text: str | None, files: Sequence[str] = ()) -> CommandTarget | UrlTarget | ConfiguredTarget:
     """Resolve a TARGET; with files, it is the name of a server in them, and None means all their servers.
 
     Raises:
@@ -54,27 +207,26 @@ def read_target(text: str | None, files: Sequence[str] = ()) -> Launch | Site | 
     if files or text is None:
         return _in_files(text, files)
     if text.lower().startswith(("http://", "https://")):
-        return Site(text)
+        return UrlTarget(text)
     path, name = split_spec(text)
     if os.path.isfile(path) and path.endswith(".py"):
         return _python_file(path, name)
     words = _words(text)
     if len(words) > 1:
-        return Launch(words, {})
+        return CommandTarget(words, {})
     if path.endswith(".py"):
-        raise Failure(f"there is no file {path}", Exit.CONFIG)
+        raise CommandError(f"there is no file {path}", Exit.CONFIG)
     return _one_word(words[0] if words else "")
 
 
-def _python_file(path: str, name: str | None) -> Launch:
-    from trunkline.cli.loading import check_library
+def _python_file(path: str, name: str | None) -> CommandTarget:
 
-    check_library(path)
+    check_own_library(path)
     spec = os.path.abspath(path) + ("" if name is None else f":{name}")
     # -P: the server's modules must not come from the current directory.
     command = [sys.executable, "-P", "-m", "trunkline", "run", "--", spec]
     # The file is the user's own program: it finds the modules that their other programs find.
-    return Launch(command, {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ})
+    return CommandTarget(command, {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ})
 
 
 def _words(text: str) -> list[str]:
@@ -83,21 +235,21 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise Failure(f"cannot parse the command {text!r}: {error}", Exit.USAGE) from error
+        raise CommandError(f"cannot parse the command {text!r}: {error}", Exit.USAGE) from error
 
 
-def _program(word: str) -> Launch | None:
+def _program(word: str) -> CommandTarget | None:
     import shutil
 
     if os.sep in word:
-        return Launch([os.path.abspath(word)], {}) if os.path.isfile(word) else None
-    return Launch([word], {}) if word and shutil.which(word) is not None else None
+        return CommandTarget([os.path.abspath(word)], {}) if os.path.isfile(word) else None
+    return CommandTarget([word], {}) if word and shutil.which(word) is not None else None
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-def _one_word(word: str) -> Launch | Named:
+def _one_word(word: str) -> CommandTarget | ConfiguredTarget:
     """Resolve a word as the name of a configured server, otherwise as a program.
 
     A server of a project's file runs only after approval, so no project can silently take the place of a program.
@@ -105,37 +257,37 @@ def _one_word(word: str) -> Launch | Named:
     program = _program(word)
     if program is not None and os.sep in word:
         return program
-    from trunkline.cli.configs import read_configuration
+    from trunkline.cli.host_session import load_cli_configuration
 
-    configuration = read_configuration()
+    configuration = load_cli_configuration()
     server, rest = _split(word, configuration.entries)
     if server is not None:
-        return Named(server, (), rest)
+        return ConfiguredTarget(server, (), rest)
     if program is not None:
         return program
     for problem in configuration.problems:
         if problem.severity == "error":
-            raise Failure(str(problem), Exit.CONFIG)
+            raise CommandError(str(problem), Exit.CONFIG)
     if os.sep in word:
-        raise Failure(f"there is no file {word}", Exit.CONFIG)
-    raise Failure(f"{word!r} is neither a configured server nor a program: {_NOTHING}", Exit.USAGE)
+        raise CommandError(f"there is no file {word}", Exit.CONFIG)
+    raise CommandError(f"{word!r} is neither a configured server nor a program: {_EXPECTED}", Exit.USAGE)
 
 
-def _in_files(text: str | None, files: Sequence[str]) -> Named:
+def _in_files(text: str | None, files: Sequence[str]) -> ConfiguredTarget:
     """Resolve a name in the given files; without a name, all servers."""
-    from trunkline.cli.configs import name_hint, read_configuration
+    from trunkline.cli.host_session import load_cli_configuration, name_hint
 
-    configuration = read_configuration(files)
+    configuration = load_cli_configuration(files)
     if text is None:
         if not files and not configuration.files:
-            raise Failure(f"no configuration found: {_NOTHING}", Exit.USAGE)
-        return Named(None, tuple(files))
+            raise CommandError(f"no configuration found: {_EXPECTED}", Exit.USAGE)
+        return ConfiguredTarget(None, tuple(files))
     server, rest = _split(text, configuration.entries)
     if server is None:
         name = text if "://" in text else text.partition("/")[0]
         hint = name_hint(name, configuration.entries)
-        raise Failure(f"there is no server {name!r} in {', '.join(files)}; {hint}", Exit.CONFIG)
-    return Named(server, tuple(files), rest)
+        raise CommandError(f"there is no server {name!r} in {', '.join(files)}; {hint}", Exit.CONFIG)
+    return ConfiguredTarget(server, tuple(files), rest)
 
 
 def _split(text: str, names: Container[str]) -> tuple[str | None, str | None]:

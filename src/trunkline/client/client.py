@@ -16,18 +16,16 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.client.contact import Contact, encode
-from trunkline.client.core import Core
-from trunkline.client.listening import Listener, Wanted
-from trunkline.client.options import Options, Progress, settings_from
-from trunkline.client.paging import all_pages
-from trunkline.client.reading import UNREADABLE
-from trunkline.client.state import State
-from trunkline.client.targets import find_target
-from trunkline.client.tool_facts import CallResult, looks_wrapped
+from trunkline.client.changes import ChangeFilter, ChangeStream
+from trunkline.client.connector import Connector
+from trunkline.client.options import ClientOptions, ClientState, ProgressCallback, resolve_settings
+from trunkline.client.request_handlers import UNREADABLE, all_pages
+from trunkline.client.session import ClientSession, encode
+from trunkline.client.targets import resolve_target
+from trunkline.client.tool_cache import CallResult, looks_wrapped
 from trunkline.errors import HeaderMismatch, InvalidParams, LocalProtocolError, RemoteProtocolError, TrunklineError
+from trunkline.protocol.input_required import check_result_type
 from trunkline.protocol.methods import METHODS, notifications_to_server
-from trunkline.protocol.rounds import check_kind
 from trunkline.types import ProgressNotificationParams
 
 __all__ = ["Client"]
@@ -42,27 +40,29 @@ class Client:
     one ``mcpServers`` entry. The keyword arguments are those of ``ClientOptions``.
     """
 
-    def __init__(self, target: object, **options: Unpack[Options]) -> None:
+    def __init__(self, target: object, **options: Unpack[ClientOptions]) -> None:
         """Resolve the target and the options; nothing is started yet.
 
         Raises:
             ConfigError: the target or an option is invalid.
         """
-        self._settings = settings_from(options, target)
-        self._core = Core(find_target(target, self._settings), self._settings)
-        self._patience = self._core.patience()
+        self._settings = resolve_settings(options, target)
+        self._core = Connector(resolve_target(target, self._settings), self._settings)
+        self._timeouts = self._core.timeouts()
         self._on_progress = self._settings.on_progress
         self._users = 0
-        self._follower: asyncio.Task[None] | None = None
-        self._learning: asyncio.Task[None] | None = None
+        self._change_task: asyncio.Task[None] | None = None
+        self._tools_task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Client:
         """Connect and negotiate a revision; nested entering is allowed and connects only once."""
-        if self._users == 0 or self._core.life.state is State.TERMINATED:
+        if self._users == 0 or self._core.lifecycle.state is ClientState.TERMINATED:
             self._users = 0
             await self._core.enter()
             if self._settings.on_change is not None:
-                self._follower = asyncio.get_running_loop().create_task(self._follow(self._settings.on_change))
+                self._change_task = asyncio.get_running_loop().create_task(
+                    self._watch_changes(self._settings.on_change)
+                )
         self._users += 1
         return self
 
@@ -75,30 +75,30 @@ class Client:
     async def aclose(self) -> None:
         """Disconnect; any task may call this, at any time and more than once."""
         self._users = 0
-        follower, self._follower = self._follower, None
+        follower, self._change_task = self._change_task, None
         await self._core.aclose()
         if follower is not None and follower is not asyncio.current_task():
             follower.cancel()
             await asyncio.wait([follower])
 
-    async def _follow(self, on_change: Callable[[Any], object]) -> None:
+    async def _watch_changes(self, on_change: Callable[[Any], object]) -> None:
         """Pass every change of the lists to the callback; how changes arrive differs between the eras."""
         # Ends with the client, or when the server is gone for good, which the next call will report.
         with contextlib.suppress(TrunklineError):
             async for change in self.listen():
-                self._core.callbacks.tell(on_change, change)
+                self._core.callbacks.notify(on_change, change)
 
     # --- state -------------------------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> State:
+    def state(self) -> ClientState:
         """The current lifecycle state of the client."""
-        return self._core.life.state
+        return self._core.lifecycle.state
 
     @property
     def reason(self) -> Exception | None:
         """Why the client failed, if it did."""
-        return self._core.life.reason
+        return self._core.lifecycle.reason
 
     @property
     def revision(self) -> str | None:
@@ -133,10 +133,10 @@ class Client:
 
     async def list_tools(self) -> list[t.Tool]:
         """List the server's tools, all pages."""
-        facts = self._core.facts
-        epoch = facts.epoch
+        tool_cache = self._core.tool_cache
+        epoch = tool_cache.epoch
         tools: list[t.Tool] = await self._all("tools/list", "tools")
-        facts.complete = facts.epoch == epoch
+        tool_cache.complete = tool_cache.epoch == epoch
         return tools
 
     async def list_resources(self) -> list[t.Resource]:
@@ -154,11 +154,15 @@ class Client:
     async def list_page(self, method: str, cursor: str | None = None) -> Any:
         """Fetch one page of a list by its method; the result has the items and ``next_cursor``."""
         params = t.PaginatedRequestParams(cursor=cursor)
-        page = await self._core.fetch(method, params, key=cursor, patience=self._patience)
+        page = await self._core.fetch(method, params, key=cursor, timeouts=self._timeouts)
         if isinstance(page, t.ListToolsResult):
-            facts, contact = self._core.facts, self._core.contact
-            facts.learn(page.tools)
-            if contact is not None and contact.mirrors and len(tools := facts.usable(page.tools)) < len(page.tools):
+            tool_cache, session = self._core.tool_cache, self._core.session
+            tool_cache.add(page.tools)
+            if (
+                session is not None
+                and session.mirrors
+                and len(tools := tool_cache.usable(page.tools)) < len(page.tools)
+            ):
                 page = replace(page, tools=tools)
         return page
 
@@ -182,8 +186,8 @@ class Client:
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        on_progress: Progress | None = None,
-        progress_handler: Progress | None = None,
+        on_progress: ProgressCallback | None = None,
+        progress_handler: ProgressCallback | None = None,
         timeout: float | None = None,
         total_timeout: float | None = None,
         raise_on_error: bool = True,
@@ -200,23 +204,23 @@ class Client:
         """
         core = self._core
         params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
-        contact = core.contact or await core.reach()
-        result, _ = await (self._mirror if contact.mirrors else _plainly)(
+        session = core.session or await core.get_session()
+        result, _ = await (self._call_with_headers if session.mirrors else _call_plain)(
             core.call,
             params,
-            patience=self._patience
+            timeouts=self._timeouts
             if timeout is None and total_timeout is None
-            else core.patience(timeout, total_timeout),
+            else core.timeouts(timeout, total_timeout),
             on_progress=self._progress(on_progress or progress_handler or self._on_progress),
             meta=meta,
-            repeat=core.facts.repeatable(name),
+            repeat=core.tool_cache.repeatable(name),
         )
-        if looks_wrapped(result.structured_content) and not core.facts.knows(name):
-            await self._learn()
-        answer = core.facts.read(name, result, validate=self._settings.validate)
+        if looks_wrapped(result.structured_content) and not core.tool_cache.has(name):
+            await self._load_tools()
+        answer = core.tool_cache.read(name, result, validate=self._settings.validate)
         return answer.raise_for_error() if raise_on_error and answer.is_error else answer
 
-    async def pass_on(
+    async def forward(
         self,
         method: str,
         params: Any,
@@ -232,63 +236,67 @@ class Client:
         replaces what this client would say.
         """
         core = self._core
-        contact = core.contact or await core.reach()
-        patience = (
-            self._patience if timeout is None and total_timeout is None else core.patience(timeout, total_timeout)
+        session = core.session or await core.get_session()
+        timeouts = (
+            self._timeouts if timeout is None and total_timeout is None else core.timeouts(timeout, total_timeout)
         )
-        if contact.mirrors and isinstance(params, t.CallToolRequestParams):
-            return await self._mirror(core.pass_on, params, patience=patience, on_progress=on_progress, meta=meta)
-        return await core.pass_on(method, params, patience=patience, on_progress=on_progress, meta=meta)
+        if session.mirrors and isinstance(params, t.CallToolRequestParams):
+            return await self._call_with_headers(
+                core.forward, params, timeouts=timeouts, on_progress=on_progress, meta=meta
+            )
+        return await core.forward(method, params, timeouts=timeouts, on_progress=on_progress, meta=meta)
 
-    async def _mirror(self, call: Callable[..., Any], params: t.CallToolRequestParams, **how: Any) -> tuple[Any, Any]:
+    async def _call_with_headers(
+        self, call: Callable[..., Any], params: t.CallToolRequestParams, **how: Any
+    ) -> tuple[Any, Any]:
         """Call a tool whose arguments are mirrored in headers; only the tool list says which ones."""
         core, name = self._core, params.name
-        if not core.facts.knows(name):
-            await self._learn_once()
-        headers = core.facts.mirrored(name, params.arguments)
+        if not core.tool_cache.has(name):
+            await self._load_tools_once()
+        headers = core.tool_cache.mirrored_headers(name, params.arguments)
         if "repeat" in how:
-            how["repeat"] = core.facts.repeatable(name)
+            how["repeat"] = core.tool_cache.repeatable(name)
         try:
             return await call("tools/call", params, headers=headers, **how)  # type: ignore[no-any-return]
         except HeaderMismatch:
             # Streamable HTTP, Client Behavior: the list may have changed; the call is repeated with the right headers.
             core.cache.forget("tools/list")
-            core.facts.forget()
-            await self._learn()
-            again = core.facts.mirrored(name, params.arguments)
-            if again == headers or not core.facts.knows(name):
+            core.tool_cache.forget()
+            await self._load_tools()
+            again = core.tool_cache.mirrored_headers(name, params.arguments)
+            if again == headers or not core.tool_cache.has(name):
                 raise
         return await call("tools/call", params, headers=again, **how)  # type: ignore[no-any-return]
 
-    async def _learn_once(self) -> None:
+    async def _load_tools_once(self) -> None:
         """List the tools unless that was tried before; concurrent calls wait for the same list."""
-        if self._learning is None:
-            if self._core.facts.asked:
+        if self._tools_task is None:
+            if self._core.tool_cache.asked:
                 return
-            self._core.facts.asked = True
-            self._learning = asyncio.get_running_loop().create_task(self._learn())
-            self._learning.add_done_callback(self._learnt)
-        await asyncio.shield(self._learning)
+            self._core.tool_cache.asked = True
+            self._tools_task = asyncio.get_running_loop().create_task(self._load_tools())
+            self._tools_task.add_done_callback(self._tools_loaded)
+        await asyncio.shield(self._tools_task)
 
-    def _learnt(self, task: asyncio.Task[None]) -> None:
-        self._learning = None
+    def _tools_loaded(self, task: asyncio.Task[None]) -> None:
+        self._tools_task = None
 
-    async def _learn(self) -> None:
+    async def _load_tools(self) -> None:
         """List the tools for their schemas: only those say whether a result is wrapped, and what goes into headers."""
         with contextlib.suppress(TrunklineError):
             await self.list_tools()
 
-    def _progress(self, callback: Progress | None) -> Callable[[ProgressNotificationParams], None] | None:
+    def _progress(self, callback: ProgressCallback | None) -> Callable[[ProgressNotificationParams], None] | None:
         if callback is None:
             return None
-        tell = self._core.callbacks.tell
+        tell = self._core.callbacks.notify
         return lambda news: tell(callback, news.progress, news.total, news.message)
 
     async def read_resource(self, uri: str) -> list[t.ResourceContents]:
         """Read a resource."""
         uri = str(uri)
         params = t.ReadResourceRequestParams(uri=uri)
-        result = await self._core.fetch("resources/read", params, key=uri, patience=self._patience)
+        result = await self._core.fetch("resources/read", params, key=uri, timeouts=self._timeouts)
         contents: list[t.ResourceContents] = result.contents
         return contents
 
@@ -296,7 +304,7 @@ class Client:
         """Render a prompt; an argument that is not a string is sent as JSON."""
         texts = None if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
         params = t.GetPromptRequestParams(name=name, arguments=texts)
-        result, _ = await self._core.call("prompts/get", params, patience=self._patience, repeat=True)
+        result, _ = await self._core.call("prompts/get", params, timeouts=self._timeouts, repeat=True)
         prompt: t.GetPromptResult = result
         return prompt
 
@@ -312,24 +320,24 @@ class Client:
             argument = t.CompletionArgument(name=argument["name"], value=argument["value"])
         before = None if context is None else t.CompletionContext(arguments=dict(context))
         params = t.CompleteRequestParams(ref=ref, argument=argument, context=before)
-        result, _ = await self._core.call("completion/complete", params, patience=self._patience, repeat=True)
+        result, _ = await self._core.call("completion/complete", params, timeouts=self._timeouts, repeat=True)
         completion: t.Completion = result.completion
         return completion
 
     async def ping(self) -> None:
         """Check that the server responds; stateless revisions have no ``ping`` and use ``server/discover``."""
-        contact = await self._core.reach()
-        method = "ping" if "ping" in contact.allowed else "server/discover"
-        await self._core.call(method, t.RequestParams(), patience=self._patience, repeat=True)
+        session = await self._core.get_session()
+        method = "ping" if "ping" in session.allowed else "server/discover"
+        await self._core.call(method, t.RequestParams(), timeouts=self._timeouts, repeat=True)
 
     async def set_logging_level(self, level: t.LoggingLevel) -> None:
         """Set the minimum level of log messages: sent once, or in stateless revisions with each request."""
-        contact = await self._core.reach()
-        if contact.revision.handshake:
+        session = await self._core.get_session()
+        if session.revision.handshake:
             params = t.SetLevelRequestParams(level=level)
-            await self._core.call("logging/setLevel", params, patience=self._patience, repeat=True)
+            await self._core.call("logging/setLevel", params, timeouts=self._timeouts, repeat=True)
         self._core.log_level = level
-        contact.set_log_level(level)
+        session.set_log_level(level)
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -340,21 +348,21 @@ class Client:
         prompts: bool | None = None,
         resources: bool | None = None,
         uris: Iterable[str] = (),
-    ) -> Listener:
+    ) -> ChangeStream:
         """Iterate over changes: of all lists, or only of the named lists and resources.
 
         ``async for change in client.listen()`` is enough; ``async with client.listen() as changes`` is already
         listening when its block begins.
         """
-        return Listener(self._core, Wanted.of(tools=tools, prompts=prompts, resources=resources, uris=uris))
+        return ChangeStream(self._core, ChangeFilter.of(tools=tools, prompts=prompts, resources=resources, uris=uris))
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to changes of a resource (handshake revisions; ``listen`` works in all)."""
-        await self._core.hold(uri)
+        await self._core.add_subscription(uri)
 
     async def unsubscribe(self, uri: str) -> None:
         """Unsubscribe from a resource."""
-        await self._core.release(uri)
+        await self._core.drop_subscription(uri)
 
     # --- custom methods ----------------------------------------------------------------------------------------------
 
@@ -364,40 +372,40 @@ class Client:
         params: Mapping[str, Any] | None = None,
         *,
         result: Any = Any,
-        on_progress: Progress | None = None,
+        on_progress: ProgressCallback | None = None,
         timeout: float | None = None,
         total_timeout: float | None = None,
     ) -> Any:
         """Send a request that is not part of the protocol, and decode its result as JSON or as the given type."""
-        patience = self._core.patience(timeout, total_timeout)
+        timeouts = self._core.timeouts(timeout, total_timeout)
         progress = self._progress(on_progress or self._on_progress)
 
-        async def ask(contact: Contact) -> tuple[Raw, bool]:
-            raw = await contact.request(method, dict(params or {}), patience=patience, on_progress=progress)
-            return raw, contact.revision.result_type
+        async def ask(session: ClientSession) -> tuple[Raw, bool]:
+            raw = await session.request(method, dict(params or {}), timeouts=timeouts, on_progress=progress)
+            return raw, session.revision.result_type
 
-        raw, has_kind = await self._core.use(ask)
+        raw, has_kind = await self._core.with_session(ask)
         try:
             value = msgspec.json.decode(raw, type=result)
         except UNREADABLE as error:
             raise RemoteProtocolError(f"The answer to {method} cannot be read: {error}") from error
-        return check_kind(value) if has_kind else value
+        return check_result_type(value) if has_kind else value
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification that is not part of the protocol."""
-        contact = await self._core.reach()
-        if method in _NOTIFICATIONS and method not in notifications_to_server(contact.revision):
-            raise LocalProtocolError(f"Clients do not send {method} in revision {contact.revision.name}.")
-        contact.connection.notify(method, None if params is None else Raw(encode(params)))
+        session = await self._core.get_session()
+        if method in _NOTIFICATIONS and method not in notifications_to_server(session.revision):
+            raise LocalProtocolError(f"Clients do not send {method} in revision {session.revision.name}.")
+        session.connection.notify(method, None if params is None else Raw(encode(params)))
 
     async def notify_roots_changed(self) -> None:
         """Notify the server that the roots changed; stateless servers ask each time, so nothing is sent to them."""
-        contact = await self._core.reach()
-        if contact.revision.handshake and self._settings.roots is not None:
-            contact.connection.notify("notifications/roots/list_changed")
+        session = await self._core.get_session()
+        if session.revision.handshake and self._settings.roots is not None:
+            session.connection.notify("notifications/roots/list_changed")
 
 
-def _plainly(call: Callable[..., Awaitable[tuple[Any, Any]]], params: Any, **how: Any) -> Awaitable[tuple[Any, Any]]:
+def _call_plain(call: Callable[..., Awaitable[tuple[Any, Any]]], params: Any, **how: Any) -> Awaitable[tuple[Any, Any]]:
     """Call a tool without mirrored headers."""
     return call("tools/call", params, **how)
 

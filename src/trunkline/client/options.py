@@ -1,4 +1,16 @@
-"""The keyword arguments of ``Client``, and the frozen record they are resolved to.
+"""The lifecycle of a client, and the callback for its changes.
+
+::
+
+    created ─▶ connecting ─▶ initialized ─▶ active ─▶ terminated
+                   │  ▲            │           │
+                   ▼  └── next call, or entered again ──┐
+                 failed ◀──────────┴───────────┴────────┘
+
+``initialized`` means that a revision was negotiated; in stateless revisions by the answer to ``server/discover``.
+No call is sent before ``active``.
+
+The keyword arguments of ``Client``, and the frozen record they are resolved to.
 
 ``ClientOptions`` is what a type checker and an editor see; ``ClientSettings`` is what the rest of the package reads,
 with every default in one place. Names that users know from other clients (``sampling_handler`` and the like) are
@@ -7,18 +19,19 @@ accepted as well, and called the way those clients call them.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from msgspec import Struct, ValidationError, convert
 
-from trunkline.client.state import StateCallback
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import ALL_NAMES, NEWEST_HANDSHAKE, Revision, find
-from trunkline.timekeeper import Clock
+from trunkline.protocol.revisions import NEWEST_HANDSHAKE, REVISION_NAMES, Revision, find_revision
+from trunkline.timers import Clock
 from trunkline.types import (
     CreateMessageRequestParams,
     ElicitRequestParams,
@@ -27,15 +40,85 @@ from trunkline.types import (
     LoggingMessageNotificationParams,
 )
 
+__all__ = [
+    "TRANSITIONS",
+    "Auth",
+    "ClientOptions",
+    "ClientSettings",
+    "ClientState",
+    "EraMemory",
+    "Lifecycle",
+    "ProgressCallback",
+    "ServerNotification",
+    "StateCallback",
+    "resolve_settings",
+]
+
+log = logging.getLogger("trunkline")
+
+
+class ClientState(StrEnum):
+    """The states of a client; each equals its name as a string."""
+
+    CREATED = "created"
+    CONNECTING = "connecting"
+    INITIALIZED = "initialized"
+    ACTIVE = "active"
+    TERMINATED = "terminated"
+    FAILED = "failed"
+
+
+StateCallback: TypeAlias = Callable[[ClientState, Exception | None], object]
+
+#: By state: the states that may follow it.
+TRANSITIONS = MappingProxyType(
+    {
+        ClientState.CREATED: frozenset({ClientState.CONNECTING, ClientState.TERMINATED}),
+        ClientState.CONNECTING: frozenset({ClientState.INITIALIZED, ClientState.FAILED, ClientState.TERMINATED}),
+        ClientState.INITIALIZED: frozenset({ClientState.ACTIVE, ClientState.FAILED, ClientState.TERMINATED}),
+        ClientState.ACTIVE: frozenset({ClientState.FAILED, ClientState.TERMINATED}),
+        ClientState.FAILED: frozenset({ClientState.CONNECTING, ClientState.TERMINATED}),
+        ClientState.TERMINATED: frozenset({ClientState.CONNECTING}),
+    }
+)
+
+
+class Lifecycle:
+    """The current state of one client, with the reason if it failed."""
+
+    __slots__ = ("_on_state", "reason", "state")
+
+    def __init__(self, on_state: StateCallback | None) -> None:
+        """Start in the state ``created``."""
+        self.state = ClientState.CREATED
+        self.reason: Exception | None = None
+        self._on_state = on_state
+
+    def move(self, state: ClientState, reason: Exception | None = None) -> None:
+        """Change the state and call the callback; a transition that is not in the table does nothing.
+
+        Several things can end a connection at once (a process dies while it is being closed), and the first one
+        decides.
+        """
+        if state not in TRANSITIONS[self.state]:
+            return
+        self.state = state
+        self.reason = reason
+        if self._on_state is not None:
+            try:
+                self._on_state(state, reason)
+            except Exception:
+                log.exception("a state callback failed (%s)", state)
+
+
 if TYPE_CHECKING:
     # Most servers need no login, and the code for one is loaded when it is needed.
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
 
-__all__ = ["Auth", "EraMemory", "Notice", "Options", "Progress", "Settings", "settings_from"]
 
 #: How a client authenticates to a server with a URL.
 Auth: TypeAlias = "str | OAuth | BearerToken | ApiKey"
-Progress: TypeAlias = Callable[[int | float, int | float | None, str | None], object]
+ProgressCallback: TypeAlias = Callable[[int | float, int | float | None, str | None], object]
 #: By launch fingerprint: the name of the revision that was negotiated.
 EraMemory: TypeAlias = MutableMapping[str, str]
 _Sampling: TypeAlias = Callable[[CreateMessageRequestParams], Any | Awaitable[Any]]
@@ -44,14 +127,14 @@ _Roots: TypeAlias = Sequence[Any] | Callable[[], Any]
 _Log: TypeAlias = Callable[[LoggingMessageNotificationParams], object]
 
 
-class Notice(Struct, frozen=True):
+class ServerNotification(Struct, frozen=True):
     """A notification as a ``message_handler`` receives it."""
 
     method: str
     params: dict[str, Any]
 
 
-class Options(TypedDict, total=False):
+class ClientOptions(TypedDict, total=False):
     """The keyword arguments of ``Client``."""
 
     #: "auto", "handshake" for any revision with a handshake, or the name of the one revision to speak.
@@ -75,7 +158,7 @@ class Options(TypedDict, total=False):
     #: Called with every change of the server's lists.
     on_change: Callable[[Any], object] | None
     #: Called with the progress of calls that have no callback of their own.
-    on_progress: Progress | None
+    on_progress: ProgressCallback | None
     #: Experimental capabilities to declare.
     experimental: dict[str, Any] | None
     #: The name and version that this client reports.
@@ -114,11 +197,11 @@ class Options(TypedDict, total=False):
     sampling_handler: Callable[..., Any] | None
     elicitation_handler: Callable[..., Any] | None
     log_handler: _Log | None
-    progress_handler: Progress | None
-    message_handler: Callable[[Notice], object] | None
+    progress_handler: ProgressCallback | None
+    message_handler: Callable[[ServerNotification], object] | None
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class ClientSettings(Struct, frozen=True, kw_only=True):
     """The resolved options of a client."""
 
     pinned: Revision | None = None
@@ -154,7 +237,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     era_memory: Any = None
 
 
-def settings_from(options: Mapping[str, Any], target: object = None) -> Settings:
+def resolve_settings(options: Mapping[str, Any], target: object = None) -> ClientSettings:
     """Fill in the defaults of the options; limits may also be given in an ``mcpServers`` entry.
 
     Raises:
@@ -179,11 +262,11 @@ def settings_from(options: Mapping[str, Any], target: object = None) -> Settings
     given["limits"] = given.get("limits") or _limits(target)
     given["client_info"] = given.get("client_info") or _this_program()
     given["elicitation_urls"] = given.get("elicitation_urls") or getattr(given.get("elicitation"), "takes_urls", False)
-    return Settings(**given)
+    return ClientSettings(**given)
 
 
 def _check_names(given: Mapping[str, Any]) -> None:
-    known = Options.__annotations__
+    known = ClientOptions.__annotations__
     for name in given:
         if name not in known:
             import difflib
@@ -205,9 +288,9 @@ def _revision(name: str) -> Revision | None:
         return None
     if name == "legacy":
         return NEWEST_HANDSHAKE
-    revision = find(name)
+    revision = find_revision(name)
     if revision is None:
-        known = ", ".join(ALL_NAMES)
+        known = ", ".join(REVISION_NAMES)
         raise ConfigError(f'revision="{name}" does not exist: use "auto", "handshake" or one of {known}.')
     return revision
 
@@ -234,8 +317,8 @@ def _elicitation(callback: Callable[..., Any]) -> _Elicitation:
     return lambda params: callback(params.message, dict if params.requested_schema else None, params, None)
 
 
-def _message(callback: Callable[[Notice], object]) -> Callable[[str, dict[str, Any]], object]:
-    return lambda method, params: callback(Notice(method, params))
+def _message(callback: Callable[[ServerNotification], object]) -> Callable[[str, dict[str, Any]], object]:
+    return lambda method, params: callback(ServerNotification(method, params))
 
 
 #: Names in other clients for exactly the same option.

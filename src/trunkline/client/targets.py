@@ -15,11 +15,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from trunkline.client.options import Settings
+from trunkline.client.options import ClientSettings
 from trunkline.errors import ConfigError, LinkError
 from trunkline.transports.link import Link, LinkWrapper
 
-__all__ = ["Target", "find_target"]
+__all__ = ["Target", "resolve_target"]
 
 
 class Target(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Target(Struct, frozen=True):
     #: A digest of the launch; None if nothing outlives one client.
     fingerprint: str | None = None
     #: Whether it can be opened a second time.
-    reopens: bool = True
+    can_reopen: bool = True
     #: Each request is its own exchange: no answer is late, and a failure concerns that request alone.
     separate: bool = False
     #: The target has no stateless revision.
@@ -43,7 +43,7 @@ class Target(Struct, frozen=True):
     asking: Callable[[], bool] | None = None
 
 
-def find_target(target: object, settings: Settings) -> Target:
+def resolve_target(target: object, settings: ClientSettings) -> Target:
     """Return the target that the user's argument describes.
 
     Raises:
@@ -57,26 +57,28 @@ def find_target(target: object, settings: Settings) -> Target:
     if isinstance(target, Sequence):
         return _command([os.fspath(part) for part in target], settings)
     if hasattr(target, "accept"):
-        return Target(getattr(target, "name", None) or type(target).__name__, lambda: _join(target, settings))
+        return Target(
+            getattr(target, "name", None) or type(target).__name__, lambda: _open_in_process(target, settings)
+        )
     if isinstance(target, Link):
-        return Target(type(target).__name__, _once(target), reopens=False)
+        return Target(type(target).__name__, _single_use(target), can_reopen=False)
     raise ConfigError(
         f"A {type(target).__name__} is not a valid target: give a server, a link, a .py file, a command "
         "(a list, or one string as in a terminal), an mcpServers entry or a URL."
     )
 
 
-def _check_no_auth(settings: Settings) -> None:
+def _check_no_auth(settings: ClientSettings) -> None:
     # The specification: over stdio credentials come from the environment.
     if settings.auth is not None:
         raise ConfigError("auth= is for servers with a URL: pass the credentials of this one in its environment, env=.")
 
 
-def _text(text: str, settings: Settings) -> Target:
+def _text(text: str, settings: ClientSettings) -> Target:
     import shlex
 
     if text.startswith(("http://", "https://")):
-        from trunkline.client.web_targets import url_target
+        from trunkline.client.url_targets import url_target
 
         return url_target(text, settings)
     _check_no_auth(settings)
@@ -98,7 +100,7 @@ def _within(folder: str | None, path: str) -> str:
     return os.path.join(folder, path)
 
 
-def _entry(entry: Mapping[str, Any], settings: Settings) -> Target:
+def _entry(entry: Mapping[str, Any], settings: ClientSettings) -> Target:
     """Resolve one entry of an ``mcpServers`` table."""
     if "mcpServers" in entry:
         servers = entry["mcpServers"]
@@ -106,7 +108,7 @@ def _entry(entry: Mapping[str, Any], settings: Settings) -> Target:
             return _entry(next(iter(servers.values())), settings)
         raise ConfigError("A client connects to one server: give one entry of mcpServers, or use a host for several.")
     if "url" in entry:
-        from trunkline.client.web_targets import entry_target
+        from trunkline.client.url_targets import entry_target
 
         return entry_target(entry, settings)
     _check_no_auth(settings)
@@ -118,16 +120,16 @@ def _entry(entry: Mapping[str, Any], settings: Settings) -> Target:
     return _process([command, *map(str, arguments)], settings, env=env, cwd=cwd)
 
 
-def _command(command: list[str], settings: Settings) -> Target:
+def _command(command: list[str], settings: ClientSettings) -> Target:
     return _process(command, settings, env=dict(settings.env or {}), cwd=settings.cwd)
 
 
-def _known_as(command: Sequence[str]) -> str:
+def _display_name(command: Sequence[str]) -> str:
     """Return the most telling word of a command: the script it runs, else the program."""
     return next((part for part in command[1:] if part.endswith((".py", ".js"))), command[0])
 
 
-def _process(command: list[str], settings: Settings, *, env: dict[str, str], cwd: str | None) -> Target:
+def _process(command: list[str], settings: ClientSettings, *, env: dict[str, str], cwd: str | None) -> Target:
     if not command:
         raise ConfigError("The command is empty.")
 
@@ -140,7 +142,7 @@ def _process(command: list[str], settings: Settings, *, env: dict[str, str], cwd
         from trunkline.transports.process import ProcessLink
 
         return ProcessLink.spawn(
-            command, env=env, cwd=cwd, limits=settings.limits, on_stderr=settings.on_stderr, name=_known_as(command)
+            command, env=env, cwd=cwd, limits=settings.limits, on_stderr=settings.on_stderr, name=_display_name(command)
         )
 
     return Target(os.path.basename(command[0]), spawn, fingerprint=_fingerprint(command, env=env, cwd=cwd))
@@ -156,15 +158,15 @@ def _fingerprint(command: list[str], *, env: Mapping[str, str], cwd: str | None)
     return hashlib.sha256(launch).hexdigest()
 
 
-async def _join(server: Any, settings: Settings) -> Link:
+async def _open_in_process(server: Any, settings: ClientSettings) -> Link:
     from trunkline.transports.memory import memory_pair
 
     ours, theirs = memory_pair(settings.limits)
     accepted = server.accept(theirs)
-    return _Joined(ours, await accepted if hasattr(accepted, "__await__") else accepted)
+    return _InProcessLink(ours, await accepted if hasattr(accepted, "__await__") else accepted)
 
 
-class _Joined(LinkWrapper):
+class _InProcessLink(LinkWrapper):
     """Our end of a pair whose other end lives in this process: closing it also waits until the server is done."""
 
     def __init__(self, link: Link, other_side: Any) -> None:
@@ -182,7 +184,7 @@ class _Joined(LinkWrapper):
                 await end()
 
 
-def _once(link: Any) -> Callable[[], Awaitable[Link]]:
+def _single_use(link: Any) -> Callable[[], Awaitable[Link]]:
     unused = [link]
 
     async def give() -> Link:

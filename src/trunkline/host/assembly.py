@@ -18,40 +18,44 @@ from msgspec.structs import asdict, replace
 import trunkline.types as t
 from trunkline.errors import ConfigError, MethodNotFound
 from trunkline.host.audit.trail import AuditTrail
-from trunkline.host.catalog.keeping import KeptCatalogs
-from trunkline.host.config.in_code import entry_from
-from trunkline.host.config.loading import Places, find_config, load
-from trunkline.host.config.records import Configuration, Input
+from trunkline.host.authorization.approval import Approver, Prompter
+from trunkline.host.authorization.authorizer import DeferredGrants
+from trunkline.host.authorization.grants import GrantStore
+from trunkline.host.authorization.policy.loader import load_policy, local_path_context
+from trunkline.host.authorization.policy.locations import PathContext as PolicyPlaces
+from trunkline.host.authorization.policy.policy import LivePolicy, Policy
+from trunkline.host.config.loading import ConfigFiles, entry_from_mapping, find_config_files, load_configuration
+from trunkline.host.config.model import Configuration, InputVariable, ServerEntry, Source
 from trunkline.host.core import LIST_SECONDS, HostCore
-from trunkline.host.elicitation.answering import ElicitationFace
-from trunkline.host.entries import ServerEntry, Source
-from trunkline.host.events import Events, Reloaded
-from trunkline.host.folders import config_folder, private_folder, state_folder
-from trunkline.host.judgement.consent import Consent, Face
-from trunkline.host.judgement.first_lists import FirstLists
-from trunkline.host.judgement.grants import GrantBook
+from trunkline.host.events import EventBus, Reloaded
+from trunkline.host.integrity.pins.catalog_review import ScanMode
+from trunkline.host.integrity.pins.inspector import Inspector
+from trunkline.host.integrity.pins.store import PinStore, read_lock
+from trunkline.host.integrity.trust import TrustStore, project_folder
 from trunkline.host.models.interface import Model
-from trunkline.host.passing.lanes import Needs
-from trunkline.host.pins.book import PinBook
-from trunkline.host.pins.inspecting import Inspector
-from trunkline.host.pins.locks import read_lock
-from trunkline.host.pins.reviewing import Scanning
-from trunkline.host.policy.live import LivePolicy
-from trunkline.host.policy.paths import Places as PolicyPlaces
-from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import load_policy, places_here
-from trunkline.host.sampling.limits import SamplingLimits
-from trunkline.host.sampling.review import SamplingFace
-from trunkline.host.sandbox.planning import Launch
-from trunkline.host.secrecy.book import SecretBook
-from trunkline.host.secrecy.logs import LogRedaction
-from trunkline.host.secrecy.vault import Vault
-from trunkline.host.supervision.hash_seeds import HashSeed
-from trunkline.host.supervision.supervisor import Changes, Supervisor
-from trunkline.host.trust.book import TrustBook, project_folder
+from trunkline.host.sandbox.launch import LaunchPlan
+from trunkline.host.secrets.registry import LogRedaction, SecretRegistry
+from trunkline.host.secrets.vault import Vault
+from trunkline.host.server_requests.elicitation import ElicitationPrompter
+from trunkline.host.server_requests.sampling.handler import SamplingPrompter
+from trunkline.host.server_requests.sampling.limits import SamplingLimits
+from trunkline.host.state_files import config_folder, private_folder, state_folder
+from trunkline.host.upstreams.catalog.catalog import CatalogCache
+from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
+from trunkline.host.upstreams.supervision.clients import HashSeed
+from trunkline.host.upstreams.supervision.supervisor import ServerChanges, Supervisor
 from trunkline.protocol.limits import Limits
 
-__all__ = ["ANCESTORS", "Assembly", "HostOptions", "Reload", "assemble", "at_home", "policy_of", "trust_file"]
+__all__ = [
+    "ANCESTORS",
+    "Assembly",
+    "HostOptions",
+    "ReloadResult",
+    "assemble",
+    "in_project_folder",
+    "policy_of",
+    "trust_file",
+]
 
 #: Environment variable of a server process: fingerprints of the configurations of the gateways that started it.
 ANCESTORS = "TRUNKLINE_ANCESTORS"
@@ -63,7 +67,7 @@ class HostOptions(TypedDict, total=False):
     #: The rules: a ``Policy``, or the path of a TOML file; by default the user's ``policy.toml`` if there is one.
     policy: Policy | str | os.PathLike[str] | None
     #: Prompts for approval: a function from a question to an answer, or to None for no answer.
-    consent: Face | None
+    consent: Prompter | None
     #: Seconds after which an unanswered approval prompt counts as denied.
     consent_seconds: float
     #: Callbacks that answer the servers' requests; see ``Client``.
@@ -75,8 +79,8 @@ class HostOptions(TypedDict, total=False):
     #: The models that answer sampling requests, under review: open models, or ``provider:model``.
     models: Sequence[Model | str]
     #: Show sampling requests and answers, and forms and pages, to a person; without them, requests need a rule.
-    review: SamplingFace | None
-    forms: ElicitationFace | None
+    review: SamplingPrompter | None
+    forms: ElicitationPrompter | None
     #: Sampling limits of servers whose entry sets none.
     sampling_limits: SamplingLimits
     #: Called with messages for the user about what was refused and why.
@@ -84,7 +88,7 @@ class HostOptions(TypedDict, total=False):
     #: Called with the servers' log messages.
     logging: Callable[[t.LoggingMessageNotificationParams], object] | None
     #: Prompts for the values of ``${input:…}``.
-    inputs: Callable[[Input], str | None] | None
+    inputs: Callable[[InputVariable], str | None] | None
     #: The folder of approvals, grants, catalogs and the audit trail.
     folder: str | os.PathLike[str] | None
     #: The project folder, searched for a configuration if none is named; by default the current directory.
@@ -110,7 +114,7 @@ class HostOptions(TypedDict, total=False):
     #: A lock file: only definitions listed in it are served.
     lock: str | os.PathLike[str] | None
     #: What happens to definitions with findings of the scan: ``hide``, ``ask`` at most, or ``off``.
-    scanning: Scanning
+    scanning: ScanMode
     #: The kind of caller, for rules and the audit trail: ``user`` or ``model``.
     caller: str
     #: The user typed every call made through the host's methods, so default rules need no further approval.
@@ -122,10 +126,10 @@ class HostOptions(TypedDict, total=False):
     #: The vault of secrets that entries name; by default the user's keyring or encrypted file.
     vault: Vault | None
     #: Collects every secret the host handles, so that output can be masked.
-    secret_book: SecretBook | None
+    secret_book: SecretRegistry | None
 
 
-class Reload(Changes, frozen=True):
+class ReloadResult(ServerChanges, frozen=True):
     """What a reload of the files changed."""
 
     #: Whether the rules differ from before.
@@ -148,18 +152,18 @@ class Assembly:
         self._policies: dict[str, LivePolicy] = {}
         self._reloading = asyncio.Lock()
         self.folder = _folder(options)
-        self.trust = TrustBook(trust_file(self.folder))
-        self.grants = GrantBook(self.folder / "grants.json")
+        self.trust = TrustStore(trust_file(self.folder))
+        self.grants = GrantStore(self.folder / "grants.json")
         self._hash_seed = HashSeed(self.folder / "hash-seed")
         #: The client capabilities of the program that uses the host; set before ``start``.
-        self.askable: Mapping[str, Any] = {}
+        self.declared_capabilities: Mapping[str, Any] = {}
         self._added: dict[str, ServerEntry] = {}
         self._removed: set[str] = set()
-        secrets = options.get("secret_book") or SecretBook()
+        secrets = options.get("secret_book") or SecretRegistry()
         self._log_redaction = LogRedaction(secrets)
         vault = options.get("vault") or Vault(environ=options.get("environ"))
-        consent = Consent(self.grants, deadline=options.get("consent_seconds", 300.0))
-        events = Events()
+        consent = Approver(self.grants, deadline=options.get("consent_seconds", 300.0))
+        events = EventBus()
         # First, since an unreadable lock file raises here, and an audit trail would be left open.
         inspector = self._inspector(events, secrets)
         self.core = HostCore(
@@ -168,15 +172,15 @@ class Assembly:
             events=events,
             folder=self.folder,
             inspector=inspector,
-            on_catalog=FirstLists(self.grants, self._entry_of),
+            on_catalog=DeferredGrants(self.grants, self._entry_of),
             limits=options.get("limits"),
             secrets=secrets,
             list_seconds=options.get("list_seconds", LIST_SECONDS),
             supervisor=lambda core: Supervisor(
                 trust=self._may_run,
                 events=events,
-                on_offering=core.offered,
-                cache=KeptCatalogs(self.folder / "catalogs"),
+                on_offering=core.offering_changed,
+                cache=CatalogCache(self.folder / "catalogs"),
                 client_options=self._client_options,
                 sandboxed=self._sandboxed,
                 vault=vault,
@@ -185,11 +189,11 @@ class Assembly:
             ),
         )
 
-    def _inspector(self, events: Events, secrets: SecretBook) -> Inspector:
+    def _inspector(self, events: EventBus, secrets: SecretRegistry) -> Inspector:
         """Build the inspector that checks each catalog before it is used."""
         lock = self.options.get("lock")
         return Inspector(
-            PinBook(self.folder / "pins.json") if self.options.get("pins", True) else None,
+            PinStore(self.folder / "pins.json") if self.options.get("pins", True) else None,
             entry_of=self._entry_of,
             events=events,
             lock=None if lock is None else read_lock(lock),
@@ -244,7 +248,7 @@ class Assembly:
         if upstream is not None:
             await asyncio.wait([upstream.end()])
 
-    async def reload(self) -> Reload:
+    async def reload(self) -> ReloadResult:
         """Reload configuration and policy files: either all of it takes effect, or nothing does.
 
         Raises:
@@ -255,16 +259,16 @@ class Assembly:
                 configuration = await asyncio.to_thread(_read, self._sources, self.options)
                 policies = await asyncio.to_thread(self._read_policies, configuration)
             except ConfigError as error:
-                self.core.events.tell(Reloaded(problem=str(error)))
+                self.core.events.publish(Reloaded(problem=str(error)))
                 raise
             self.configuration = configuration
             # Before any server changes, so that a new one is under the new rules from its first call on.
-            differs = [held.become(policy) for held, policy in policies]
+            differs = [held.replace_with(policy) for held, policy in policies]
             if any(differs):
                 self.core.rules_changed()
             changes = await self.core.apply(self._entries())
-            self.core.events.tell(Reloaded(policy=any(differs)))
-            return Reload(**asdict(changes), policy=any(differs))
+            self.core.events.publish(Reloaded(policy=any(differs)))
+            return ReloadResult(**asdict(changes), policy=any(differs))
 
     def policy_at(self, given: Policy | str) -> Policy:
         """Return the policy of a profile; one from a file is reloaded with everything else.
@@ -275,20 +279,20 @@ class Assembly:
         if isinstance(given, Policy):
             return given
         if given not in self._policies:
-            self._policies[given] = LivePolicy(load_policy(given, places=_places(self.configuration)))
+            self._policies[given] = LivePolicy(load_policy(given, path_context=_places(self.configuration)))
         return self._policies[given]
 
     def _read_policies(self, configuration: Configuration) -> list[tuple[LivePolicy, Policy]]:
         """Return each policy that came from a file, with its new content."""
-        places = _places(configuration)
-        found = [(held, load_policy(path, places=places)) for path, held in tuple(self._policies.items())]
+        path_context = _places(configuration)
+        found = [(held, load_policy(path, path_context=path_context)) for path, held in tuple(self._policies.items())]
         if isinstance(self.policy, LivePolicy):
             found.append((self.policy, policy_of(self.options, configuration)))
         return found
 
     def _entries(self) -> dict[str, ServerEntry]:
         in_code = {**_in_code(self._sources, self.options), **self._added}
-        entries = {**self.configuration.entries, **{name: self._ruled(entry) for name, entry in in_code.items()}}
+        entries = {**self.configuration.entries, **{name: self._apply_rules(entry) for name, entry in in_code.items()}}
         only = self.options.get("only")
         kept = {
             name: entry
@@ -297,20 +301,20 @@ class Assembly:
         }
         return {name: _started(entry, self.options) for name, entry in kept.items()}
 
-    def _ruled(self, entry: ServerEntry) -> ServerEntry:
+    def _apply_rules(self, entry: ServerEntry) -> ServerEntry:
         """Apply the administrator's rules to an entry that was given in code."""
-        refusal = self.configuration.rules.refusal(entry)
-        return entry if refusal is None else replace(entry, problem=refusal.why)
+        denial = self.configuration.rules.denial(entry)
+        return entry if denial is None else replace(entry, problem=denial.why)
 
     async def _may_run(self, entry: ServerEntry) -> tuple[bool, str | None]:
         """Return whether a server may run, and if not, why."""
         return await self.trust.check(entry)
 
-    def _sandboxed(self, entry: ServerEntry, env: Mapping[str, str] | None) -> Launch:
+    def _sandboxed(self, entry: ServerEntry, env: Mapping[str, str] | None) -> LaunchPlan:
         """Return how to launch a sandboxed server, with its current roots."""
-        from trunkline.host.sandbox.planning import prepare
+        from trunkline.host.sandbox.launch import prepare_launch
 
-        return prepare(entry, env=env, roots=self.core.roots.paths(entry), folder=self.folder)
+        return prepare_launch(entry, env=env, roots=self.core.roots.paths(entry), folder=self.folder)
 
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
         # Some servers list a tool only to clients that declare what the tool asks for, and some fail if a declared
@@ -324,7 +328,7 @@ class Assembly:
         if needs.roots or self.core.roots.of(entry) is not None:
             options["roots"] = lambda: self._roots(entry)
         # Not ``logging``: that would request log messages from a stateless server with every request.
-        options["on_notification"] = lambda method, params: self.core.notified(entry.name, method, params)
+        options["on_notification"] = lambda method, params: self.core.handle_notification(entry.name, method, params)
         if (info := self.options.get("client_info")) is not None:
             options["client_info"] = info
         if entry.command is not None:
@@ -333,11 +337,11 @@ class Assembly:
             options["env"] = {**seed, **entry.env, ANCESTORS: " ".join(ancestors)}
         return options
 
-    def _declared(self, entry: ServerEntry) -> Needs:
+    def _declared(self, entry: ServerEntry) -> ConnectionNeeds:
         """Return what the shared connection declares to a server; nothing if gateway clients share it too."""
         if entry.settings.share == "shared":
-            return Needs()
-        return Needs.of(self.askable, logs=False).within(entry.settings.asks)
+            return ConnectionNeeds()
+        return ConnectionNeeds.of(self.declared_capabilities, logs=False).within(entry.settings.asks)
 
     def _roots(self, entry: ServerEntry) -> list[t.Root]:
         """Return the current roots of a server, for the shared connection."""
@@ -397,14 +401,14 @@ def _trail(options: HostOptions, folder: Path) -> AuditTrail | None:
 def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
     environ = options.get("environ", os.environ)
     files = [os.fspath(each) for each in sources if isinstance(each, str | os.PathLike)]
-    found = find_config(Path(options.get("project") or os.getcwd()))
+    found = find_config_files(Path(options.get("project") or os.getcwd()))
     # The administrator's rules also apply to named files.
-    places = Places(managed=found.managed) if sources else found
-    return load(
+    path_context = ConfigFiles(managed=found.managed) if sources else found
+    return load_configuration(
         given=files,
-        project=places.project,
-        user=places.user,
-        managed=places.managed,
+        project=path_context.project,
+        user=path_context.user,
+        managed=path_context.managed,
         environ=environ,
         inputs=options.get("inputs"),
     )
@@ -419,16 +423,16 @@ def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
     given = options.get("policy")
     if isinstance(given, Policy):
         return given
-    places = _places(configuration)
+    path_context = _places(configuration)
     if given is not None:
-        return load_policy(given, places=places)
+        return load_policy(given, path_context=path_context)
     usual = config_folder() / "policy.toml"
-    return load_policy(usual, places=places) if usual.exists() else Policy(())
+    return load_policy(usual, path_context=path_context) if usual.exists() else Policy(())
 
 
 def _places(configuration: Configuration) -> PolicyPlaces:
     """Return what paths in rules refer to, for the configured servers."""
-    return places_here(configuration.entries.values())
+    return local_path_context(configuration.entries.values())
 
 
 def _in_code(sources: Sequence[object], options: HostOptions) -> dict[str, ServerEntry]:
@@ -447,13 +451,13 @@ def _given(name: str, entry: object, options: HostOptions) -> ServerEntry:
     if isinstance(entry, ServerEntry):
         return entry
     if isinstance(entry, Mapping):
-        return entry_from(name, entry, source=Source("given"), environ=options.get("environ"))
+        return entry_from_mapping(name, entry, source=Source("given"), environ=options.get("environ"))
     if hasattr(entry, "accept"):
         return ServerEntry(name=name, source=Source("given"), target=entry)
     raise ConfigError(f"Server {name!r}: give an mcpServers entry or a Server, not a {type(entry).__name__}.")
 
 
-def at_home(entry: ServerEntry) -> ServerEntry:
+def in_project_folder(entry: ServerEntry) -> ServerEntry:
     """Set the project folder as working directory of a project's server that names none."""
     if entry.source.scope == "project" and entry.command is not None and entry.cwd is None and entry.source.file:
         return replace(entry, cwd=project_folder(entry.source.file))
@@ -465,4 +469,4 @@ def _started(entry: ServerEntry, options: HostOptions) -> ServerEntry:
     settings = dict(options.get("settings", {}))
     if options.get("lazy"):
         settings["start"] = "lazy"
-    return at_home(replace(entry, settings=replace(entry.settings, **settings)) if settings else entry)
+    return in_project_folder(replace(entry, settings=replace(entry.settings, **settings)) if settings else entry)

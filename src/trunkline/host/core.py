@@ -19,40 +19,35 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.client.notices import KINDS
+from trunkline.client.notifications import CHANGE_KINDS
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
 from trunkline.host.audit.trail import AuditTrail
-from trunkline.host.catalog.catalog import Catalog, build, differences
-from trunkline.host.catalog.items import Item
-from trunkline.host.catalog.keeping import KeptCatalogs
-from trunkline.host.catalog.names import DEFAULT_NAMING, Naming
-from trunkline.host.desks import question_act
-from trunkline.host.entries import ServerEntry
-from trunkline.host.events import CatalogChanged, Events, Inspected
-from trunkline.host.folders import state_folder
-from trunkline.host.judgement.approval import ConsentedBy
-from trunkline.host.judgement.consent import Consent, Face
-from trunkline.host.judgement.first_lists import grantable_tools
-from trunkline.host.judgement.judging import Case, Judge
-from trunkline.host.judgement.refusals import NO_ONE, Unasked
-from trunkline.host.passing.forwarding import Errand, Forwarder
-from trunkline.host.passing.fronts import Front
-from trunkline.host.passing.loops import leads_back
-from trunkline.host.passing.running import Parking
-from trunkline.host.passing.views import Views
-from trunkline.host.pins.inspecting import Inspector
-from trunkline.host.policy.acts import Act, ActKind
-from trunkline.host.policy.policy import Policy
-from trunkline.host.roots import Roots
-from trunkline.host.secrecy.book import SecretBook
+from trunkline.host.authorization.approval import Approver, ConsentedBy, Prompter
+from trunkline.host.authorization.authorizer import Authorizer, CallRequest, grantable_tools
+from trunkline.host.authorization.denial_messages import NO_PROMPTER, NoPromptReason
+from trunkline.host.authorization.policy.decisions import Act, ActKind
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import ServerEntry
+from trunkline.host.events import CatalogChanged, DefinitionInspected, EventBus
+from trunkline.host.integrity.pins.inspector import Inspector
+from trunkline.host.secrets.registry import SecretRegistry
+from trunkline.host.server_requests.handlers import ServerRoots, server_request_act
 from trunkline.host.session import HostSession
-from trunkline.host.supervision.supervisor import Supervisor
-from trunkline.host.supervision.upstream import Upstream
+from trunkline.host.state_files import state_folder
+from trunkline.host.upstreams.catalog.catalog import Catalog, CatalogCache, build_catalog, changed_lists
+from trunkline.host.upstreams.catalog.items import CatalogItem
+from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, NamingScheme
+from trunkline.host.upstreams.routing.active_calls import Parking
+from trunkline.host.upstreams.routing.channels import CallerChannel, leads_back
+from trunkline.host.upstreams.routing.router import Router, UpstreamRequest
+from trunkline.host.upstreams.routing.session_views import SessionViews
+from trunkline.host.upstreams.supervision.supervisor import Supervisor
+from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.caller import supports
+from trunkline.protocol.downgrade import wrap_structured_content
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.shaping import with_object
 
-__all__ = ["LIST_SECONDS", "Asker", "HostCore"]
+__all__ = ["LIST_SECONDS", "HostCore", "Requester"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -63,26 +58,26 @@ _MOST_PARKED = 1000
 _LISTS = ("tools", "prompts", "resources")
 
 
-class Asker(Struct, frozen=True, kw_only=True):
+class Requester(Struct, frozen=True, kw_only=True):
     """The caller of an operation, and the channel for questions back to it."""
 
     session: HostSession
-    front: Front
+    channel: CallerChannel
     policy: Policy
     #: Prompts for approval; None if there is no one to ask.
-    face: Face | None = None
+    prompter: Prompter | None = None
     caller: str = "user"
     #: The gateways the request came through.
     via: tuple[str, ...] = ()
     #: Who approved the request before it arrived, and why no one can be prompted if there is no prompter.
     consented_by: ConsentedBy | None = None
-    unasked: Unasked = NO_ONE
+    no_prompt_reason: NoPromptReason = NO_PROMPTER
     #: The gateway tool (``call_tool``) through which a tool is called, if the approval was for that name only.
     by_proxy: str | None = None
     #: Server requests that no rule allows are refused instead of forwarded to the caller.
     strict: bool = False
     #: Which items the caller is served at all; None for all.
-    serves: Callable[[Item], bool] | None = None
+    serves: Callable[[CatalogItem], bool] | None = None
 
 
 class HostCore:
@@ -91,15 +86,15 @@ class HostCore:
     def __init__(
         self,
         *,
-        consent: Consent,
+        consent: Approver,
         audit: AuditTrail | None,
         supervisor: Callable[[HostCore], Supervisor],
-        events: Events,
+        events: EventBus,
         folder: Path,
-        naming: Naming = DEFAULT_NAMING,
+        naming: NamingScheme = DEFAULT_NAMING,
         limits: Limits | None = None,
         inspector: Inspector | None = None,
-        secrets: SecretBook | None = None,
+        secrets: SecretRegistry | None = None,
         on_catalog: Callable[[Catalog], None] | None = None,
         list_seconds: float = LIST_SECONDS,
     ) -> None:
@@ -118,24 +113,24 @@ class HostCore:
         self.audit = audit
         self.parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
         #: Secrets that must not occur in anything shown or stored.
-        self.secrets = SecretBook() if secrets is None else secrets
-        self.judge = Judge(consent=consent, audit=audit, events=events, secrets=self.secrets)
-        self.roots = Roots()
-        self.forwarder = Forwarder(name=self.id, parking=self.parking, rounds=limits.rounds, roots=self.roots)
+        self.secrets = SecretRegistry() if secrets is None else secrets
+        self.authorizer = Authorizer(consent=consent, audit=audit, events=events, secrets=self.secrets)
+        self.roots = ServerRoots()
+        self.router = Router(name=self.id, parking=self.parking, rounds=limits.rounds, roots=self.roots)
         self.supervisor = supervisor(self)
-        self.catalog: Catalog = build({}, {}, naming=naming, counter=0)
+        self.catalog: Catalog = build_catalog({}, {}, naming=naming, counter=0)
         #: The catalog before inspection.
         self._whole = self.catalog
         self.sessions: set[HostSession] = set()
         #: What each session sees, including what its dedicated connections list.
-        self.views = Views(
-            forwarder=self.forwarder,
+        self.views = SessionViews(
+            router=self.router,
             sessions=lambda: self.sessions,
             upstreams=lambda: self.supervisor.upstreams,
             changed=self._view_changed,
             updated=self._resource_updated,
             list_seconds=list_seconds,
-            cache=KeptCatalogs(folder / "extras"),
+            cache=CatalogCache(folder / "extras"),
             holds_secret=self.secrets.holds,
         )
         self._naming = naming
@@ -148,14 +143,14 @@ class HostCore:
         self._differing: set[str] = set()
         self._rebuilding = False
         self._list_seconds = list_seconds
-        self._house: asyncio.Task[None] | None = None
+        self._housekeeper: asyncio.Task[None] | None = None
         self._stopped = False
 
     # --- lifecycle ---------------------------------------------------------------------------------------------------
 
     async def start(self, entries: Mapping[str, ServerEntry]) -> None:
         """Start the servers that may run, without waiting for them."""
-        self._house = asyncio.get_running_loop().create_task(self._keep_house())
+        self._housekeeper = asyncio.get_running_loop().create_task(self._housekeeping())
         await self.apply(entries)
 
     async def apply(self, entries: Mapping[str, ServerEntry]) -> Any:
@@ -164,7 +159,7 @@ class HostCore:
         changes = await self.supervisor.apply(entries)
         for upstream in before:
             if self.supervisor.upstreams.get(upstream.entry.name) is not upstream:
-                self.forwarder.forget(upstream)
+                self.router.forget(upstream)
                 self.views.forget(upstream)
         await self._sweep()
         self._rebuild()
@@ -173,10 +168,10 @@ class HostCore:
     async def aclose(self) -> None:
         """Close sessions, servers and the audit trail."""
         self._stopped = True
-        house, self._house = self._house, None
-        if house is not None:
-            house.cancel()
-            await asyncio.wait([house])
+        housekeeper, self._housekeeper = self._housekeeper, None
+        if housekeeper is not None:
+            housekeeper.cancel()
+            await asyncio.wait([housekeeper])
         self.parking.close()
         await self.views.aclose()
         await asyncio.gather(*(session.aclose() for session in self.sessions))
@@ -188,7 +183,7 @@ class HostCore:
     def open_session(self, session: HostSession) -> HostSession:
         """Register a session; idle connections of it are closed from now on."""
         self.sessions.add(session)
-        session.lanes.house = self.views
+        session.connections.registry = self.views
         return session
 
     async def close_session(self, session: HostSession) -> None:
@@ -198,12 +193,12 @@ class HostCore:
 
     async def abandon_session(self, session: HostSession) -> None:
         """Close the session of a client that is gone, except for calls that wait for it to return with an answer."""
-        session.lanes.abandoned = True
-        await session.lanes.sweep(None, lambda upstream: True)
-        if not session.lanes:
+        session.connections.abandoned = True
+        await session.connections.sweep(None, lambda upstream: True)
+        if not session.connections:
             await self.close_session(session)
 
-    async def _keep_house(self) -> None:
+    async def _housekeeping(self) -> None:
         while True:
             idle = (each.entry.settings.dedicated_idle for each in self.supervisor.upstreams.values())
             await asyncio.sleep(min(_SWEEP_SECONDS, *idle, _SWEEP_SECONDS))
@@ -223,8 +218,8 @@ class HostCore:
             return upstreams.get(upstream.entry.name) is upstream
 
         for session in tuple(self.sessions):
-            await session.lanes.sweep(None, keeps)
-            if session.lanes.abandoned and not session.lanes:
+            await session.connections.sweep(None, keeps)
+            if session.connections.abandoned and not session.connections:
                 await self.close_session(session)
 
     # --- the catalog -------------------------------------------------------------------------------------------------
@@ -244,7 +239,7 @@ class HostCore:
         for follower in tuple(self._followers):
             follower(_LISTS)
 
-    def offered(self, upstream: Upstream) -> None:
+    def offering_changed(self, upstream: Upstream) -> None:
         """Called when the offering of a server changed; the catalog is rebuilt in the next loop iteration."""
         self._rebuild_soon()
 
@@ -280,22 +275,22 @@ class HostCore:
         }
         settings = {name: each.entry.settings for name, each in upstreams.items()}
         before = self.catalog
-        after = build(offerings, settings, naming=self._naming, counter=before.counter + 1, before=self._whole)
+        after = build_catalog(offerings, settings, naming=self._naming, counter=before.counter + 1, before=self._whole)
         self._whole = after
         if self._inspector is not None:
             after = self._inspector(after)
         if self._on_catalog is not None:
             self._on_catalog(after)
-        changed, self._differing = {*differences(before, after), *self._differing}, set()
+        changed, self._differing = {*changed_lists(before, after), *self._differing}, set()
         kinds = tuple(kind for kind in _LISTS if kind in changed)
         self.catalog = after
         if kinds:
-            self.events.tell(CatalogChanged(kinds, after.counter))
+            self.events.publish(CatalogChanged(kinds, after.counter))
             for follower in tuple(self._followers):
                 follower(kinds)
 
     @property
-    def inspected(self) -> tuple[Inspected, ...]:
+    def inspected(self) -> tuple[DefinitionInspected, ...]:
         """The definitions of the current catalog that changed, were flagged or are hidden."""
         return () if self._inspector is None else self._inspector.lasting
 
@@ -310,9 +305,9 @@ class HostCore:
             raise ServerUnavailable(f"There is no server {name!r}")
         return found
 
-    def notified(self, name: str, method: str, params: Mapping[str, Any]) -> None:
+    def handle_notification(self, name: str, method: str, params: Mapping[str, Any]) -> None:
         """Called with each notification of a shared connection."""
-        upstream, kind = self.supervisor.upstreams.get(name), KINDS.get(method)
+        upstream, kind = self.supervisor.upstreams.get(name), CHANGE_KINDS.get(method)
         if upstream is None:
             return
         if kind == "resource":
@@ -336,9 +331,9 @@ class HostCore:
 
     def _logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> None:
         """Forward a log message to the client whose call it belongs to; one without a call, to the only client."""
-        if self.forwarder.logged(upstream, message):
+        if self.router.logged(upstream, message):
             return
-        clients = [session.lanes.on_log for session in self.sessions if session.lanes.on_log is not None]
+        clients = [session.connections.on_log for session in self.sessions if session.connections.on_log is not None]
         if len(clients) == 1:
             clients[0](message)
 
@@ -348,52 +343,58 @@ class HostCore:
         """Add a root for a server; a handshake server is notified at once."""
         upstream = self.upstream(server)
         if self.roots.add(server, root):
-            await upstream.tell_roots_changed()
+            await upstream.notify_roots_changed()
 
     async def remove_root(self, server: str, root: object) -> None:
         """Remove a root of a server."""
         upstream = self.upstream(server)
         if self.roots.remove(upstream.entry, root):
-            await upstream.tell_roots_changed()
+            await upstream.notify_roots_changed()
 
     # --- operations --------------------------------------------------------------------------------------------------
 
-    async def call_tool(self, item: Item, arguments: Mapping[str, Any], asker: Asker) -> t.CallToolResult:
+    async def call_tool(
+        self, item: CatalogItem, arguments: Mapping[str, Any], requester: Requester
+    ) -> t.CallToolResult:
         """Call a tool of a server."""
 
         def params(judged: Mapping[str, Any]) -> Any:
             return t.CallToolRequestParams(name=item.name, arguments=Raw(msgspec.json.encode(judged)))
 
         result: t.CallToolResult = await self._perform(
-            "tool", item.server, item.name, arguments, item, asker, method="tools/call", params=params
+            "tool", item.server, item.name, arguments, item, requester, method="tools/call", params=params
         )
         # One shape for every caller, however the server's era and library represent a value that is not an object.
-        shaped: t.CallToolResult = with_object(result, (item.wraps and not result.is_error) or None)
+        shaped: t.CallToolResult = wrap_structured_content(result, (item.wraps and not result.is_error) or None)
         return shaped
 
-    async def get_prompt(self, item: Item, arguments: Mapping[str, str], asker: Asker) -> t.GetPromptResult:
+    async def get_prompt(
+        self, item: CatalogItem, arguments: Mapping[str, str], requester: Requester
+    ) -> t.GetPromptResult:
         """Render a prompt of a server."""
 
         def params(judged: Mapping[str, Any]) -> Any:
             return t.GetPromptRequestParams(name=item.name, arguments=dict(judged))
 
         result: t.GetPromptResult = await self._perform(
-            "prompt", item.server, item.name, arguments, item, asker, method="prompts/get", params=params
+            "prompt", item.server, item.name, arguments, item, requester, method="prompts/get", params=params
         )
         return result
 
-    async def read_resource(self, server: str, uri: str, item: Item | None, asker: Asker) -> t.ReadResourceResult:
+    async def read_resource(
+        self, server: str, uri: str, item: CatalogItem | None, requester: Requester
+    ) -> t.ReadResourceResult:
         """Read a resource of a server."""
 
         def params(judged: Mapping[str, Any]) -> Any:
             return t.ReadResourceRequestParams(uri=uri)
 
         result: t.ReadResourceResult = await self._perform(
-            "resource", server, uri, {"uri": uri}, item, asker, method="resources/read", params=params
+            "resource", server, uri, {"uri": uri}, item, requester, method="resources/read", params=params
         )
         return result
 
-    async def complete(self, server: str, params: t.CompleteRequestParams, asker: Asker) -> t.CompleteResult:
+    async def complete(self, server: str, params: t.CompleteRequestParams, requester: Requester) -> t.CompleteResult:
         """Complete an argument; allowed to every caller that may use the prompt or resource.
 
         Raises:
@@ -401,14 +402,14 @@ class HostCore:
         """
         kind: ActKind = "prompt" if isinstance(params.ref, t.PromptReference) else "resource"
         name = params.ref.name if isinstance(params.ref, t.PromptReference) else params.ref.uri
-        act = Act(kind=kind, server=server, name=name, caller=asker.caller, principal=asker.session.subject)
-        if not asker.policy.sees(replace(act, profile=asker.session.profile)):
+        act = Act(kind=kind, server=server, name=name, caller=requester.caller, principal=requester.session.subject)
+        if not requester.policy.is_visible(replace(act, profile=requester.session.profile)):
             raise PolicyDenied(f"the policy does not allow {server}/{name}")
-        errand = self._errand(self.upstream(server), "completion/complete", params, asker)
+        request = self._upstream_request(self.upstream(server), "completion/complete", params, requester)
         try:
-            result, _ = await self.forwarder.send(errand)
+            result, _ = await self.router.send(request)
         except Exception as error:
-            self.secrets.clean(error)
+            self.secrets.redact_error(error)
             raise
         found: t.CompleteResult = result
         return found
@@ -419,52 +420,52 @@ class HostCore:
         server: str,
         name: str,
         arguments: Mapping[str, Any],
-        item: Item | None,
-        asker: Asker,
+        item: CatalogItem | None,
+        requester: Requester,
         *,
         method: str,
         params: Callable[[Mapping[str, Any]], Any],
     ) -> Any:
         upstream = self.upstream(server)
         if item is not None and not upstream.running:
-            item = await self._confirmed(upstream, item)
+            item = await self._refresh_item(upstream, item)
 
         async def work(judged: Mapping[str, Any]) -> tuple[Any, Raw]:
-            return await self.forwarder.send(self._errand(upstream, method, params(judged), asker))
+            return await self.router.send(self._upstream_request(upstream, method, params(judged), requester))
 
-        case = Case(
+        case = CallRequest(
             kind=kind,
             entry=upstream.entry,
             name=name,
             arguments=arguments,
             item=item,
-            session=asker.session,
-            front=asker.front,
-            policy=asker.policy,
-            face=asker.face,
-            caller=asker.caller,
+            session=requester.session,
+            channel=requester.channel,
+            policy=requester.policy,
+            prompter=requester.prompter,
+            caller=requester.caller,
             work=work,
-            consented_by=asker.consented_by,
-            unasked=asker.unasked,
-            by_proxy=asker.by_proxy,
+            consented_by=requester.consented_by,
+            no_prompt_reason=requester.no_prompt_reason,
+            by_proxy=requester.by_proxy,
             by_command=upstream.entry.target is None and self.folder == state_folder(),
-            tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, asker)),
+            tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, requester)),
         )
         try:
-            result = await self.judge.perform(case)
+            result = await self.authorizer.perform(case)
         except Exception as error:
-            self.secrets.clean(error)
+            self.secrets.redact_error(error)
             raise
         # A failure is shown, logged and forwarded, and a failing server may repeat secrets that it was given.
         failed = isinstance(result, t.CallToolResult) and result.is_error
         if failed:
-            return self.secrets.clean_result(result)
-        if asker.caller != "gateway":
+            return self.secrets.redact_result(result)
+        if requester.caller != "gateway":
             # A gateway's client has its own model and its own context.
-            asker.session.results.keep(server, name, result)
+            requester.session.results.keep(server, name, result)
         return result
 
-    async def _confirmed(self, upstream: Upstream, item: Item) -> Item:
+    async def _refresh_item(self, upstream: Upstream, item: CatalogItem) -> CatalogItem:
         """Start a server that is not running, and return the item as it defines it now.
 
         A cached catalog may be out of date; what is authorized must be what will be called.
@@ -476,7 +477,7 @@ class HostCore:
         if upstream.entry.settings.per_user:
             # Each principal connects with its own credentials; the host itself may have none.
             return item
-        await upstream.reach()
+        await upstream.connected_client()
         self._rebuild_if_due()
         catalog = self.catalog
         found = catalog.of(item.kind).get(item.id)
@@ -486,21 +487,21 @@ class HostCore:
             raise InvalidParams(f"The {item.kind} {item.id} cannot be used: {why or 'the server no longer offers it'}")
         return found
 
-    def _errand(self, upstream: Upstream, method: str, params: Any, asker: Asker) -> Errand:
+    def _upstream_request(self, upstream: Upstream, method: str, params: Any, requester: Requester) -> UpstreamRequest:
         async def review(question: str, asked: Any) -> Raw | None:
-            return self._review(upstream.entry, question, asked, asker)
+            return self._review(upstream.entry, question, asked, requester)
 
-        return Errand(
+        return UpstreamRequest(
             upstream=upstream,
             method=method,
             params=params,
-            session=asker.session,
-            front=asker.front,
+            session=requester.session,
+            channel=requester.channel,
             review=review,
-            via=asker.via,
+            via=requester.via,
         )
 
-    def _review(self, entry: ServerEntry, method: str, params: Any, asker: Asker) -> Raw | None:
+    def _review(self, entry: ServerEntry, method: str, params: Any, requester: Requester) -> Raw | None:
         """Return the host's own answer to a server request; None to forward it to the caller.
 
         Raises:
@@ -509,17 +510,17 @@ class HostCore:
         roots = self.roots.of(entry)
         if method == "roots/list" and roots is not None:
             return Raw(msgspec.json.encode(t.ListRootsResult(roots=roots)))
-        act = question_act(entry, method, params, asker.session)
-        decision = asker.policy.decide(act, now=time.time())
-        self.judge.note_question(act, decision)
-        if decision.effect == "allow" or (decision.effect == "ask" and not asker.strict):
+        act = server_request_act(entry, method, params, requester.session)
+        decision = requester.policy.decide(act, now=time.time())
+        self.authorizer.record_server_request(act, decision)
+        if decision.effect == "allow" or (decision.effect == "ask" and not requester.strict):
             return None
         if act.kind == "elicitation":
             return Raw(b'{"action":"decline"}')
         raise PolicyDenied(f"{entry.name} asks for {method}, which is not allowed ({decision.rule}).")
 
 
-def _is_usable(item: Item, asker: Asker) -> bool:
+def _is_usable(item: CatalogItem, requester: Requester) -> bool:
     """Return True if the caller may see a tool; an approval for a whole server covers only such tools."""
     act = Act(
         kind="tool",
@@ -528,8 +529,8 @@ def _is_usable(item: Item, asker: Asker) -> bool:
         annotations=item.annotations,
         pin=item.pin,
         trusted=item.trusted,
-        caller=asker.caller,
-        principal=asker.session.subject,
-        profile=asker.session.profile,
+        caller=requester.caller,
+        principal=requester.session.subject,
+        profile=requester.session.profile,
     )
-    return (asker.serves is None or asker.serves(item)) and asker.policy.sees(act)
+    return (requester.serves is None or requester.serves(item)) and requester.policy.is_visible(act)

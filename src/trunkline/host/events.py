@@ -13,14 +13,14 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 __all__ = [
-    "Acted",
-    "Asked",
+    "ActCompleted",
     "CatalogChanged",
+    "ConsentAsked",
+    "DefinitionInspected",
     "Event",
-    "Events",
-    "Follower",
-    "Inspected",
-    "Missed",
+    "EventBus",
+    "EventSubscription",
+    "EventsMissed",
     "Reloaded",
     "ServerState",
     "ServerStateChanged",
@@ -57,7 +57,7 @@ class CatalogChanged(Struct, frozen=True, tag="catalog"):
     counter: int
 
 
-class Asked(Struct, frozen=True, tag="asked"):
+class ConsentAsked(Struct, frozen=True, tag="asked"):
     """Approval was requested, with the outcome."""
 
     server: str
@@ -66,7 +66,7 @@ class Asked(Struct, frozen=True, tag="asked"):
     by: str | None = None
 
 
-class Acted(Struct, frozen=True, tag="acted"):
+class ActCompleted(Struct, frozen=True, tag="acted"):
     """An operation was performed or denied."""
 
     server: str
@@ -76,7 +76,7 @@ class Acted(Struct, frozen=True, tag="acted"):
     seconds: float
 
 
-class Inspected(Struct, frozen=True, tag="inspected"):
+class DefinitionInspected(Struct, frozen=True, tag="inspected"):
     """The inspection of a definition found something, before it could be used."""
 
     server: str
@@ -98,32 +98,34 @@ class Reloaded(Struct, frozen=True, tag="reloaded"):
     problem: str | None = None
 
 
-class Missed(Struct, frozen=True, tag="missed"):
+class EventsMissed(Struct, frozen=True, tag="missed"):
     """A subscriber fell behind and lost this many events."""
 
     count: int
 
 
-Event: TypeAlias = ServerStateChanged | CatalogChanged | Asked | Acted | Inspected | Reloaded | Missed
+Event: TypeAlias = (
+    ServerStateChanged | CatalogChanged | ConsentAsked | ActCompleted | DefinitionInspected | Reloaded | EventsMissed
+)
 
 _MOST = 1024
 
 
-class Events:
+class EventBus:
     """Delivers each event to all subscribers."""
 
     def __init__(self) -> None:
         """Start without subscribers."""
-        self._followers: set[Follower] = set()
+        self._followers: set[EventSubscription] = set()
 
-    def tell(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         """Publish an event to all subscribers."""
         for follower in self._followers:
-            follower.take(event)
+            follower.put(event)
 
-    def follow(self) -> Follower:
+    def subscribe(self) -> EventSubscription:
         """Subscribe from now on; iterate with ``async for``, and close it."""
-        follower = Follower(self._followers.discard)
+        follower = EventSubscription(self._followers.discard)
         self._followers.add(follower)
         return follower
 
@@ -133,7 +135,7 @@ class Events:
             follower.end()
 
 
-class Follower:
+class EventSubscription:
     """One subscriber's queue of events."""
 
     def __init__(self, on_close: Any) -> None:
@@ -144,25 +146,25 @@ class Follower:
         self._wake: asyncio.Future[None] | None = None
         self._on_close = on_close
 
-    def take(self, event: Event) -> None:
+    def put(self, event: Event) -> None:
         """Queue an event."""
         if len(self._waiting) >= _MOST:
             self._waiting.popleft()
             self._lost += 1
         self._waiting.append(event)
-        self._rouse()
+        self._wake_reader()
 
     def end(self) -> None:
         """End the iteration once the queue is empty."""
         self._ended = True
-        self._rouse()
+        self._wake_reader()
 
     def close(self) -> None:
         """Unsubscribe."""
         self._on_close(self)
         self.end()
 
-    def __aiter__(self) -> Follower:
+    def __aiter__(self) -> EventSubscription:
         return self
 
     async def __anext__(self) -> Event:
@@ -175,15 +177,15 @@ class Follower:
             await self._wake
         if self._lost:
             lost, self._lost = self._lost, 0
-            return Missed(lost)
+            return EventsMissed(lost)
         return self._waiting.popleft()
 
-    async def __aenter__(self) -> Follower:
+    async def __aenter__(self) -> EventSubscription:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         self.close()
 
-    def _rouse(self) -> None:
+    def _wake_reader(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)

@@ -18,36 +18,35 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.client.answers import Answers
-from trunkline.client.options import Progress, settings_from
-from trunkline.client.tool_facts import CallResult, ToolFacts
+from trunkline.client.options import ProgressCallback, resolve_settings
+from trunkline.client.request_handlers import RequestHandlers
+from trunkline.client.tool_cache import CallResult, ToolCache
 from trunkline.errors import ConfigError, InvalidParams
-from trunkline.host.assembly import Assembly, HostOptions, Reload, assemble
-from trunkline.host.catalog.catalog import Catalog
-from trunkline.host.catalog.items import Item
-from trunkline.host.catalog.names import id_of
-from trunkline.host.config.records import Configuration
-from trunkline.host.core import Asker
-from trunkline.host.desks import CallbackDesk, Desk, HostDesk
-from trunkline.host.events import Follower, Inspected
+from trunkline.host.assembly import Assembly, HostOptions, ReloadResult, assemble
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import Configuration
+from trunkline.host.core import Requester
+from trunkline.host.events import DefinitionInspected, EventSubscription
+from trunkline.host.gateway.app import ServeOptions
 from trunkline.host.gateway.gateway import Gateway
-from trunkline.host.gateway.options import GatewayOptions
-from trunkline.host.gateway.serving import ServeOptions
-from trunkline.host.passing.fronts import LocalFront
-from trunkline.host.policy.policy import Policy
-from trunkline.host.reviewed_desk import DeskOptions, open_desk
-from trunkline.host.sampling.limits import SamplingLimits
+from trunkline.host.gateway.sessions import GatewayOptions
+from trunkline.host.server_requests.factory import RequestHandlerOptions, build_request_handler
+from trunkline.host.server_requests.handlers import CallbackRequestHandler, HostRequestHandler, ServerRequestHandler
+from trunkline.host.server_requests.sampling.limits import SamplingLimits
 from trunkline.host.session import HostSession
-from trunkline.host.supervision.upstream import Status
-from trunkline.host.usable import counted, usable
+from trunkline.host.upstreams.catalog.catalog import Catalog
+from trunkline.host.upstreams.catalog.items import CatalogItem
+from trunkline.host.upstreams.catalog.names import item_id
+from trunkline.host.upstreams.routing.channels import LocalChannel
+from trunkline.host.upstreams.supervision.upstream import ServerStatus
+from trunkline.host.usable_items import usable_counts, with_usable_counts
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
 
 if TYPE_CHECKING:
-    from trunkline.host.chat.conversation import Attachment, Conversation, Parties
-    from trunkline.host.chat.options import ChatOptions
-    from trunkline.host.chat.reply import ChatReply
-    from trunkline.host.chat.saving import Saved
+    from trunkline.host.chat.conversation import Attachment, ChatParticipants, ChatReply, Conversation
+    from trunkline.host.chat.events import ChatOptions
+    from trunkline.host.chat.history import SavedConversation
     from trunkline.host.models.interface import Model
 
 __all__ = ["Host"]
@@ -63,8 +62,8 @@ class Host:
         self._assembly: Assembly | None = None
         self._session: HostSession | None = None
         #: For each tool the definition (one pin may have several forms) and the cache that parses its results.
-        self._facts: dict[str, tuple[Any, ToolFacts]] = {}
-        self._own_desk: HostDesk | None = None
+        self._facts: dict[str, tuple[Any, ToolCache]] = {}
+        self._own_handler: HostRequestHandler | None = None
 
     @classmethod
     def open(cls, *sources: object, **options: Unpack[HostOptions]) -> Host:
@@ -85,8 +84,8 @@ class Host:
             raise ConfigError("The host is open already: open another one, or close it first.")
         self._assembly = await assemble(self._sources, self._options)
         try:
-            self._own_desk = self._made_desk(self._assembly)
-            self._assembly.askable = self._own_desk.capabilities
+            self._own_handler = self._build_handler(self._assembly)
+            self._assembly.declared_capabilities = self._own_handler.capabilities
             await self._assembly.start()
         except BaseException:
             await self.aclose()
@@ -101,9 +100,9 @@ class Host:
     async def aclose(self) -> None:
         """Close the host; calling it again does nothing."""
         assembly, self._assembly = self._assembly, None
-        desk, self._own_desk = self._own_desk, None
-        if desk is not None:
-            await desk.aclose()
+        request_handler, self._own_handler = self._own_handler, None
+        if request_handler is not None:
+            await request_handler.aclose()
         if assembly is not None:
             await assembly.aclose()
 
@@ -124,19 +123,19 @@ class Host:
         """The current rules."""
         return self._open.policy
 
-    def status(self) -> list[Status]:
+    def status(self) -> list[ServerStatus]:
         """Return the state of each server, with its reason and the number of tools that can be used."""
-        counts = usable(self.catalog, self.policy)
+        counts = usable_counts(self.catalog, self.policy)
         upstreams = self._open.core.supervisor.upstreams.values()
-        return [counted(upstream.status, counts.get(upstream.entry.name, {})) for upstream in upstreams]
+        return [with_usable_counts(upstream.status, counts.get(upstream.entry.name, {})) for upstream in upstreams]
 
-    def inspected(self) -> list[Inspected]:
+    def inspected(self) -> list[DefinitionInspected]:
         """Return the findings on the servers' definitions: changed, flagged, hidden or not in the lock file."""
         return list(self._open.core.inspected)
 
-    def events(self) -> Follower:
+    def events(self) -> EventSubscription:
         """Subscribe to events: ``async for event in host.events()``."""
-        return self._open.core.events.follow()
+        return self._open.core.events.subscribe()
 
     @property
     def _open(self) -> Assembly:
@@ -158,7 +157,7 @@ class Host:
         """
         await self._open.remove(name)
 
-    async def reload(self) -> Reload:
+    async def reload(self) -> ReloadResult:
         """Reload the configuration and the policies; only servers that changed are touched.
 
         Raises:
@@ -190,7 +189,7 @@ class Host:
         arguments: Mapping[str, Any] | None = None,
         *,
         session: HostSession | None = None,
-        on_progress: Progress | None = None,
+        on_progress: ProgressCallback | None = None,
         raise_on_error: bool = True,
     ) -> CallResult:
         """Call a tool by its id, ``server/tool``.
@@ -203,8 +202,8 @@ class Host:
         if self.catalog.find_tool(name) is None:
             await self._open.core.first_lists(fresh=True)
         item = self._named("tool", name, self.catalog.find_tool(name))
-        asker = self._asker(session, on_progress)
-        result = await self._open.core.call_tool(item, dict(arguments or {}), asker)
+        requester = self._requester(session, on_progress)
+        result = await self._open.core.call_tool(item, dict(arguments or {}), requester)
         answer = self._read(item, result)
         return answer.raise_for_error() if raise_on_error and answer.is_error else answer
 
@@ -216,7 +215,7 @@ class Host:
         if found is None:
             raise InvalidParams(f"No server has a resource {uri!r}; host.catalog.resources has the list")
         server, own, item = found
-        result = await self._open.core.read_resource(server, own, item, self._asker(session))
+        result = await self._open.core.read_resource(server, own, item, self._requester(session))
         return result.contents
 
     async def get_prompt(
@@ -226,7 +225,7 @@ class Host:
         if self.catalog.find_prompt(name) is None:
             await self._open.core.first_lists(fresh=True)
         item = self._named("prompt", name, self.catalog.find_prompt(name))
-        return await self._open.core.get_prompt(item, dict(arguments or {}), self._asker(session))
+        return await self._open.core.get_prompt(item, dict(arguments or {}), self._requester(session))
 
     async def complete(
         self,
@@ -250,7 +249,7 @@ class Host:
             argument=t.CompletionArgument(name=argument, value=value),
             context=None if context is None else t.CompletionContext(arguments=dict(context)),
         )
-        result = await self._open.core.complete(item.server, params, self._asker(session))
+        result = await self._open.core.complete(item.server, params, self._requester(session))
         return result.completion
 
     def conversation(
@@ -259,7 +258,7 @@ class Host:
         *,
         session: HostSession | None = None,
         options: ChatOptions | None = None,
-        saved: Saved | None = None,
+        saved: SavedConversation | None = None,
     ) -> Conversation:
         """Start a conversation with a model that uses the servers, or resume a saved one."""
         from trunkline.host.chat.conversation import Conversation
@@ -282,7 +281,7 @@ class Host:
             ModelError: there is no answer, or it is incomplete.
             ConfigError: no model was chosen, or it is unknown.
         """
-        from trunkline.host.chat.reply import chat
+        from trunkline.host.chat.conversation import chat
 
         parties = self._parties(None)
         try:
@@ -290,27 +289,32 @@ class Host:
         finally:
             await self._open.core.close_session(parties.session)
 
-    def _parties(self, session: HostSession | None) -> Parties:
-        from trunkline.host.chat.conversation import Parties
+    def _parties(self, session: HostSession | None) -> ChatParticipants:
+        from trunkline.host.chat.conversation import ChatParticipants
 
         assembly = self._open
-        face = self._options.get("consent")
-        return Parties(session=session or self.session(), policy=assembly.policy, desk=self._desk(), face=face)
+        prompter = self._options.get("consent")
+        return ChatParticipants(
+            session=session or self.session(),
+            policy=assembly.policy,
+            request_handler=self._request_handler(),
+            prompter=prompter,
+        )
 
     async def serve(self, **options: Unpack[ServeOptions]) -> None:
         """Serve the catalog as one MCP server, over stdio or HTTP, until stopped."""
-        from trunkline.host.gateway.serving import serve
+        from trunkline.host.gateway.app import serve
 
         await serve(self._open, self._held(options))
 
     def gateway(self, options: GatewayOptions | None = None) -> Gateway:
         """Return the gateway as an in-process server, for ``Client(host.gateway())``; close it after use."""
         assembly = self._open
-        return Gateway(assembly.core, assembly.policy, options, face=self._options.get("consent"))
+        return Gateway(assembly.core, assembly.policy, options, prompter=self._options.get("consent"))
 
     def asgi(self, **options: Unpack[ServeOptions]) -> Any:
         """Return the gateway as an ASGI application, to run or to mount in another."""
-        from trunkline.host.gateway.serving import application
+        from trunkline.host.gateway.app import application
 
         return application(self._open, self._held(options))
 
@@ -325,30 +329,30 @@ class Host:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def _asker(self, session: HostSession | None, on_progress: Progress | None = None) -> Asker:
+    def _requester(self, session: HostSession | None, on_progress: ProgressCallback | None = None) -> Requester:
         assembly = self._open
         told = None if on_progress is None else _progress(on_progress)
         assert self._session is not None
         session = session or self._session
-        front = LocalFront(self._desk(), session, on_progress=told, on_log=self._options.get("logging"))
-        return Asker(
+        channel = LocalChannel(self._request_handler(), session, on_progress=told, on_log=self._options.get("logging"))
+        return Requester(
             session=session,
-            front=front,
+            channel=channel,
             policy=assembly.policy,
-            face=self._options.get("consent"),
+            prompter=self._options.get("consent"),
             caller=self._options.get("caller", "user"),
             consented_by="user" if self._options.get("typed") else None,
         )
 
-    def _desk(self) -> Desk:
-        assert self._own_desk is not None
-        return self._own_desk
+    def _request_handler(self) -> ServerRequestHandler:
+        assert self._own_handler is not None
+        return self._own_handler
 
-    def _made_desk(self, assembly: Assembly) -> HostDesk:
+    def _build_handler(self, assembly: Assembly) -> HostRequestHandler:
         """Build the handler of server requests: reviewed models, forms for a person, else the program's callbacks."""
         options, core = self._options, assembly.core
         given = {name: options[name] for name in _CALLBACKS if name in options}  # type: ignore[literal-required]
-        parts = DeskOptions(
+        parts = RequestHandlerOptions(
             models=options.get("models", ()),
             review=options.get("review"),
             forms=options.get("forms"),
@@ -357,10 +361,10 @@ class Host:
             results=lambda session, server: session.results.text(server),
             environ=options.get("environ"),
         )
-        rest = CallbackDesk(Answers(settings_from(given), NEWEST, embedded_requests(NEWEST)))
-        return open_desk(parts, assembly.policy, audit=core.audit, events=core.events, rest=rest)
+        rest = CallbackRequestHandler(RequestHandlers(resolve_settings(given), NEWEST, embedded_requests(NEWEST)))
+        return build_request_handler(parts, assembly.policy, audit=core.audit, events=core.events, rest=rest)
 
-    def _named(self, what: str, name: str, item: Item | None) -> Item:
+    def _named(self, what: str, name: str, item: CatalogItem | None) -> CatalogItem:
         if item is None:
             raise InvalidParams(f"No server has a {what} {name!r}{self._left_out(name) or self._near(name)}")
         return item
@@ -369,7 +373,7 @@ class Host:
         """Return why something that a server offers is not served."""
         catalog = self.catalog
         drops = [*catalog.dropped, *catalog.hidden]
-        reason = next((each.reason for each in drops if id_of(each.server, each.name) == name), None)
+        reason = next((each.reason for each in drops if item_id(each.server, each.name) == name), None)
         return None if reason is None else f" that is served: {reason}"
 
     def _near(self, name: str) -> str:
@@ -379,13 +383,13 @@ class Host:
         near = difflib.get_close_matches(name, ids, n=1)
         return f"; did you mean {near[0]!r}?" if near else "; host.catalog has the list"
 
-    def _read(self, item: Item, result: t.CallToolResult) -> CallResult:
+    def _read(self, item: CatalogItem, result: t.CallToolResult) -> CallResult:
         """Parse a result with its structured value, as a client does."""
-        known, facts = self._facts.get(item.id, (None, ToolFacts()))
+        known, facts = self._facts.get(item.id, (None, ToolCache()))
         if known is not item.definition:
             assert isinstance(item.definition, t.Tool)
-            facts = ToolFacts()
-            facts.learn([item.definition])
+            facts = ToolCache()
+            facts.add([item.definition])
             self._facts[item.id] = item.definition, facts
         return facts.read(item.name, result, validate=True)
 
@@ -393,5 +397,5 @@ class Host:
 _CALLBACKS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "roots")
 
 
-def _progress(callback: Progress) -> Callable[[t.ProgressNotificationParams], object]:
+def _progress(callback: ProgressCallback) -> Callable[[t.ProgressNotificationParams], object]:
     return lambda news: callback(news.progress, news.total, news.message)

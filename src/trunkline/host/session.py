@@ -1,4 +1,21 @@
-"""A session with the host, and the state that belongs to it alone.
+"""The taint of a session: where untrusted text in it came from, and which acts that text might influence.
+
+A result, a resource, a prompt or an error of an untrusted server may contain instructions, and the model that reads it
+next may follow them. So a session remembers where such text came from, and an act elsewhere is *tainted*: the policy
+then asks before anything is changed, even if a rule would allow it (``policy/policy.py``).
+
+There are two kinds of source:
+
+- **a server** that is not trusted. Its text does not taint acts at the same server: it could have done those anyway.
+- **a tool that reaches the outside world** by its own hint (``openWorldHint``), even of a trusted server. What it
+  returns (an issue, a page, a mail) was written by third parties, so it taints writing at the same server as well: an
+  issue must not make an assistant publish private data beside it. Reading there stays untainted, and so does the tool
+  itself.
+
+Hints can only add taint here: a source without ``openWorldHint`` counts as its server does, and the taint of the second
+kind is lifted only by a hint of the same server that the act is read-only. No I/O and no clock.
+
+A session with the host, and the state that belongs to it alone.
 
 A session owns its grants, its taint, its budget and its connections to servers. A server sees the calls made to it,
 never a session or the answers of other servers.
@@ -12,17 +29,69 @@ from collections.abc import Callable
 
 import trunkline.types as t
 from trunkline.errors import TooManyRequests
-from trunkline.host.judgement.grants import SessionGrants
-from trunkline.host.judgement.taint import Taint
-from trunkline.host.passing.lanes import Credentials
-from trunkline.host.passing.pool import Lanes
-from trunkline.host.sampling.context import ServerResults
+from trunkline.host.authorization.grants import SessionGrants
+from trunkline.host.authorization.policy.decisions import ToolHints
+from trunkline.host.server_requests.sampling.limits import ServerResults
+from trunkline.host.upstreams.catalog.names import item_id
+from trunkline.host.upstreams.routing.connection_pool import ConnectionPool
+from trunkline.host.upstreams.routing.dedicated_connection import Credentials
 from trunkline.protocol.caller import Principal
 
-__all__ = ["Budget", "HostSession"]
+__all__ = ["CallBudget", "HostSession", "Taint"]
+
+# A session with more sources than this is tainted for every server.
+_MOST_SOURCES = 256
+_TOO_MANY = "/many"
+_NO_HINTS = ToolHints()
 
 
-class Budget:
+class Taint:
+    """The sources of untrusted text in one session; the set only grows."""
+
+    __slots__ = ("kept", "sources")
+
+    def __init__(self, *, kept: bool = True) -> None:
+        """Start clean; ``kept`` is False where requests do not form a conversation, and then it stays clean."""
+        self.kept = kept
+        #: Names of servers, and ids (``server/tool``) of open-world tools.
+        self.sources: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        """Return True if the session is tainted."""
+        return bool(self.sources)
+
+    def __repr__(self) -> str:
+        """List the sources."""
+        return f"Taint({', '.join(sorted(self.sources))})"
+
+    def take(self, server: str, name: str, *, trusted: bool, hints: ToolHints = _NO_HINTS) -> None:
+        """Add the text of a server as a source: of its tool, prompt or resource with this name."""
+        if not self.kept:
+            return
+        found = set() if trusted else {server}
+        if hints.open_world is True:
+            found.add(item_id(server, name))
+        if found <= self.sources:
+            return
+        known = self.sources | found
+        self.sources = known if len(known) <= _MOST_SOURCES else self.sources | {_TOO_MANY}
+
+    def affects(self, server: str, name: str, *, hints: ToolHints = _NO_HINTS) -> bool:
+        """Return True if the untrusted text might influence an act at this server."""
+        if not self.sources:
+            return False
+        own, prefix = item_id(server, name), item_id(server, "")
+        return any(
+            source not in (server, own) and not (hints.read_only is True and source.startswith(prefix))
+            for source in self.sources
+        )
+
+    def told(self, server: str, name: str) -> str:
+        """Return the sources that taint an act, as a text."""
+        return ", ".join(sorted(self.sources - {server, item_id(server, name)}))
+
+
+class CallBudget:
     """The call limits of a session: concurrent calls, and calls per minute as a token bucket."""
 
     __slots__ = ("_at", "_left", "_now", "_per_second", "burst", "concurrent", "in_flight", "per_minute")
@@ -80,7 +149,7 @@ class HostSession:
     """The state of one session."""
 
     __slots__ = (
-        *("budget", "found", "grants", "id", "lanes", "log_level", "principal", "profile", "results", "taint"),
+        *("budget", "found", "grants", "id", "connections", "log_level", "principal", "profile", "results", "taint"),
         "used_at",
     )
 
@@ -90,7 +159,7 @@ class HostSession:
         now: Callable[[], float],
         principal: Principal | None = None,
         profile: str | None = None,
-        budget: Budget | None = None,
+        budget: CallBudget | None = None,
         credentials: Credentials | None = None,
         conversation: bool = True,
     ) -> None:
@@ -105,8 +174,8 @@ class HostSession:
         self.results = ServerResults()
         #: The wire names of tools found by tool search through the gateway, the latest last.
         self.found: dict[str, None] = {}
-        self.lanes = Lanes(now, credentials)
-        self.budget = budget or Budget(now, per_minute=None, concurrent=1024)
+        self.connections = ConnectionPool(now, credentials)
+        self.budget = budget or CallBudget(now, per_minute=None, concurrent=1024)
         #: The log messages a handshake client asked for by ``logging/setLevel``.
         self.log_level: t.LoggingLevel | None = None
         self.used_at = now()
@@ -123,4 +192,4 @@ class HostSession:
 
     async def aclose(self) -> None:
         """Close its connections."""
-        await self.lanes.aclose()
+        await self.connections.aclose()

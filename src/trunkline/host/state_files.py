@@ -1,7 +1,8 @@
-"""The host's small state files: written whole or not at all, for their owner alone, by one process at a time.
+"""The host's own files.
 
-Knows bytes and paths, not their meaning. The lock is the kernel's, on a file beside the one it protects: it ends with
-the process that holds it, however that exits, and waiting for it is bounded.
+Where they are (``TRUNKLINE_HOME`` names one folder for all of them), and how they are written: whole or not at all,
+readable by their owner alone, by one process at a time. Knows bytes and paths, not their meaning. The lock is the
+kernel's, on a file beside the one it protects, so it ends with the process that holds it; waiting for it is bounded.
 """
 
 from __future__ import annotations
@@ -11,11 +12,23 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from trunkline.auth.locks import try_lock
+from trunkline.auth.credential_store import default_folder, try_lock
 from trunkline.errors import ConfigError
 
-__all__ = ["Busy", "PathLock", "locked", "read_private", "stage", "write_private"]
+__all__ = [
+    "LockTimeout",
+    "PathLock",
+    "config_folder",
+    "folder_variables",
+    "locked",
+    "private_folder",
+    "read_private",
+    "state_folder",
+    "write_private",
+    "write_staged",
+]
 
 # The holder of a lock writes one line or one small file; a process that takes longer hangs.
 _LONGEST_WAIT = 5.0
@@ -24,7 +37,7 @@ _LONGEST_PAUSE = 0.01
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
-class Busy(OSError):
+class LockTimeout(OSError):
     """Another process has held a lock for too long."""
 
 
@@ -47,7 +60,7 @@ class PathLock:
         until, pause = time.monotonic() + _LONGEST_WAIT, _FIRST_PAUSE
         while not try_lock(self._descriptor):
             if time.monotonic() >= until:
-                raise Busy(f"another process holds {self._path} for over {_LONGEST_WAIT:g} s")
+                raise LockTimeout(f"another process holds {self._path} for over {_LONGEST_WAIT:g} s")
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -80,7 +93,7 @@ def locked(path: str) -> Iterator[None]:
         lock.close()
 
 
-def stage(path: str, content: bytes) -> str:
+def write_staged(path: str, content: bytes) -> str:
     """Write a file beside the one that it will replace, synced to disk; return its path."""
     folder, name = os.path.split(path)
     other = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(8).hex()}")
@@ -100,7 +113,7 @@ def stage(path: str, content: bytes) -> str:
 def write_private(path: str, content: bytes) -> None:
     """Replace a file atomically; only its owner can read it."""
     os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
-    other = stage(path, content)
+    other = write_staged(path, content)
     try:
         os.replace(other, path)
     except BaseException:
@@ -124,3 +137,34 @@ def read_private(path: str, *, what: str) -> bytes | None:
         return None
     except OSError as error:
         raise ConfigError(f"{path}: {what} cannot be read: {error.strerror}.") from error
+
+
+def state_folder() -> Path:
+    """Return the folder of this user's state."""
+    return Path(default_folder())
+
+
+def config_folder() -> Path:
+    """Return the folder of this user's configuration."""
+    given = os.environ.get("TRUNKLINE_HOME")
+    if given or sys.platform in ("darwin", "win32"):
+        return state_folder()
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(base) / "trunkline"
+
+
+def folder_variables() -> dict[str, str]:
+    """Return the environment variables that determine where state and configuration are, with absolute paths.
+
+    A program started without them would use other grants, pins and rules.
+    """
+    names = ("TRUNKLINE_HOME",) if os.environ.get("TRUNKLINE_HOME") else ("XDG_CONFIG_HOME", "XDG_DATA_HOME")
+    if names[0] != "TRUNKLINE_HOME" and sys.platform in ("darwin", "win32"):
+        return {}
+    return {name: os.path.abspath(os.environ[name]) for name in names if os.environ.get(name)}
+
+
+def private_folder(path: Path) -> Path:
+    """Create a folder that only its owner can read, unless it exists."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path

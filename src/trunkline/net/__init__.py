@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from trunkline.net.addresses import special_range
 
 if TYPE_CHECKING:
-    from trunkline.net.fetcher import BeforeHop, Fetched, Fetcher, Resolve
+    from trunkline.net.fetcher import BeforeHop, Fetcher, FetchResponse, Resolve
 
-__all__ = ["BeforeHop", "Fetched", "Fetcher", "Resolve", "special_range"]
+__all__ = ["BeforeHop", "FetchResponse", "Fetcher", "Resolve", "special_range"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,15 +3,19 @@
 It lists what to reject, rather than using the standard library's ``is_global``, whose answer differs between versions
 of Python and which considers some forms of IPv4 inside IPv6 public. For IPv6 only the one block that is allocated at
 all is public to begin with.
+
+Addresses to listen at as people type them, and how what listens there is called.
 """
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv6Address, ip_address, ip_network
+from typing import NamedTuple
 
 from trunkline.errors import FetchError
 
-__all__ = ["NotPublic", "is_loopback", "special_range"]
+__all__ = ["ListenAddress", "NotPublicAddress", "is_loopback", "parse_listen_address", "reachable_url", "special_range"]
 
 # IANA's special-purpose registries and the addresses that clouds add. The first matching row gives the name.
 _RANGES = tuple(
@@ -59,7 +63,7 @@ _RANGES = tuple(
 _GLOBAL_IPV6 = ip_network("2000::/3")
 
 
-class NotPublic(FetchError):
+class NotPublicAddress(FetchError):
     """The host has an address that is not on the public Internet; ``where`` is its host and port."""
 
     def __init__(self, where: str, address: str, special: str) -> None:
@@ -95,3 +99,35 @@ def is_loopback(host: str | None, *, below: bool = True) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):)?(?P<port>[0-9]{1,5})")
+# What a server is bound to when it listens on every address; it is called by another name.
+_ALL_INTERFACES = ("0.0.0.0", "[::]")
+
+
+class ListenAddress(NamedTuple):
+    """What was typed; what was not is left to whoever serves."""
+
+    host: str | None = None
+    port: int | None = None
+
+
+def parse_listen_address(text: str) -> ListenAddress | None:
+    """Read ``[HOST:]PORT``, or nothing; None if it is neither."""
+    if not text:
+        return ListenAddress()
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        return None
+    host = found["host"]
+    return ListenAddress(None if host is None else host.strip("[]"), int(found["port"]))
+
+
+def reachable_url(origin: str, path: str) -> tuple[str, str]:
+    """Give the URL by which this machine calls an address, and a remark if others can, too."""
+    scheme, _, where = origin.partition("://")
+    host, _, port = where.rpartition(":")
+    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
+    everywhere = " (and every other address of this machine)" if host in _ALL_INTERFACES else ""
+    return f"{scheme}://{here}:{port}{path}", everywhere

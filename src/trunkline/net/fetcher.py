@@ -20,13 +20,13 @@ from urllib.parse import urljoin
 from msgspec import Struct, structs
 
 from trunkline.errors import ConfigError, FetchError
-from trunkline.net.addresses import NotPublic, special_range
-from trunkline.net.urls import Target, is_proxy, parse_target, shown
+from trunkline.net.addresses import NotPublicAddress, special_range
+from trunkline.net.urls import ParsedURL, is_proxy_url, parse_url, redact_url
 
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["BeforeHop", "Fetched", "Fetcher", "Resolve"]
+__all__ = ["BeforeHop", "FetchResponse", "Fetcher", "Resolve"]
 
 #: Resolves a host name and port to addresses.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -42,7 +42,7 @@ _HERE = ("127.0.0.1", "::1")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-class Fetched(Struct, frozen=True):
+class FetchResponse(Struct, frozen=True):
     """A response of any status; names of headers are in lower case, repeated ones are joined by a comma."""
 
     status: int
@@ -54,7 +54,7 @@ class Fetched(Struct, frozen=True):
     cut: bool = False
 
 
-class _Ask(Struct, frozen=True):
+class _FetchRequest(Struct, frozen=True):
     """A request and its limits."""
 
     method: str
@@ -104,7 +104,7 @@ class Fetcher:
         self._allow_hosts = frozenset(host.lower() for host in allow_hosts)
         self._allow_http = allow_http
         self._resolve_proxied = resolve_proxied
-        self._trust = _trust(ca_file)
+        self._trust = _tls_trust(ca_file)
         self._proxy = _checked_proxy(proxy)
         self._user_agent = user_agent
         self._resolve = resolve or _resolve
@@ -138,7 +138,7 @@ class Fetcher:
         before_hop: BeforeHop | None = None,
         cut: bool = False,
         gzip: bool = False,
-    ) -> Fetched:
+    ) -> FetchResponse:
         """Fetch a URL; a response of any status is returned.
 
         GET and HEAD follow redirects on the same origin. ``cross_origin`` allows other origins, to which none of the
@@ -149,75 +149,77 @@ class Fetcher:
         Raises:
             FetchError: the URL, an address, or a redirect was rejected, or there was no response within the limits.
         """
-        ask = _Ask(method.upper(), headers or {}, body, max_bytes, redirects, cross_origin, before_hop, cut, gzip)
+        request = _FetchRequest(
+            method.upper(), headers or {}, body, max_bytes, redirects, cross_origin, before_hop, cut, gzip
+        )
         if self._closed:
-            raise FetchError(f"Cannot fetch {shown(url)}: the fetcher is closed")
+            raise FetchError(f"Cannot fetch {redact_url(url)}: the fetcher is closed")
         target = self._checked(url)
         try:
             async with asyncio.timeout(seconds):
-                return await self._follow(ask, target)
+                return await self._follow(request, target)
         except TimeoutError as error:
             raise FetchError(f"{target.where} took too long: the limit is {seconds:g} seconds") from error
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, ask: _Ask, target: Target) -> Fetched:
+    async def _follow(self, request: _FetchRequest, target: ParsedURL) -> FetchResponse:
         """Follow redirects until a response is not one."""
         first = target
-        for _ in range(ask.redirects + 1):
-            if ask.before_hop is not None:
-                await ask.before_hop(target.url)
-            answer = await self._hop(ask, target)
-            if not _leads_on(ask, answer.status, answer.headers):
+        for _ in range(request.redirects + 1):
+            if request.before_hop is not None:
+                await request.before_hop(target.url)
+            answer = await self._hop(request, target)
+            if not _is_redirect(request, answer.status, answer.headers):
                 return answer
-            there = self._redirected(ask, target, answer.headers["location"])
+            there = self._redirected(request, target, answer.headers["location"])
             if there.origin != target.origin:
                 # Never again, even if a later hop leads back: by then an untrusted server has influenced the URL.
-                ask = structs.replace(ask, headers={}, body=None)
+                request = structs.replace(request, headers={}, body=None)
             target = there
-        raise FetchError(f"{first.where} redirects more than {ask.redirects} times")
+        raise FetchError(f"{first.where} redirects more than {request.redirects} times")
 
-    def _redirected(self, ask: _Ask, target: Target, location: str) -> Target:
+    def _redirected(self, request: _FetchRequest, target: ParsedURL, location: str) -> ParsedURL:
         """Return the target of a redirect, if it may be followed."""
-        if ask.method not in ("GET", "HEAD") or ask.body is not None:
-            raise FetchError(f"{target.where} answered {ask.method} with a redirect, which is never followed")
+        if request.method not in ("GET", "HEAD") or request.body is not None:
+            raise FetchError(f"{target.where} answered {request.method} with a redirect, which is never followed")
         try:
             there = self._checked(urljoin(target.url, location))
         except (FetchError, ValueError) as error:
             raise FetchError(f"{target.where} redirects to a URL that is not allowed. {error}") from error
         if there.scheme != target.scheme and there.scheme != "https":
             raise FetchError(f"{target.where} redirects from https to http at {there.where}, which is not followed")
-        if there.origin != target.origin and not ask.cross_origin:
+        if there.origin != target.origin and not request.cross_origin:
             raise FetchError(
                 f"{target.where} redirects to {there.scheme}://{there.where}, which is another origin and not followed"
             )
         return there
 
-    async def _hop(self, ask: _Ask, target: Target) -> Fetched:
+    async def _hop(self, request: _FetchRequest, target: ParsedURL) -> FetchResponse:
         """Send one request, to an address that was just checked."""
         import aiohttp
         from yarl import URL
 
-        proxy = None if target.is_here else self._proxy
+        proxy = None if target.is_local else self._proxy
         addresses = await self._proxied(target) if proxy else await self._addresses(target)
         # Compressed responses are not requested and not accepted unless the caller wants them: a small one may become
         # large.
-        given = {name.lower(): value for name, value in ask.headers.items()}
-        encoding = "gzip" if ask.gzip else "identity"
+        given = {name.lower(): value for name, value in request.headers.items()}
+        encoding = "gzip" if request.gzip else "identity"
         head = {"user-agent": self._user_agent, **given, "accept-encoding": encoding}
         try:
             async with (
                 self._session(addresses) as session,
                 session.request(
-                    ask.method,
+                    request.method,
                     URL(target.url, encoded=True),
                     headers=head,
-                    data=ask.body,
+                    data=request.body,
                     allow_redirects=False,
                     proxy=proxy,
                 ) as response,
             ):
-                return await _read(response, ask, target)
+                return await _read(response, request, target)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise FetchError(_failure(error, target, proxied=proxy is not None)) from error
 
@@ -225,7 +227,7 @@ class Fetcher:
         """Create a session that connects to these addresses only; to a proxy, if there are none."""
         import aiohttp
 
-        resolver: Any = _Pinned(addresses) if addresses else None
+        resolver: Any = _PinnedResolver(addresses) if addresses else None
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._trust, resolver=resolver, use_dns_cache=False, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -236,22 +238,22 @@ class Fetcher:
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
-    def _checked(self, url: str) -> Target:
+    def _checked(self, url: str) -> ParsedURL:
         """Parse a URL, and rebuild it from valid parts."""
-        target = parse_target(url)
-        plain = self._allow_http or self._trusted(target) or (self._allow_loopback and target.is_here)
+        target = parse_url(url)
+        plain = self._allow_http or self._trusted(target) or (self._allow_loopback and target.is_local)
         if target.scheme == "http" and not plain:
             raise FetchError(f"Will not fetch from {target.where} over plain http: https is needed")
         if target.is_address:
             self._admit(target, target.host)
         return target
 
-    async def _addresses(self, target: Target) -> Sequence[str]:
+    async def _addresses(self, target: ParsedURL) -> Sequence[str]:
         """Return the addresses of a target; all of them must be allowed, since any of them may be used."""
         if target.is_address:
             return (target.host,)
         # A name of this machine is not left to a resolver (RFC 6761, 6.3).
-        if target.is_here:
+        if target.is_local:
             found: Sequence[str] = _HERE
         else:
             try:
@@ -264,7 +266,7 @@ class Fetcher:
             self._admit(target, address)
         return found
 
-    async def _proxied(self, target: Target) -> Sequence[str]:
+    async def _proxied(self, target: ParsedURL) -> Sequence[str]:
         """Check the addresses that a name has here, if any, and leave the resolution to the proxy."""
         if self._resolve_proxied and not target.is_address:
             try:
@@ -275,21 +277,21 @@ class Fetcher:
                 self._admit(target, address)
         return ()
 
-    def _trusted(self, target: Target) -> bool:
+    def _trusted(self, target: ParsedURL) -> bool:
         """Return True if the host was listed as one that may have any address."""
         host = target.shown_host.removesuffix(".")
         return not self._allow_hosts.isdisjoint((host, f"{host}:{target.port}"))
 
-    def _admit(self, target: Target, address: str) -> None:
+    def _admit(self, target: ParsedURL, address: str) -> None:
         """Raise if an address is not on the public Internet, unless such addresses are allowed."""
-        if self._allow_private or (self._allow_loopback and target.is_here) or self._trusted(target):
+        if self._allow_private or (self._allow_loopback and target.is_local) or self._trusted(target):
             return
         special = special_range(address)
         if special is not None:
-            raise NotPublic(target.where, address, special)
+            raise NotPublicAddress(target.where, address, special)
 
 
-class _Pinned:
+class _PinnedResolver:
     """A resolver for aiohttp that returns the addresses that were checked."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -319,74 +321,78 @@ async def _resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-async def _read(response: aiohttp.ClientResponse, ask: _Ask, target: Target) -> Fetched:
+async def _read(response: aiohttp.ClientResponse, request: _FetchRequest, target: ParsedURL) -> FetchResponse:
     """Read a response up to its limit."""
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
         key = name.lower()
         headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    if ask.method == "HEAD" or _leads_on(ask, response.status, headers):
-        return Fetched(response.status, headers, b"", target.url)
-    body = await _read_body(response, headers, ask, target)
-    return Fetched(response.status, headers, body[: ask.max_bytes], target.url, len(body) > ask.max_bytes)
+    if request.method == "HEAD" or _is_redirect(request, response.status, headers):
+        return FetchResponse(response.status, headers, b"", target.url)
+    body = await _read_body(response, headers, request, target)
+    return FetchResponse(response.status, headers, body[: request.max_bytes], target.url, len(body) > request.max_bytes)
 
 
-def _leads_on(ask: _Ask, status: int, headers: Mapping[str, str]) -> bool:
+def _is_redirect(request: _FetchRequest, status: int, headers: Mapping[str, str]) -> bool:
     """Return True if a response is a redirect that must be followed or rejected."""
-    return ask.redirects > 0 and status in _REDIRECTS and bool(headers.get("location"))
+    return request.redirects > 0 and status in _REDIRECTS and bool(headers.get("location"))
 
 
-async def _read_body(response: aiohttp.ClientResponse, headers: Mapping[str, str], ask: _Ask, target: Target) -> bytes:
+async def _read_body(
+    response: aiohttp.ClientResponse, headers: Mapping[str, str], request: _FetchRequest, target: ParsedURL
+) -> bytes:
     """Read a body until it ends or exceeds its limit."""
-    unpack = _unpacking(headers, ask, target)
-    if not ask.cut and (response.content_length or 0) > ask.max_bytes:
-        raise FetchError(_too_large(ask, target))
+    unpack = _decompression(headers, request, target)
+    if not request.cut and (response.content_length or 0) > request.max_bytes:
+        raise FetchError(_too_large(request, target))
     # In one buffer: many pieces of a few bytes would each take far more than that.
     body = bytearray()
     came = 0
-    while len(body) <= ask.max_bytes and (packed := await response.content.readany()):
+    while len(body) <= request.max_bytes and (packed := await response.content.readany()):
         came += len(packed)
-        body += unpack(packed, ask.max_bytes + 1 - len(body))
-        if len(body) <= ask.max_bytes and came > 2 * ask.max_bytes + _LEAST_PACKED:
+        body += unpack(packed, request.max_bytes + 1 - len(body))
+        if len(body) <= request.max_bytes and came > 2 * request.max_bytes + _LEAST_PACKED:
             raise FetchError(f"{target.where} sent far more bytes than they decompress to")
-    if len(body) > ask.max_bytes and not ask.cut:
-        raise FetchError(_too_large(ask, target))
+    if len(body) > request.max_bytes and not request.cut:
+        raise FetchError(_too_large(request, target))
     return bytes(body)
 
 
-def _too_large(ask: _Ask, target: Target) -> str:
-    return f"The response of {target.where} is too large: the limit is {ask.max_bytes} bytes"
+def _too_large(request: _FetchRequest, target: ParsedURL) -> str:
+    return f"The response of {target.where} is too large: the limit is {request.max_bytes} bytes"
 
 
-def _unpacking(headers: Mapping[str, str], ask: _Ask, target: Target) -> Callable[[bytes, int], bytes]:
+def _decompression(
+    headers: Mapping[str, str], request: _FetchRequest, target: ParsedURL
+) -> Callable[[bytes, int], bytes]:
     """Return the function that decodes a piece of the response, up to a given length."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("identity", ""):
         return lambda piece, room: piece
-    if not ask.gzip:
+    if not request.gzip:
         raise FetchError(f"{target.where} sent a compressed response, which was not requested")
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise FetchError(f"{target.where} sent a response in a compression that was not requested")
-    return _Unpacking(target).unpack
+    return _Decompressor(target).decompress
 
 
-class _Unpacking:
+class _Decompressor:
     """Decompresses gzip, of one or several concatenated members, and zlib."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ParsedURL) -> None:
         self._target = target
-        self._stream = self._begun()
+        self._stream = self._new_stream()
         self._parts = 1
         #: Bytes behind the end of a member that are too few to tell whether another one begins.
         self._held = b""
 
-    def _begun(self) -> Any:
+    def _new_stream(self) -> Any:
         import zlib
 
         # The headers of both gzip and zlib are recognized.
         return zlib.decompressobj(zlib.MAX_WBITS | 32)
 
-    def unpack(self, piece: bytes, room: int) -> bytes:
+    def decompress(self, piece: bytes, room: int) -> bytes:
         """Return the decompressed piece; what exceeds ``room`` is dropped: the caller has enough then."""
         import zlib
 
@@ -401,7 +407,7 @@ class _Unpacking:
                 self._parts += 1
                 if self._parts > _MOST_PARTS:
                     raise FetchError(f"{self._target.where} sent a gzip response with more than {_MOST_PARTS} members")
-                self._stream = self._begun()
+                self._stream = self._new_stream()
             try:
                 made.append(self._stream.decompress(given, room))
             except zlib.error as error:
@@ -415,7 +421,7 @@ class _Unpacking:
 # --- settings and failures -------------------------------------------------------------------------------------------
 
 
-def _trust(ca_file: str | None) -> Any:
+def _tls_trust(ca_file: str | None) -> Any:
     if ca_file is None:
         return True
     import ssl
@@ -429,12 +435,12 @@ def _trust(ca_file: str | None) -> Any:
 def _checked_proxy(proxy: str | None) -> str | None:
     if not proxy:
         return None
-    if not is_proxy(proxy):
+    if not is_proxy_url(proxy):
         raise ConfigError("proxy= must be a URL such as http://proxy.example:3128")
     return proxy
 
 
-def _failure(error: Exception, target: Target, *, proxied: bool) -> str:
+def _failure(error: Exception, target: ParsedURL, *, proxied: bool) -> str:
     """Return a message for a network error that names the party at fault."""
     import aiohttp
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from trunkline.errors import FetchError
 
-__all__ = ["Target", "is_proxy", "parse_target", "shown"]
+__all__ = ["ParsedURL", "is_proxy_url", "parse_url", "redact_url"]
 
 _PORTS = MappingProxyType({"https": 443, "http": 80})
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?", re.ASCII)
@@ -29,7 +29,7 @@ _PATH = "/:@!$&'()*+,;=-._~%"
 _QUERY = _PATH + "?"
 
 
-class Target(Struct, frozen=True):
+class ParsedURL(Struct, frozen=True):
     """A URL made of checked parts."""
 
     scheme: str
@@ -62,7 +62,7 @@ class Target(Struct, frozen=True):
         return f"{self.scheme}://{self.shown_host}{port}{self.rest}"
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it names this machine itself, independent of any resolver."""
         if self.is_address:
             return self.host == "::1" or self.host.startswith("127.")
@@ -70,20 +70,20 @@ class Target(Struct, frozen=True):
         return name == "localhost" or name.endswith(".localhost")
 
 
-def parse_target(url: str) -> Target:
+def parse_url(url: str) -> ParsedURL:
     """Parse and check an untrusted URL; a fragment is dropped.
 
     Raises:
         FetchError: it is not http or https, contains a user, or has an invalid host or port.
     """
     if _UNCLEAN.search(url):
-        raise FetchError(f"Will not fetch {shown(url)}: a URL must not contain control characters or backslashes")
+        raise FetchError(f"Will not fetch {redact_url(url)}: a URL must not contain control characters or backslashes")
     try:
         parts = urlsplit(url)
         default = _PORTS.get(parts.scheme)
         port = default if parts.port is None else parts.port
         if default is None:
-            raise FetchError(f"Will not fetch {shown(url)}: https is needed")
+            raise FetchError(f"Will not fetch {redact_url(url)}: https is needed")
         if "@" in parts.netloc:
             raise FetchError(f"Will not fetch from {(parts.hostname or '')!r}: its URL has a user or password in it")
         if not port:
@@ -93,8 +93,8 @@ def parse_target(url: str) -> Target:
         if parts.query:
             rest += "?" + quote(parts.query, safe=_QUERY)
     except ValueError as error:
-        raise FetchError(f"Will not fetch {shown(url)}: {error}") from error
-    return Target(parts.scheme, host, port, rest, is_address)
+        raise FetchError(f"Will not fetch {redact_url(url)}: {error}") from error
+    return ParsedURL(parts.scheme, host, port, rest, is_address)
 
 
 def _host(parts: SplitResult) -> tuple[str, bool]:
@@ -117,7 +117,7 @@ def _host(parts: SplitResult) -> tuple[str, bool]:
     return host, False
 
 
-def is_proxy(url: str) -> bool:
+def is_proxy_url(url: str) -> bool:
     """Return True if a URL is valid for a proxy."""
     try:
         parts = urlsplit(url)
@@ -126,7 +126,7 @@ def is_proxy(url: str) -> bool:
         return False
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """Return an untrusted URL for messages: without user, path and query, since each may hold a secret."""
     found = re.match(r"[^/?#]*(?://[^/?#]*)?", url)
     return repr(re.sub(r"//.*@", "//…@", found.group() if found else "")[:100])

@@ -1,12 +1,15 @@
-"""The caller of a request: its revision, its transport and its principal.
+"""The caller of a request: its revision, its transport, its principal, and the scopes that the principal holds.
 
 An ``Origin`` comes from the transport, a ``Session`` from ``initialize``, a ``Caller`` from request validation: a
-request that has a Caller has been validated. After that no code asks which era it is.
+request that has a Caller has been validated, and no code after that asks which era it is. Nothing here knows tokens
+or how they are verified: a ``Principal`` has scopes, wherever they come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +17,21 @@ from msgspec import Struct
 from trunkline.protocol.revisions import Revision
 from trunkline.types import Implementation, LoggingLevel
 
-__all__ = ["MEMORY", "STDIO", "STREAM", "Caller", "Origin", "Principal", "Session", "supports"]
+__all__ = [
+    "MEMORY",
+    "STDIO",
+    "STREAM",
+    "AccessDenied",
+    "Caller",
+    "Origin",
+    "Principal",
+    "ScopeHierarchy",
+    "Session",
+    "has_scopes",
+    "origin_has_scopes",
+    "parse_scopes",
+    "supports",
+]
 
 
 class Principal(Struct, frozen=True, kw_only=True):
@@ -40,7 +57,7 @@ class Origin(Struct, frozen=True):
     headers: Mapping[str, str] | None = None
 
 
-_NONE: frozenset[str] = frozenset()
+_NO_SUBSCRIPTIONS: frozenset[str] = frozenset()
 
 #: Origins of messages on the process's own pipes, inside the process, or on a stream given by the user.
 STDIO = Origin("stdio")
@@ -93,7 +110,7 @@ class Session:
         self._waiting: list[Callable[[], None]] = []
         self.log_level: LoggingLevel | None = "info"
         #: The resources whose changes the client subscribed to; most clients subscribe to none.
-        self.subscriptions: set[str] | frozenset[str] = _NONE
+        self.subscriptions: set[str] | frozenset[str] = _NO_SUBSCRIPTIONS
         self.caller = Caller(revision, client_info, capabilities, origin, self)
 
     def ready(self) -> None:
@@ -111,7 +128,7 @@ class Session:
         """Unsubscribe from a resource."""
         self.subscriptions = self.subscriptions - {uri}
 
-    def when_ready(self, callback: Callable[[], None]) -> None:
+    def on_initialized(self, callback: Callable[[], None]) -> None:
         """Register a callback for when the client is ready."""
         self._waiting.append(callback)
 
@@ -137,3 +154,75 @@ def supports(capabilities: Mapping[str, Any], path: str) -> bool:
             return False
         node = node[name]
     return node is not False and node is not None
+
+
+# RFC 6749, 3.3: printable ASCII without space, quote and backslash.
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_NO_IMPLIED_SCOPES: Mapping[str, Iterable[str]] = MappingProxyType({})
+# The peer on a process's own pipes, or inside the process, has started it: it acts for the owner.
+_OWNER_TRANSPORTS = frozenset({STDIO.transport, MEMORY.transport})
+
+
+class AccessDenied(Struct, frozen=True, kw_only=True):
+    """Why access is denied: the HTTP status, a message, and the content of the challenge."""
+
+    status: int
+    message: str
+    #: An error code of RFC 6750, if credentials were presented but not sufficient.
+    error: str | None = None
+    #: All required scopes.
+    scopes: tuple[str, ...] = ()
+
+
+class ScopeHierarchy:
+    """Which scopes include others: in ``{"files:write": ["files:read"]}``, writing includes reading."""
+
+    __slots__ = ("_includes",)
+
+    def __init__(self, includes: Mapping[str, Iterable[str]] = _NO_IMPLIED_SCOPES) -> None:
+        """Parse the table once; an included scope may include more.
+
+        Raises:
+            TypeError: a scope is not valid.
+        """
+        self._includes = {
+            broad: parse_scopes(narrow, f"implied_scopes[{broad!r}]") for broad, narrow in dict(includes).items()
+        }
+
+    def covers(self, granted: frozenset[str], needed: Iterable[str]) -> bool:
+        """Return True if all required scopes were granted, by name or by a broader scope."""
+        missing = [scope for scope in needed if scope not in granted]
+        if not missing or not self._includes:
+            return not missing
+        whole, left = set(granted), list(granted)
+        while left:
+            fresh = [scope for scope in self._includes.get(left.pop(), ()) if scope not in whole]
+            whole.update(fresh)
+            left.extend(fresh)
+        return whole.issuperset(missing)
+
+
+def has_scopes(caller: Caller, needed: Iterable[str], hierarchy: ScopeHierarchy) -> bool:
+    """Return True if the caller has the scopes; an anonymous caller has none, unless it can only be the owner."""
+    return origin_has_scopes(caller.origin, needed, hierarchy)
+
+
+def origin_has_scopes(origin: Origin, needed: Iterable[str], hierarchy: ScopeHierarchy) -> bool:
+    """Return True if the sender of a message has the scopes."""
+    principal = origin.principal
+    if principal is None:
+        return origin.transport in _OWNER_TRANSPORTS
+    return hierarchy.covers(principal.scopes, needed)
+
+
+def parse_scopes(given: str | Iterable[str] | None, what: str) -> tuple[str, ...]:
+    """Parse a list of scopes, or a string of scopes separated by spaces; duplicates are removed, the order is kept.
+
+    Raises:
+        TypeError: a scope is not valid.
+    """
+    scopes = tuple(dict.fromkeys(given.split() if isinstance(given, str) else given or ()))
+    for scope in scopes:
+        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+            raise TypeError(f"{what}: {scope!r} is not a scope: use ASCII letters, digits and signs, without spaces")
+    return scopes

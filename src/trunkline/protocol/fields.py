@@ -14,7 +14,7 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.protocol.revisions import (
-    EVER,
+    ALL_REVISIONS,
     HANDSHAKE,
     ONLY_2025_11,
     SINCE_2025_03,
@@ -26,13 +26,13 @@ from trunkline.protocol.revisions import (
 )
 
 __all__ = [
+    "CONTENT_TYPES",
     "FIELDS",
-    "MEMBERS",
-    "SEVERAL_BLOCKS",
+    "MULTIPLE_BLOCKS",
+    "ContentTypeSpan",
     "FieldSpan",
-    "MemberSpan",
-    "hidden",
-    "lacks",
+    "hidden_fields",
+    "lacks_content_type",
 ]
 
 
@@ -44,7 +44,7 @@ class FieldSpan(Struct, frozen=True):
     span: Span
 
 
-class MemberSpan(Struct, frozen=True):
+class ContentTypeSpan(Struct, frozen=True):
     """The revisions that have a type of content block."""
 
     type: type[Struct]
@@ -52,13 +52,13 @@ class MemberSpan(Struct, frozen=True):
 
 
 #: The revisions in which one sampling message may hold several blocks.
-SEVERAL_BLOCKS = SINCE_2025_11
+MULTIPLE_BLOCKS = SINCE_2025_11
 
-MEMBERS: tuple[MemberSpan, ...] = (
-    MemberSpan(t.AudioContent, SINCE_2025_03),
-    MemberSpan(t.ResourceLink, SINCE_2025_06),
-    MemberSpan(t.ToolUseContent, SINCE_2025_11),
-    MemberSpan(t.ToolResultContent, SINCE_2025_11),
+CONTENT_TYPES: tuple[ContentTypeSpan, ...] = (
+    ContentTypeSpan(t.AudioContent, SINCE_2025_03),
+    ContentTypeSpan(t.ResourceLink, SINCE_2025_06),
+    ContentTypeSpan(t.ToolUseContent, SINCE_2025_11),
+    ContentTypeSpan(t.ToolResultContent, SINCE_2025_11),
 )
 
 FIELDS: tuple[FieldSpan, ...] = (
@@ -119,7 +119,7 @@ FIELDS: tuple[FieldSpan, ...] = (
     FieldSpan(t.CreateMessageRequestParams, "tools", SINCE_2025_11),
     FieldSpan(t.CreateMessageRequestParams, "tool_choice", SINCE_2025_11),
     FieldSpan(t.CreateMessageRequestParams, "task", ONLY_2025_11),
-    FieldSpan(t.CreateMessageResult, "meta", EVER),
+    FieldSpan(t.CreateMessageResult, "meta", ALL_REVISIONS),
     FieldSpan(t.ElicitRequestParams, "meta", HANDSHAKE),
     FieldSpan(t.ElicitRequestParams, "mode", SINCE_2025_11),
     FieldSpan(t.ElicitRequestParams, "url", SINCE_2025_11),
@@ -144,7 +144,7 @@ FIELDS: tuple[FieldSpan, ...] = (
 
 
 @cache
-def hidden(kind: type, revision: Revision) -> frozenset[str]:
+def hidden_fields(kind: type, revision: Revision) -> frozenset[str]:
     """Return the attributes of a type that a revision does not have."""
     spans: dict[str, Span] = {}
     for ancestor in reversed(kind.__mro__):
@@ -153,6 +153,6 @@ def hidden(kind: type, revision: Revision) -> frozenset[str]:
 
 
 @cache
-def lacks(kind: type, revision: Revision) -> bool:
+def lacks_content_type(kind: type, revision: Revision) -> bool:
     """Return True if the type is a content block that a revision does not have."""
-    return any(row.type is kind and not row.span.covers(revision) for row in MEMBERS)
+    return any(row.type is kind and not row.span.covers(revision) for row in CONTENT_TYPES)

@@ -17,9 +17,9 @@ from msgspec import Struct
 
 __all__ = [
     "HeaderParameter",
-    "build",
-    "compare",
-    "compare_parameters",
+    "build_headers",
+    "compare_headers",
+    "compare_parameter_headers",
     "decode_value",
     "encode_value",
     "header_parameters",
@@ -157,7 +157,7 @@ def _as_text(value: object) -> str:
     raise ValueError("only a string, a boolean or an integer of at most 2**53-1 can be sent in a header")
 
 
-def build(
+def build_headers(
     method: str,
     name: str | None,
     *,
@@ -185,7 +185,7 @@ def build(
     return headers
 
 
-def compare(
+def compare_headers(
     headers: Mapping[str, str],
     method: str,
     *,
@@ -207,10 +207,10 @@ def compare(
         problem = _compare_one("Mcp-Name", given.get("mcp-name"), name, verb="calls")
         if problem is not None:
             return problem
-    return compare_parameters(given, arguments, parameters=parameters)
+    return compare_parameter_headers(given, arguments, parameters=parameters)
 
 
-def compare_parameters(
+def compare_parameter_headers(
     headers: Mapping[str, str], arguments: Mapping[str, Any] | None, *, parameters: Sequence[HeaderParameter]
 ) -> str | None:
     """Return which mirrored parameter first disagrees with the arguments, or None if all agree."""

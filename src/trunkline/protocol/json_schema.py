@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 __all__ = [
-    "Problem",
     "SchemaError",
+    "SchemaViolation",
     "Validator",
-    "check_flat",
+    "apply_defaults",
+    "check_form_schema",
     "compile_schema",
     "drop_titles",
     "inline_defs",
-    "with_defaults",
 ]
 
 # By URI without its empty fragment; http and https are the same.
@@ -61,7 +61,7 @@ class SchemaError(ValueError):
     """A schema cannot be used; the message says where and why."""
 
 
-class Problem(Struct, frozen=True):
+class SchemaViolation(Struct, frozen=True):
     """Where a value does not match (a JSON pointer, empty for the root) and what was expected there."""
 
     path: str
@@ -78,7 +78,7 @@ class Validator:
         self._compiled = compiled
         self._branches = branches
 
-    def first_problem(self, value: Any) -> Problem | None:
+    def first_violation(self, value: Any) -> SchemaViolation | None:
         """Return the first violation, or None if the value matches; for some large values without its place."""
         import jsonschema_rs
 
@@ -89,19 +89,19 @@ class Validator:
             if not self._branches or _is_small(value):
                 self._compiled.validate(value)
         except jsonschema_rs.ValidationError as error:
-            return _problem(error, value)
+            return _violation(error, value)
         except ValueError:
-            return Problem("", "expected a JSON value, found what JSON cannot represent or nests too deeply")
-        return Problem("", "expected what the schema requires; the value is too large to say where it differs")
+            return SchemaViolation("", "expected a JSON value, found what JSON cannot represent or nests too deeply")
+        return SchemaViolation("", "expected what the schema requires; the value is too large to say where it differs")
 
-    def check(self, value: Any, *, limit: int = 20) -> list[Problem]:
+    def check(self, value: Any, *, limit: int = 20) -> list[SchemaViolation]:
         """Return up to ``limit`` violations; for a large value, or one that is not JSON, only the first."""
-        first = self.first_problem(value)
+        first = self.first_violation(value)
         if first is None or not _is_small(value):
             return [] if first is None else [first]
         try:
             errors = self._compiled.iter_errors(value)
-            return [_problem(error, value) for _, error in zip(range(limit), errors, strict=False)]
+            return [_violation(error, value) for _, error in zip(range(limit), errors, strict=False)]
         except ValueError:
             return [first]
 
@@ -294,27 +294,27 @@ _EXPECTED = MappingProxyType(
 )
 
 
-def _problem(error: jsonschema_rs.ValidationError, value: Any) -> Problem:
+def _violation(error: jsonschema_rs.ValidationError, value: Any) -> SchemaViolation:
     """Convert an error of the validator, whose own message shows the value."""
     path = error.instance_path
     keyword = error.kind.name
     details = error.kind.as_dict()
     if keyword == "required":
-        return Problem(_pointer(path), f"expected the property {_shown(details['property'])}, which is missing")
+        return SchemaViolation(_pointer(path), f"expected the property {_shown(details['property'])}, which is missing")
     if "unexpected" in details and keyword != "unevaluatedItems":
         names = details["unexpected"]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        return Problem(_pointer(path), f"expected only known properties, found {_shown(names[0])}{more}")
+        return SchemaViolation(_pointer(path), f"expected only known properties, found {_shown(names[0])}{more}")
     if keyword in ("anyOf", "oneOf"):
         expected = _alternatives(details["context"], path)
         if not isinstance(expected, str):
-            return _problem(expected, value)
+            return _violation(expected, value)
     elif keyword == "type":
         expected = _either(details["types"])
     else:
         shown = {name: _shown(item) for name, item in details.items()}
         expected = _EXPECTED.get(keyword, f"what {keyword} requires").format_map(shown)
-    return Problem(_pointer(path), f"expected {expected}, found {_type_name(reduce(getitem, path, value))}")
+    return SchemaViolation(_pointer(path), f"expected {expected}, found {_type_name(reduce(getitem, path, value))}")
 
 
 def _alternatives(
@@ -519,7 +519,7 @@ _ITEM = frozenset({"anyOf", "description", "enum", "title", "type"})
 _FORMATS = ("date", "date-time", "email", "uri")
 
 
-def check_flat(schema: dict[str, Any]) -> None:
+def check_form_schema(schema: dict[str, Any]) -> None:
     """Check that a schema is a form that a client can show: an object of strings, numbers, switches and choices.
 
     Raises:
@@ -590,7 +590,7 @@ def _is_default(kind: str, value: Any, choices: list[str] | None) -> bool:
     return _type_name(value) == kind and (choices is None or value in choices)
 
 
-def with_defaults(schema: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+def apply_defaults(schema: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     """Return the content with the default of each property that it leaves out."""
     fields = schema.get("properties", {})
     given = {name: field for name, field in fields.items() if isinstance(field, dict) and "default" in field}

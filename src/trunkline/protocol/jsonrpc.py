@@ -7,6 +7,8 @@ known.
 msgspec rejects most bad input by itself (NaN, trailing data, control characters, fractions as ids). Three things it
 accepts are rejected here, each behind a cheap test for suspicion so that the common message pays next to nothing:
 invalid UTF-8 in parts it skips, duplicate members of the envelope, and nesting beyond the limit.
+
+Batches: validated as a whole, and answered with one array when the last answer is ready.
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ from trunkline.types import ErrorObject, RequestId
 
 __all__ = [
     "Batch",
+    "BatchReply",
     "ErrorResponse",
     "Incoming",
-    "Malformed",
+    "InvalidMessage",
     "Message",
     "Notification",
     "Outbound",
     "Request",
     "Response",
+    "batch_fault",
     "decode",
     "encode",
 ]
@@ -70,7 +74,7 @@ class ErrorResponse(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0
 Message = Request | Notification | Response | ErrorResponse
 
 
-class Malformed(Struct, frozen=True, gc=False):
+class InvalidMessage(Struct, frozen=True, gc=False):
     """An invalid message: the error to answer with, and the id if it could be read.
 
     ``response`` says that it was meant as a response to us; a response is never answered. ``too_long`` says that it was
@@ -87,10 +91,10 @@ class Malformed(Struct, frozen=True, gc=False):
 class Batch(Struct, frozen=True, gc=False):
     """Several messages that arrived as one array."""
 
-    items: tuple[Message | Malformed, ...]
+    items: tuple[Message | InvalidMessage, ...]
 
 
-Incoming = Message | Malformed | Batch
+Incoming = Message | InvalidMessage | Batch
 
 
 class Outbound(Struct, frozen=True, gc=False):
@@ -166,55 +170,55 @@ def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
             str(data, "utf-8")
         envelope = _envelope_decoder.decode(data)
     except _UNREADABLE as error:
-        return _refuse(data, error, limits)
+        return _explain_failure(data, error, limits)
     # A level of nesting takes at least two bytes.
     if len(data) > 2 * limits.depth and _too_deep(data, limits.depth):
         text = f"Parse error: nested deeper than {limits.depth}"
-        return Malformed(-32700, text, _known(envelope.id), response=_answers(envelope))
+        return InvalidMessage(-32700, text, _valid_id(envelope.id), response=_is_response(envelope))
     if len(data) != _least_size(envelope) and (repeated := _repeated_members(data, envelope)):
         text = f"Invalid request: given twice in one message: {', '.join(sorted(repeated))}"
-        id = None if "id" in repeated else _known(envelope.id)
-        return Malformed(-32600, text, id, response=_answers(envelope))
+        id = None if "id" in repeated else _valid_id(envelope.id)
+        return InvalidMessage(-32600, text, id, response=_is_response(envelope))
     method = envelope.method
     if method is UNSET:
-        return _answer(envelope)
+        return _read_response(envelope)
     if envelope.result is not UNSET or envelope.error is not UNSET:
-        return Malformed(-32600, "Invalid request: a request has no result or error", _known(envelope.id))
+        return InvalidMessage(-32600, "Invalid request: a request has no result or error", _valid_id(envelope.id))
     params = None if envelope.params is UNSET else envelope.params
     if envelope.id is UNSET:
         return Notification(method, params)
     if envelope.id is None:
-        return Malformed(-32600, "Invalid request: id must be a string or an integer, not null")
+        return InvalidMessage(-32600, "Invalid request: id must be a string or an integer, not null")
     return Request(envelope.id, method, params)
 
 
-def _answer(envelope: _Envelope) -> Message | Malformed:
+def _read_response(envelope: _Envelope) -> Message | InvalidMessage:
     """Interpret a message without a method: it can only be a response."""
     if envelope.result is UNSET and envelope.error is UNSET:
-        return Malformed(-32600, "Invalid request: neither method, result nor error", _known(envelope.id))
+        return InvalidMessage(-32600, "Invalid request: neither method, result nor error", _valid_id(envelope.id))
     if envelope.result is not UNSET and envelope.error is not UNSET:
-        return Malformed(-32600, "Invalid response: both result and error", _known(envelope.id), response=True)
+        return InvalidMessage(-32600, "Invalid response: both result and error", _valid_id(envelope.id), response=True)
     if envelope.error is not UNSET:
-        return ErrorResponse(_known(envelope.id), envelope.error)
+        return ErrorResponse(_valid_id(envelope.id), envelope.error)
     if envelope.id is UNSET or envelope.id is None:
-        return Malformed(-32600, "Invalid response: a result without an id", response=True)
+        return InvalidMessage(-32600, "Invalid response: a result without an id", response=True)
     return Response(envelope.id, envelope.result)
 
 
-def _answers(message: _Envelope | _Loose) -> bool:
+def _is_response(message: _Envelope | _Loose) -> bool:
     """Return True if a rejected message was meant as a response to us."""
     return message.method is UNSET and (message.result is not UNSET or message.error is not UNSET)
 
 
-def _known(id: object) -> RequestId | None:
+def _valid_id(id: object) -> RequestId | None:
     return id if isinstance(id, int | str) and not isinstance(id, bool) else None
 
 
-def _refuse(data: bytes, error: Exception, limits: Limits) -> Incoming:
+def _explain_failure(data: bytes, error: Exception, limits: Limits) -> Incoming:
     """Determine the error for bytes that are not one message: a batch, bad JSON, or a bad envelope."""
     if not isinstance(error, msgspec.ValidationError):
         text = f"Parse error: {_reason(error)}"
-        return _too_deep_to_read(data, text) if isinstance(error, RecursionError) else Malformed(-32700, text)
+        return _too_deep_to_read(data, text) if isinstance(error, RecursionError) else InvalidMessage(-32700, text)
     if data.lstrip(b" \t\r\n").startswith(b"["):
         return _decode_batch(data, limits)
     text = f"Invalid request: {_reason(error)}"
@@ -223,18 +227,20 @@ def _refuse(data: bytes, error: Exception, limits: Limits) -> Incoming:
         msgspec.json.decode(data, type=Raw)
         loose = msgspec.json.decode(data, type=_Loose)
     except msgspec.ValidationError:
-        return Malformed(-32600, text)
+        return InvalidMessage(-32600, text)
     except _UNREADABLE as worse:
-        return Malformed(-32700, f"Parse error: {_reason(worse)}")
-    return Malformed(-32600, text, _known(loose.id), response=_answers(loose))
+        return InvalidMessage(-32700, f"Parse error: {_reason(worse)}")
+    return InvalidMessage(-32600, text, _valid_id(loose.id), response=_is_response(loose))
 
 
-def _too_deep_to_read(data: bytes, text: str) -> Malformed:
+def _too_deep_to_read(data: bytes, text: str) -> InvalidMessage:
     """Check whether it is a response: then the request that waits for it can be failed at once."""
-    from trunkline.protocol.glimpses import glimpse
+    from trunkline.protocol.line_framing import inspect_partial
 
-    seen = glimpse(data[:_SMALL], data[-_SMALL:])
-    return Malformed(-32700, text, seen.id, response=True) if seen.kind == "answer" else Malformed(-32700, text)
+    seen = inspect_partial(data[:_SMALL], data[-_SMALL:])
+    return (
+        InvalidMessage(-32700, text, seen.id, response=True) if seen.kind == "answer" else InvalidMessage(-32700, text)
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -249,18 +255,18 @@ def _decode_batch(data: bytes, limits: Limits) -> Incoming:
     try:
         parts = msgspec.json.decode(data, type=list[Raw])
     except _UNREADABLE as error:
-        return Malformed(-32700, f"Parse error: {_reason(error)}")
+        return InvalidMessage(-32700, f"Parse error: {_reason(error)}")
     if not parts:
-        return Malformed(-32600, "Invalid request: an empty batch")
+        return InvalidMessage(-32600, "Invalid request: an empty batch")
     if len(parts) > limits.batch:
-        return Malformed(-32600, f"Invalid request: a batch of {len(parts)} messages; the limit is {limits.batch}")
+        return InvalidMessage(-32600, f"Invalid request: a batch of {len(parts)} messages; the limit is {limits.batch}")
     return Batch(tuple(_decode_part(bytes(part), limits) for part in parts))
 
 
-def _decode_part(data: bytes, limits: Limits) -> Message | Malformed:
+def _decode_part(data: bytes, limits: Limits) -> Message | InvalidMessage:
     incoming = decode(data, limits)
     if isinstance(incoming, Batch):
-        return Malformed(-32600, "Invalid request: a batch inside a batch")
+        return InvalidMessage(-32600, "Invalid request: a batch inside a batch")
     return incoming
 
 
@@ -385,3 +391,47 @@ def encode(message: Message | tuple[Message, ...]) -> bytes:
     if b"\n" in data or b"\r" in data:
         return data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data
+
+
+def batch_fault(batch: Batch) -> str | None:
+    """Return why a batch is invalid as a whole, or None."""
+    answers = sum(isinstance(item, Response | ErrorResponse) for item in batch.items)
+    asks = sum(isinstance(item, Request | Notification) for item in batch.items)
+    if answers and asks:
+        return "Invalid request: a batch holds requests or responses, not both"
+    ids = [item.id for item in batch.items if isinstance(item, Request)]
+    if len(ids) != len({(type(id), id) for id in ids}):
+        return "Invalid request: two requests of a batch have the same id"
+    # 2025-03-26, basic/lifecycle: the initialize request MUST NOT be part of a batch.
+    if any(isinstance(item, Request) and item.method == "initialize" for item in batch.items):
+        return "Invalid request: initialize cannot be part of a batch"
+    return None
+
+
+class BatchReply:
+    """Collects the answers to one batch."""
+
+    __slots__ = ("_messages", "_owed")
+
+    def __init__(self, batch: Batch) -> None:
+        """Expect an answer to each request; invalid messages are answered at once."""
+        self._owed = {item.id for item in batch.items if isinstance(item, Request)}
+        self._messages: list[Message] = [
+            ErrorResponse(item.id, ErrorObject(code=item.code, message=item.message))
+            for item in batch.items
+            if isinstance(item, InvalidMessage) and not item.response
+        ]
+
+    def add(self, id: RequestId, message: Message | None) -> tuple[Message, ...] | None:
+        """Add the answer to a request (None: it was cancelled); return all answers once none is missing."""
+        self._owed.discard(id)
+        if message is not None:
+            self._messages.append(message)
+        return self.complete()
+
+    def complete(self) -> tuple[Message, ...] | None:
+        """Return the answers if none is missing and there are some."""
+        if self._owed or not self._messages:
+            return None
+        messages, self._messages = tuple(self._messages), []
+        return messages

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 
 import trunkline.types as t
 from trunkline.protocol.revisions import (
-    EVER,
+    ALL_REVISIONS,
     HANDSHAKE,
     ONLY_2025_11,
     SINCE_2025_03,
@@ -27,8 +27,8 @@ from trunkline.protocol.revisions import (
 )
 
 __all__ = [
-    "LOOSE_NAMES",
     "METHODS",
+    "MISNAMED_METHODS",
     "Method",
     "capability_needed",
     "decode_params",
@@ -66,7 +66,7 @@ class Method(Struct, frozen=True, eq=False, kw_only=True):
     #: The capability that the receiver must have declared, as a dotted path.
     capability: str | None = None
     #: The revisions in which that capability exists: before it, nothing need be declared.
-    capability_span: Span = EVER
+    capability_span: Span = ALL_REVISIONS
     #: The capability that the sender must have declared, as a dotted path.
     sender_capability: str | None = None
     #: The result carries cache hints.
@@ -80,62 +80,62 @@ class Method(Struct, frozen=True, eq=False, kw_only=True):
         return "client" if self.to_client is None else "both"
 
 
-def _asked_of_server(name: str, span: Span, /, **row: Any) -> Method:
+def _client_request(name: str, span: Span, /, **row: Any) -> Method:
     return Method(name=name, kind="request", to_server=span, **row)
 
 
-def _asked_of_client(name: str, span: Span, /, **row: Any) -> Method:
+def _server_request(name: str, span: Span, /, **row: Any) -> Method:
     return Method(name=name, kind="request", to_client=span, embedded=STATELESS, **row)
 
 
-def _asked_of_both(name: str, span: Span, /, **row: Any) -> Method:
+def _either_request(name: str, span: Span, /, **row: Any) -> Method:
     return Method(name=name, kind="request", to_server=span, to_client=span, **row)
 
 
-def _told(name: str, /, **row: Any) -> Method:
+def _notification(name: str, /, **row: Any) -> Method:
     return Method(name=name, kind="notification", **{"params": t.NotificationParams, **row})
 
 
 METHODS: tuple[Method, ...] = (
-    _asked_of_server("initialize", HANDSHAKE, params=t.InitializeRequestParams, result=t.InitializeResult),
-    _asked_of_server("server/discover", STATELESS, result=t.DiscoverResult, cacheable=True),
-    _asked_of_both("ping", HANDSHAKE, result=t.EmptyResult),
-    _asked_of_server(
+    _client_request("initialize", HANDSHAKE, params=t.InitializeRequestParams, result=t.InitializeResult),
+    _client_request("server/discover", STATELESS, result=t.DiscoverResult, cacheable=True),
+    _either_request("ping", HANDSHAKE, result=t.EmptyResult),
+    _client_request(
         "tools/list",
-        EVER,
+        ALL_REVISIONS,
         params=t.PaginatedRequestParams,
         result=t.ListToolsResult,
         capability="tools",
         cacheable=True,
     ),
-    _asked_of_server(
+    _client_request(
         "tools/call",
-        EVER,
+        ALL_REVISIONS,
         params=t.CallToolRequestParams,
         result=t.CallToolResult,
         capability="tools",
         input_required=True,
         name_member="name",
     ),
-    _asked_of_server(
+    _client_request(
         "resources/list",
-        EVER,
+        ALL_REVISIONS,
         params=t.PaginatedRequestParams,
         result=t.ListResourcesResult,
         capability="resources",
         cacheable=True,
     ),
-    _asked_of_server(
+    _client_request(
         "resources/templates/list",
-        EVER,
+        ALL_REVISIONS,
         params=t.PaginatedRequestParams,
         result=t.ListResourceTemplatesResult,
         capability="resources",
         cacheable=True,
     ),
-    _asked_of_server(
+    _client_request(
         "resources/read",
-        EVER,
+        ALL_REVISIONS,
         params=t.ReadResourceRequestParams,
         result=t.ReadResourceResult,
         capability="resources",
@@ -143,129 +143,140 @@ METHODS: tuple[Method, ...] = (
         name_member="uri",
         cacheable=True,
     ),
-    _asked_of_server(
+    _client_request(
         "resources/subscribe",
         HANDSHAKE,
         params=t.SubscribeRequestParams,
         result=t.EmptyResult,
         capability="resources.subscribe",
     ),
-    _asked_of_server(
+    _client_request(
         "resources/unsubscribe",
         HANDSHAKE,
         params=t.UnsubscribeRequestParams,
         result=t.EmptyResult,
         capability="resources.subscribe",
     ),
-    _asked_of_server(
+    _client_request(
         "prompts/list",
-        EVER,
+        ALL_REVISIONS,
         params=t.PaginatedRequestParams,
         result=t.ListPromptsResult,
         capability="prompts",
         cacheable=True,
     ),
-    _asked_of_server(
+    _client_request(
         "prompts/get",
-        EVER,
+        ALL_REVISIONS,
         params=t.GetPromptRequestParams,
         result=t.GetPromptResult,
         capability="prompts",
         input_required=True,
         name_member="name",
     ),
-    _asked_of_server(
+    _client_request(
         "completion/complete",
-        EVER,
+        ALL_REVISIONS,
         params=t.CompleteRequestParams,
         result=t.CompleteResult,
         capability="completions",
         capability_span=SINCE_2025_03,
     ),
-    _asked_of_server(
+    _client_request(
         "logging/setLevel",
         HANDSHAKE,
         params=t.SetLevelRequestParams,
         result=t.EmptyResult,
         capability="logging",
     ),
-    _asked_of_server(
+    _client_request(
         "subscriptions/listen",
         STATELESS,
         params=t.SubscriptionsListenRequestParams,
         result=t.SubscriptionsListenResult,
         stream=True,
     ),
-    _asked_of_client(
+    _server_request(
         "sampling/createMessage",
         HANDSHAKE,
         params=t.CreateMessageRequestParams,
         result=t.CreateMessageResult,
         capability="sampling",
     ),
-    _asked_of_client(
+    _server_request(
         "elicitation/create",
         SINCE_2025_06_HANDSHAKE,
         params=t.ElicitRequestParams,
         result=t.ElicitResult,
         capability="elicitation",
     ),
-    _asked_of_client("roots/list", HANDSHAKE, result=t.ListRootsResult, capability="roots"),
-    _asked_of_both(
+    _server_request("roots/list", HANDSHAKE, result=t.ListRootsResult, capability="roots"),
+    _either_request(
         "tasks/get", ONLY_2025_11, params=t.GetTaskRequestParams, result=t.GetTaskResult, capability="tasks"
     ),
-    _asked_of_both(
+    _either_request(
         "tasks/result",
         ONLY_2025_11,
         params=t.GetTaskPayloadRequestParams,
         result=t.GetTaskPayloadResult,
         capability="tasks",
     ),
-    _asked_of_both(
+    _either_request(
         "tasks/cancel",
         ONLY_2025_11,
         params=t.CancelTaskRequestParams,
         result=t.CancelTaskResult,
         capability="tasks.cancel",
     ),
-    _asked_of_both(
+    _either_request(
         "tasks/list",
         ONLY_2025_11,
         params=t.PaginatedRequestParams,
         result=t.ListTasksResult,
         capability="tasks.list",
     ),
-    _told("notifications/initialized", to_server=HANDSHAKE),
-    _told("notifications/cancelled", to_server=EVER, to_client=EVER, params=t.CancelledNotificationParams),
-    _told("notifications/progress", to_server=HANDSHAKE, to_client=EVER, params=t.ProgressNotificationParams),
-    _told(
+    _notification("notifications/initialized", to_server=HANDSHAKE),
+    _notification(
+        "notifications/cancelled",
+        to_server=ALL_REVISIONS,
+        to_client=ALL_REVISIONS,
+        params=t.CancelledNotificationParams,
+    ),
+    _notification(
+        "notifications/progress", to_server=HANDSHAKE, to_client=ALL_REVISIONS, params=t.ProgressNotificationParams
+    ),
+    _notification(
         "notifications/message",
-        to_client=EVER,
+        to_client=ALL_REVISIONS,
         params=t.LoggingMessageNotificationParams,
         sender_capability="logging",
     ),
-    _told("notifications/tools/list_changed", to_client=EVER, sender_capability="tools.listChanged"),
-    _told("notifications/prompts/list_changed", to_client=EVER, sender_capability="prompts.listChanged"),
-    _told("notifications/resources/list_changed", to_client=EVER, sender_capability="resources.listChanged"),
-    _told(
+    _notification("notifications/tools/list_changed", to_client=ALL_REVISIONS, sender_capability="tools.listChanged"),
+    _notification(
+        "notifications/prompts/list_changed", to_client=ALL_REVISIONS, sender_capability="prompts.listChanged"
+    ),
+    _notification(
+        "notifications/resources/list_changed", to_client=ALL_REVISIONS, sender_capability="resources.listChanged"
+    ),
+    _notification(
         "notifications/resources/updated",
-        to_client=EVER,
+        to_client=ALL_REVISIONS,
         params=t.ResourceUpdatedNotificationParams,
         sender_capability="resources.subscribe",
     ),
-    _told("notifications/roots/list_changed", to_server=HANDSHAKE, sender_capability="roots.listChanged"),
-    _told(
+    _notification("notifications/roots/list_changed", to_server=HANDSHAKE, sender_capability="roots.listChanged"),
+    _notification(
         "notifications/subscriptions/acknowledged",
         to_client=STATELESS,
         params=t.SubscriptionsAcknowledgedNotificationParams,
     ),
-    _told(
+    _notification(
         "notifications/elicitation/complete",
         to_client=ONLY_2025_11,
         params=t.ElicitationCompleteNotificationParams,
         capability="elicitation.url",
     ),
-    _told(
+    _notification(
         "notifications/tasks/status",
         to_server=ONLY_2025_11,
         to_client=ONLY_2025_11,
@@ -275,7 +286,7 @@ METHODS: tuple[Method, ...] = (
 )
 
 #: Wrong names that existing programs use, with the right ones.
-LOOSE_NAMES: Mapping[str, str] = MappingProxyType(
+MISNAMED_METHODS: Mapping[str, str] = MappingProxyType(
     {"sampling/complete": "sampling/createMessage", "elicitation/request": "elicitation/create"}
 )
 

@@ -16,46 +16,46 @@ import msgspec
 from msgspec import Raw, Struct
 
 from trunkline.errors import HttpError, RemoteProtocolError, RequestFailed, RevisionMismatch
-from trunkline.protocol.codes import HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION
+from trunkline.protocol.error_codes import HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION
 from trunkline.protocol.revisions import (
-    ALL_NAMES,
     HANDSHAKE_NAMES,
     NEWEST,
     NEWEST_HANDSHAKE,
+    REVISION_NAMES,
     REVISIONS,
     Revision,
-    find,
+    find_revision,
 )
 from trunkline.types import META_SERVER_INFO, DiscoverResult, Implementation, InitializeResult
 
 __all__ = [
-    "FAILURES",
+    "NEGOTIATION_FAILURES",
     "Agreement",
-    "Announce",
-    "Handshake",
     "Negotiation",
-    "Outcome",
-    "Probe",
-    "Step",
-    "late_revision",
+    "NegotiationOutcome",
+    "NegotiationStep",
+    "SendDiscover",
+    "SendInitialize",
+    "SendInitialized",
     "negotiate",
+    "revision_of_late_answer",
 ]
 
 
-class Probe(Struct, frozen=True):
+class SendDiscover(Struct, frozen=True):
     """Send ``server/discover`` in a revision; ``seconds`` limits the wait, None leaves it to the connect timeout."""
 
     revision: Revision
     seconds: float | None
 
 
-class Handshake(Struct, frozen=True):
+class SendInitialize(Struct, frozen=True):
     """Send ``initialize`` and request a revision."""
 
     revision: Revision
 
 
-class Announce(Struct, frozen=True):
+class SendInitialized(Struct, frozen=True):
     """Send ``notifications/initialized``; the revision applies from now on."""
 
     revision: Revision
@@ -72,17 +72,17 @@ class Agreement(Struct, frozen=True, kw_only=True):
     supported: tuple[str, ...]
 
 
-Step: TypeAlias = Probe | Handshake | Announce
+NegotiationStep: TypeAlias = SendDiscover | SendInitialize | SendInitialized
 #: The result, the error (as a message or otherwise), or None: no answer to a probe in time, or none was due.
-Outcome: TypeAlias = Raw | RequestFailed | HttpError | RemoteProtocolError | None
+NegotiationOutcome: TypeAlias = Raw | RequestFailed | HttpError | RemoteProtocolError | None
 #: The exceptions that are outcomes: the negotiation decides what they mean.
-FAILURES = (RequestFailed, HttpError, RemoteProtocolError)
-Negotiation: TypeAlias = Generator[Step, Outcome, Agreement]
+NEGOTIATION_FAILURES = (RequestFailed, HttpError, RemoteProtocolError)
+Negotiation: TypeAlias = Generator[NegotiationStep, NegotiationOutcome, Agreement]
 
 # Authentication, rate limits and availability: such statuses say nothing about what the server speaks.
-_SAYS_NOTHING = frozenset({401, 403, 407, 408, 421, 425, 429})
-_MODERN_ERRORS = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
-_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_INCONCLUSIVE_STATUSES = frozenset({401, 403, 407, 408, 421, 425, 429})
+_STATELESS_ERRORS = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _discover_decoder = msgspec.json.Decoder(DiscoverResult)
 _initialize_decoder = msgspec.json.Decoder(InitializeResult)
 
@@ -104,31 +104,31 @@ def negotiate(
         return (yield from _discover(pinned))
     try:
         if pinned is not None:
-            return (yield from _shake_hands(pinned, (pinned.name,)))
+            return (yield from _initialize(pinned, (pinned.name,)))
         if remembered is not None and remembered.handshake:
             try:
-                return (yield from _shake_hands(remembered))
+                return (yield from _initialize(remembered))
             except (RequestFailed, HttpError) as failure:
-                if not _tells(failure):
+                if not _is_conclusive(failure):
                     raise
                 # It may have been replaced by a server without the handshake; the specification says to probe again.
                 remembered = None
         return (yield from _probe(None if remembered is not None else probe_seconds))
     except RequestFailed as failure:
-        theirs = _named(failure)
+        theirs = _versions_in_error(failure)
         if theirs is None:
             raise
-        raise _mismatch(ALL_NAMES if pinned is None else (pinned.name,), theirs) from failure
+        raise _mismatch(REVISION_NAMES if pinned is None else (pinned.name,), theirs) from failure
 
 
-def late_revision(answer: Raw | RequestFailed) -> Revision | None:
+def revision_of_late_answer(answer: Raw | RequestFailed) -> Revision | None:
     """Return the stateless revision that an answer to ``server/discover`` allows; None if it allows none.
 
     For an answer that arrived after its timeout: the connection has gone on with the handshake, and the next one can do
     better.
     """
     try:
-        theirs = _supported(answer)
+        theirs = _supported_versions(answer)
     except RequestFailed:
         # Stateless, but it does not say more; the next probe will wait for the same error.
         return NEWEST
@@ -137,34 +137,34 @@ def late_revision(answer: Raw | RequestFailed) -> Revision | None:
 
 
 def _probe(seconds: float | None) -> Negotiation:
-    outcome = yield Probe(NEWEST, seconds)
-    theirs = _supported(outcome)
+    outcome = yield SendDiscover(NEWEST, seconds)
+    theirs = _supported_versions(outcome)
     if theirs is None:
         try:
-            return (yield from _shake_hands(NEWEST_HANDSHAKE))
+            return (yield from _initialize(NEWEST_HANDSHAKE))
         except RequestFailed:
             if outcome is not None or seconds is None:
                 raise
             # It may only have been slow to start: it is up now, so a second probe will show whether it can answer one.
-            outcome = yield Probe(NEWEST, None)
-            theirs = _supported(outcome)
+            outcome = yield SendDiscover(NEWEST, None)
+            theirs = _supported_versions(outcome)
             if theirs is None:
                 raise
     best = _newest_of(theirs)
     if isinstance(outcome, Raw) and not best.handshake:
         return _agreement(best, outcome)
     if best.handshake:
-        return (yield from _shake_hands(best))
+        return (yield from _initialize(best))
     return (yield from _discover(best))
 
 
 def _discover(revision: Revision) -> Negotiation:
     """Insist on one stateless revision."""
-    outcome = yield Probe(revision, None)
+    outcome = yield SendDiscover(revision, None)
     if isinstance(outcome, HttpError) or (isinstance(outcome, RequestFailed) and outcome.status in (401, 403)):
         # A server that denies access has said nothing about what it speaks.
         raise outcome
-    theirs = _supported(outcome)
+    theirs = _supported_versions(outcome)
     if theirs is None:
         failure = outcome if isinstance(outcome, Exception) else None
         raise RevisionMismatch(
@@ -178,19 +178,19 @@ def _discover(revision: Revision) -> Negotiation:
     return _agreement(revision, outcome)
 
 
-def _shake_hands(revision: Revision, ours: tuple[str, ...] = HANDSHAKE_NAMES) -> Negotiation:
-    outcome = yield Handshake(revision)
+def _initialize(revision: Revision, ours: tuple[str, ...] = HANDSHAKE_NAMES) -> Negotiation:
+    outcome = yield SendInitialize(revision)
     if isinstance(outcome, Exception):
         raise outcome
     try:
         result = _initialize_decoder.decode(outcome or b"")
-    except _BROKEN as error:
+    except _UNREADABLE as error:
         raise RemoteProtocolError(f"The result of initialize is invalid: {error}") from error
-    agreed = find(result.protocol_version)
+    agreed = find_revision(result.protocol_version)
     if agreed is None or agreed.name not in ours:
         # The specification: a client that cannot speak the answered version disconnects. Nothing else is sent.
         raise _mismatch(ours, (result.protocol_version,))
-    yield Announce(agreed)
+    yield SendInitialized(agreed)
     return Agreement(
         revision=agreed,
         server_info=result.server_info,
@@ -200,7 +200,7 @@ def _shake_hands(revision: Revision, ours: tuple[str, ...] = HANDSHAKE_NAMES) ->
     )
 
 
-def _supported(outcome: Outcome) -> tuple[str, ...] | None:
+def _supported_versions(outcome: NegotiationOutcome) -> tuple[str, ...] | None:
     """Return the revisions that a stateless server says it speaks; None if the outcome shows no such server.
 
     Raises:
@@ -210,28 +210,28 @@ def _supported(outcome: Outcome) -> tuple[str, ...] | None:
     if outcome is None or isinstance(outcome, RemoteProtocolError):
         return None
     if isinstance(outcome, HttpError):
-        if not _tells(outcome):
+        if not _is_conclusive(outcome):
             raise outcome
         return None
     if isinstance(outcome, RequestFailed):
-        named = _named(outcome)
-        if named is None and outcome.code in _MODERN_ERRORS - {UNSUPPORTED_PROTOCOL_VERSION}:
+        named = _versions_in_error(outcome)
+        if named is None and outcome.code in _STATELESS_ERRORS - {UNSUPPORTED_PROTOCOL_VERSION}:
             raise outcome
         return named
     try:
         return tuple(_discover_decoder.decode(outcome).supported_versions)
-    except _BROKEN:
+    except _UNREADABLE:
         return None
 
 
-def _tells(failure: RequestFailed | HttpError) -> bool:
+def _is_conclusive(failure: RequestFailed | HttpError) -> bool:
     """Return True if a failure says something about what the server speaks."""
     if isinstance(failure, RequestFailed):
         return True
-    return 400 <= failure.status < 500 and failure.status not in _SAYS_NOTHING
+    return 400 <= failure.status < 500 and failure.status not in _INCONCLUSIVE_STATUSES
 
 
-def _named(failure: RequestFailed) -> tuple[str, ...] | None:
+def _versions_in_error(failure: RequestFailed) -> tuple[str, ...] | None:
     """Return the list in an error about an unsupported version."""
     supported = failure.data.get("supported") if isinstance(failure.data, dict) else None
     if failure.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(supported, list):
@@ -242,7 +242,7 @@ def _named(failure: RequestFailed) -> tuple[str, ...] | None:
 def _newest_of(theirs: Sequence[str]) -> Revision:
     mutual = [revision for revision in REVISIONS if revision.name in theirs]
     if not mutual:
-        raise _mismatch(ALL_NAMES, tuple(theirs))
+        raise _mismatch(REVISION_NAMES, tuple(theirs))
     return mutual[-1]
 
 

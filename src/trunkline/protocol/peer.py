@@ -1,4 +1,8 @@
-"""The JSON-RPC peer: messages in, at most one event out; no sockets, tasks, clock or role.
+"""The events of a Peer: what the messages fed to it mean, as frozen records.
+
+The params and results inside are undecoded bytes (``msgspec.Raw``): only the receiver of the event knows their type.
+
+The JSON-RPC peer: messages in, at most one event out; no sockets, tasks, clock or role.
 
 A request is in exactly one of the states below. Each side's requests have their own table, and the peer does not know
 whether it is part of a client or a server, so the two cannot be treated differently. A transition that is not in the
@@ -15,34 +19,95 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from trunkline.errors import InsufficientScope, LocalProtocolError
-from trunkline.protocol.events import (
-    Event,
-    NotificationReceived,
-    ProgressReceived,
-    RequestCancelled,
-    RequestLost,
-    RequestReceived,
-    ResponseReceived,
-    ResponseUnreadable,
-)
-from trunkline.protocol.jsonrpc import (
-    ErrorResponse,
-    Malformed,
-    Message,
-    Notification,
-    Outbound,
-    Request,
-    Response,
-)
+from trunkline.protocol.jsonrpc import ErrorResponse, InvalidMessage, Message, Notification, Outbound, Request, Response
 from trunkline.types import CancelledNotificationParams, ErrorObject, ProgressNotificationParams, RequestId
 
-__all__ = ["INCOMING_MOVES", "OUTGOING_MOVES", "Incoming", "Outgoing", "Peer"]
+__all__ = [
+    "INCOMING_TRANSITIONS",
+    "OUTGOING_TRANSITIONS",
+    "IncomingState",
+    "NotificationReceived",
+    "OutgoingState",
+    "Peer",
+    "PeerEvent",
+    "ProgressReceived",
+    "RequestCancelled",
+    "RequestLost",
+    "RequestReceived",
+    "ResponseReceived",
+    "ResponseUnreadable",
+]
 
 
-class Incoming(enum.Enum):
+class RequestReceived(Struct, frozen=True, gc=False):
+    """The other side sent a request: it is being served until answered or cancelled."""
+
+    id: RequestId
+    method: str
+    params: Raw | None
+
+
+class NotificationReceived(Struct, frozen=True, gc=False):
+    """The other side sent a notification: no answer is due."""
+
+    method: str
+    params: Raw | None
+
+
+class ResponseReceived(Struct, frozen=True, gc=False):
+    """The other side answered one of our requests: exactly one of result and error is present."""
+
+    id: RequestId
+    result: Raw | None
+    error: ErrorObject | None
+
+
+class ResponseUnreadable(Struct, frozen=True, gc=False):
+    """The other side answered one of our requests with an invalid message, or one too long to be read.
+
+    For one that is too long the request may be unknown: then there is no id, and all requests go on waiting.
+    """
+
+    id: RequestId | None
+    reason: str
+    too_long: bool = False
+
+
+class ProgressReceived(Struct, frozen=True, gc=False):
+    """One of our waiting requests made progress."""
+
+    id: RequestId
+    params: ProgressNotificationParams
+
+
+class RequestCancelled(Struct, frozen=True, gc=False):
+    """The other side no longer wants the answer to a request being served; none can be sent."""
+
+    id: RequestId
+    reason: str | None
+
+
+class RequestLost(Struct, frozen=True, gc=False):
+    """No answer to this request of ours can arrive any more."""
+
+    id: RequestId
+
+
+PeerEvent = (
+    RequestReceived
+    | NotificationReceived
+    | ResponseReceived
+    | ResponseUnreadable
+    | ProgressReceived
+    | RequestCancelled
+    | RequestLost
+)
+
+
+class IncomingState(enum.Enum):
     """The states of a request of the other side."""
 
     SERVING = "serving"
@@ -50,7 +115,7 @@ class Incoming(enum.Enum):
     CANCELLED = "cancelled"
 
 
-class Outgoing(enum.Enum):
+class OutgoingState(enum.Enum):
     """The states of a request of ours."""
 
     WAITING = "waiting"
@@ -61,19 +126,19 @@ class Outgoing(enum.Enum):
 
 #: (state, what happens) to the next state. ``_serving`` and ``_waiting`` hold the requests in the first state; the
 #: others are final, and a request that reached one is forgotten, so memory stays bounded.
-INCOMING_MOVES: Final = MappingProxyType(
+INCOMING_TRANSITIONS: Final = MappingProxyType(
     {
-        (Incoming.SERVING, "send_result"): Incoming.ANSWERED,
-        (Incoming.SERVING, "send_error"): Incoming.ANSWERED,
-        (Incoming.SERVING, "notifications/cancelled"): Incoming.CANCELLED,
-        (Incoming.SERVING, "receive_hangup"): Incoming.CANCELLED,
+        (IncomingState.SERVING, "send_result"): IncomingState.ANSWERED,
+        (IncomingState.SERVING, "send_error"): IncomingState.ANSWERED,
+        (IncomingState.SERVING, "notifications/cancelled"): IncomingState.CANCELLED,
+        (IncomingState.SERVING, "receive_hangup"): IncomingState.CANCELLED,
     }
 )
-OUTGOING_MOVES: Final = MappingProxyType(
+OUTGOING_TRANSITIONS: Final = MappingProxyType(
     {
-        (Outgoing.WAITING, "result or error"): Outgoing.ANSWERED,
-        (Outgoing.WAITING, "send_cancel"): Outgoing.WITHDRAWN,
-        (Outgoing.WAITING, "receive_eof"): Outgoing.LOST,
+        (OutgoingState.WAITING, "result or error"): OutgoingState.ANSWERED,
+        (OutgoingState.WAITING, "send_cancel"): OutgoingState.WITHDRAWN,
+        (OutgoingState.WAITING, "receive_eof"): OutgoingState.LOST,
     }
 )
 
@@ -103,7 +168,7 @@ class Peer:
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
-    def receive_message(self, message: Message | Malformed) -> Event | None:
+    def receive_message(self, message: Message | InvalidMessage) -> PeerEvent | None:
         """Process one message of the other side; return the event it causes, if any."""
         kind = type(message)
         if kind is Request:
@@ -114,7 +179,7 @@ class Peer:
             return self._notification_received(message)  # type: ignore[arg-type]
         if isinstance(message, ErrorResponse):
             return self._response_received(message.id, None, message.error)
-        if isinstance(message, Malformed):
+        if isinstance(message, InvalidMessage):
             return self._malformed_received(message)
         raise LocalProtocolError(f"not a message: {kind.__name__}")
 
@@ -153,7 +218,7 @@ class Peer:
         del self._waiting[id]
         return ResponseReceived(id, result, error)
 
-    def _malformed_received(self, message: Malformed) -> ResponseUnreadable | None:
+    def _malformed_received(self, message: InvalidMessage) -> ResponseUnreadable | None:
         if message.response:
             if message.id is not None and message.id in self._waiting:
                 del self._waiting[message.id]
@@ -165,7 +230,7 @@ class Peer:
         self._queue_error(message.id, message.code, message.message)
         return None
 
-    def _notification_received(self, message: Notification) -> Event | None:
+    def _notification_received(self, message: Notification) -> PeerEvent | None:
         if message.method == "notifications/progress":
             return self._progress_received(message)
         if message.method == "notifications/cancelled":

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from msgspec import Struct
 
 __all__ = [
-    "ALL_NAMES",
-    "EVER",
+    "ALL_REVISIONS",
+    "ASSUMED_WITHOUT_HEADER",
     "FEATURES",
     "HANDSHAKE",
     "HANDSHAKE_NAMES",
@@ -24,21 +24,21 @@ __all__ = [
     "ONLY_2025_03",
     "ONLY_2025_11",
     "REVISIONS",
+    "REVISION_NAMES",
     "SINCE_2025_03",
     "SINCE_2025_06",
     "SINCE_2025_06_HANDSHAKE",
     "SINCE_2025_11",
     "STATELESS",
     "STATELESS_NAMES",
-    "UNNAMED",
     "Feature",
     "Revision",
     "Span",
-    "find",
+    "find_revision",
 ]
 
 #: Oldest first, like every sequence of revisions here.
-ALL_NAMES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+REVISION_NAMES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
 class Feature(Enum):
@@ -80,14 +80,14 @@ class Span(Struct, frozen=True):
     """The revisions from one to another, both included, by their index in ``REVISIONS``."""
 
     since: int = 0
-    until: int = len(ALL_NAMES) - 1
+    until: int = len(REVISION_NAMES) - 1
 
     def covers(self, revision: Revision) -> bool:
         """Return True if a revision is in the span."""
         return self.since <= revision.index <= self.until
 
 
-EVER = Span()
+ALL_REVISIONS = Span()
 HANDSHAKE = Span(0, 3)
 STATELESS = Span(4)
 SINCE_2025_03 = Span(1)
@@ -151,7 +151,7 @@ def _make(index: int, name: str) -> Revision:
     )
 
 
-REVISIONS: tuple[Revision, ...] = tuple(_make(index, name) for index, name in enumerate(ALL_NAMES))
+REVISIONS: tuple[Revision, ...] = tuple(_make(index, name) for index, name in enumerate(REVISION_NAMES))
 HANDSHAKE_NAMES = tuple(revision.name for revision in REVISIONS if revision.handshake)
 STATELESS_NAMES = tuple(revision.name for revision in REVISIONS if not revision.handshake)
 NEWEST = REVISIONS[-1]
@@ -159,9 +159,11 @@ NEWEST = REVISIONS[-1]
 _BY_NAME: Mapping[str, Revision] = MappingProxyType({revision.name: revision for revision in REVISIONS})
 NEWEST_HANDSHAKE = _BY_NAME[HANDSHAKE_NAMES[-1]]
 #: The revision of a client that should name it in a header and does not: the last one without that header.
-UNNAMED = next(revision for revision in reversed(REVISIONS) if Feature.VERSION_HEADER not in revision.features)
+ASSUMED_WITHOUT_HEADER = next(
+    revision for revision in reversed(REVISIONS) if Feature.VERSION_HEADER not in revision.features
+)
 
 
-def find(name: str) -> Revision | None:
+def find_revision(name: str) -> Revision | None:
     """Return the revision with exactly this name, or None."""
     return _BY_NAME.get(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from trunkline.protocol.admission import Admitted as Admitted
+    from trunkline.protocol.request_validation import ValidatedRequest as ValidatedRequest
     from trunkline.types import InputRequiredResult
 
 __all__ = ["Questions", "RequestStore"]

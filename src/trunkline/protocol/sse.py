@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from trunkline.errors import RemoteProtocolError
 
-__all__ = ["Event", "EventReader", "encode_comment", "encode_event"]
+__all__ = ["EventReader", "ServerSentEvent", "encode_comment", "encode_event"]
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _COLON = b"\n\r:"
@@ -24,7 +24,7 @@ _NEWLINE, _RETURN, _COLON = b"\n\r:"
 _RETRY_DIGITS = 15
 
 
-class Event(Struct, frozen=True, gc=False):
+class ServerSentEvent(Struct, frozen=True, gc=False):
     """One event of a stream; ``id`` is None when it had no id line, ``retry`` is in milliseconds."""
 
     data: bytes
@@ -108,14 +108,14 @@ class EventReader:
         """The number of bytes kept of an incomplete event, field names of complete lines not counted."""
         return len(self._open) + len(self._data or b"") + len(self._id or "") + len(self._event)
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Feed bytes; return the events they complete.
 
         Raises:
             RemoteProtocolError: an event is longer than the limit. Events completed before it are returned first;
                 nothing can be read after it.
         """
-        events: list[Event] = []
+        events: list[ServerSentEvent] = []
         if not self._too_long:
             self._read(self._cut(data), events)
             if self._too_long and events:
@@ -124,14 +124,14 @@ class EventReader:
             raise RemoteProtocolError(f"an event of the stream is longer than {self._max_event} bytes")
         return events
 
-    def _read(self, lines: list[bytes], events: list[Event]) -> None:
+    def _read(self, lines: list[bytes], events: list[ServerSentEvent]) -> None:
         """Process whole lines; stop at an event over the limit."""
         for line in lines:
             if not line:
                 if self._size > self._max_event:
                     break
                 if self._data is not None:
-                    events.append(Event(bytes(self._data), self._event or "message", self._id, self._retry))
+                    events.append(ServerSentEvent(bytes(self._data), self._event or "message", self._id, self._retry))
                 if self._id is not None:
                     self.last_id = self._id
                 self._data = self._id = self._retry = None

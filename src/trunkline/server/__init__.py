@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trunkline.connection import Connection, Exchange
-    from trunkline.protocol.access import read_scopes
-    from trunkline.protocol.caller import Caller, Origin, Principal, Session
+    from trunkline.net.addresses import ListenAddress, parse_listen_address, reachable_url
+    from trunkline.protocol.caller import Caller, Origin, Principal, Session, parse_scopes
     from trunkline.protocol.json_schema import SchemaError, Validator, compile_schema
     from trunkline.protocol.limits import Limits
-    from trunkline.server.addresses import Address, read_address, shown_url
-    from trunkline.server.asking import (
+    from trunkline.server.client_requests import (
         MAX_ELICITATION_ID_LENGTH,
         AcceptedElicitation,
         CancelledElicitation,
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
         ModelChoice,
         SamplingResult,
     )
-    from trunkline.server.catalog import OnDuplicate
-    from trunkline.server.context import BlockingContext, ClientView, Context, HandlerLeft
+    from trunkline.server.components import OnDuplicate
+    from trunkline.server.context import BlockingContext, ClientView, Context, HandlerAborted
     from trunkline.server.dependencies import Depends
+    from trunkline.server.dispatch import CallNext, Middleware, ServerRequest
     from trunkline.server.http import AsgiOptions, HttpOptions
-    from trunkline.server.listing import Visible
-    from trunkline.server.middleware import CallNext, Middleware, ServerRequest
+    from trunkline.server.listing import VisibilityFilter
     from trunkline.server.options import PromptKeywords, ResourceKeywords, ToolKeywords
     from trunkline.server.prompts import PromptDefinition, PromptOptions
     from trunkline.server.resources import ResourceDefinition, ResourceOptions, TemplateDefinition
@@ -48,13 +47,12 @@ if TYPE_CHECKING:
     from trunkline.server.server import Server, ServerOptions
     from trunkline.server.subscriptions import Subscriber
     from trunkline.server.tools import ToolDefinition, ToolOptions
-    from trunkline.timekeeper import Clock, Timer
-    from trunkline.transports.http.endpoint import Endpoint
+    from trunkline.timers import Clock, TimerHandle
+    from trunkline.transports.http.server.endpoint import Endpoint
 
 __all__ = [
     "MAX_ELICITATION_ID_LENGTH",
     "AcceptedElicitation",
-    "Address",
     "AsgiOptions",
     "AssistantMessage",
     "Audio",
@@ -72,10 +70,11 @@ __all__ = [
     "Endpoint",
     "Exchange",
     "File",
-    "HandlerLeft",
+    "HandlerAborted",
     "HttpOptions",
     "Image",
     "Limits",
+    "ListenAddress",
     "Message",
     "Middleware",
     "ModelChoice",
@@ -98,19 +97,19 @@ __all__ = [
     "Session",
     "Subscriber",
     "TemplateDefinition",
-    "Timer",
+    "TimerHandle",
     "ToolDefinition",
     "ToolKeywords",
     "ToolOptions",
     "ToolResult",
     "UserMessage",
     "Validator",
-    "Visible",
+    "VisibilityFilter",
     "compile_schema",
-    "read_address",
-    "read_scopes",
+    "parse_listen_address",
+    "parse_scopes",
+    "reachable_url",
     "run_loop",
-    "shown_url",
 ]
 
 _HOMES = MappingProxyType(
@@ -119,12 +118,12 @@ _HOMES = MappingProxyType(
             "Connection",
             "Exchange",
         ),
-        "trunkline.protocol.access": ("read_scopes",),
         "trunkline.protocol.caller": (
             "Caller",
             "Origin",
             "Principal",
             "Session",
+            "parse_scopes",
         ),
         "trunkline.protocol.json_schema": (
             "SchemaError",
@@ -132,12 +131,12 @@ _HOMES = MappingProxyType(
             "compile_schema",
         ),
         "trunkline.protocol.limits": ("Limits",),
-        "trunkline.server.addresses": (
-            "Address",
-            "read_address",
-            "shown_url",
+        "trunkline.net.addresses": (
+            "ListenAddress",
+            "parse_listen_address",
+            "reachable_url",
         ),
-        "trunkline.server.asking": (
+        "trunkline.server.client_requests": (
             "AcceptedElicitation",
             "CancelledElicitation",
             "DeclinedElicitation",
@@ -146,20 +145,20 @@ _HOMES = MappingProxyType(
             "ModelChoice",
             "SamplingResult",
         ),
-        "trunkline.server.catalog": ("OnDuplicate",),
+        "trunkline.server.components": ("OnDuplicate",),
         "trunkline.server.context": (
             "BlockingContext",
             "ClientView",
             "Context",
-            "HandlerLeft",
+            "HandlerAborted",
         ),
         "trunkline.server.dependencies": ("Depends",),
         "trunkline.server.http": (
             "AsgiOptions",
             "HttpOptions",
         ),
-        "trunkline.server.listing": ("Visible",),
-        "trunkline.server.middleware": (
+        "trunkline.server.listing": ("VisibilityFilter",),
+        "trunkline.server.dispatch": (
             "CallNext",
             "Middleware",
             "ServerRequest",
@@ -199,11 +198,11 @@ _HOMES = MappingProxyType(
             "ToolDefinition",
             "ToolOptions",
         ),
-        "trunkline.timekeeper": (
+        "trunkline.timers": (
             "Clock",
-            "Timer",
+            "TimerHandle",
         ),
-        "trunkline.transports.http.endpoint": ("Endpoint",),
+        "trunkline.transports.http.server.endpoint": ("Endpoint",),
     }
 )
 

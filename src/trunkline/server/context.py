@@ -16,21 +16,21 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.protocol.caller import Caller, Principal, Session
+from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import Feature
 from trunkline.protocol.serving import RequestStore
-from trunkline.protocol.shaping import shape_params
-from trunkline.server.scopes import demand
+from trunkline.server.scopes import check_scopes
 
 if TYPE_CHECKING:
-    from trunkline.server.asking import ElicitationResult, ModelChoice, SamplingResult
+    from trunkline.server.client_requests import ElicitationResult, ModelChoice, SamplingResult
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput, JsonObject
 
     #: Texts of which the user chooses one.
     Choices = list[str] | tuple[str, ...]
 
-__all__ = ["BlockingContext", "ClientView", "Context", "HandlerLeft", "wants_level"]
+__all__ = ["BlockingContext", "ClientView", "Context", "HandlerAborted", "wants_level"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -81,7 +81,7 @@ class ClientView:
         return Feature.URL_ELICITATION_ERROR in self._caller.revision.features
 
 
-class _View:
+class _BaseContext:
     """What both contexts can say without waiting."""
 
     __slots__ = ("_exchange", "_server")
@@ -181,7 +181,7 @@ class _View:
             InsufficientScope: the caller's token does not allow it.
             RequestFailed: there is no such resource, as far as this caller sees.
         """
-        from trunkline.server.routes import find_resource
+        from trunkline.server.handlers import find_resource
 
         find_resource(self._server, self._exchange, uri)
 
@@ -191,7 +191,7 @@ class _View:
         Raises:
             InsufficientScope: it does not; over HTTP the client is asked for a token that does.
         """
-        demand(self._exchange, scopes, self._exchange.connection.owner.hierarchy)
+        check_scopes(self._exchange, scopes, self._exchange.connection.owner.hierarchy)
 
     @property
     def lifespan_context(self) -> Any:
@@ -199,7 +199,7 @@ class _View:
         return self._server.lifespan_value
 
     @property
-    def request_context(self) -> _View:
+    def request_context(self) -> _BaseContext:
         """This context, under the name the official SDK gives its inner record."""
         return self
 
@@ -227,11 +227,11 @@ class _View:
             self._exchange.kept = RequestStore()
         return self._exchange.kept
 
-    def _tell(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
+    def _notify(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
         questions = self._exchange.questions
         # What was told in an earlier round of this call need not be told again.
         if questions is None or not questions.replaying:
-            self._exchange.notify(method, shape_params(params, self._exchange.admitted.caller.revision))
+            self._exchange.notify(method, adapt_params(params, self._exchange.admitted.caller.revision))
 
     def _progress_token(self) -> t.ProgressToken | None:
         meta = self._exchange.admitted.params.meta
@@ -244,7 +244,7 @@ class _View:
             return
         kept.progress = progress
         params = t.ProgressNotificationParams(progress_token=token, progress=progress, total=total, message=message)
-        self._tell("notifications/progress", params)
+        self._notify("notifications/progress", params)
 
     def _log(self, level: t.LoggingLevel, data: JsonInput, logger: str | None) -> None:
         if level not in _LEVELS:
@@ -255,10 +255,10 @@ class _View:
         if not wants_level(self._exchange.admitted.caller.log_level, level):
             return
         params = t.LoggingMessageNotificationParams(level=level, logger=logger, data=data)
-        self._tell("notifications/message", params)
+        self._notify("notifications/message", params)
 
 
-class Context(_View):
+class Context(_BaseContext):
     """The request being served, for an async handler."""
 
     __slots__ = ()
@@ -341,7 +341,7 @@ class Context(_View):
 
     async def notify(self, method: str, params: Struct | Mapping[str, object] | None = None) -> None:
         """Send the caller a notification of one's own, as part of this request."""
-        self._tell(method, params)
+        self._notify(method, params)
         await self._exchange.connection.drain()
 
     # --- asking ------------------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ class Context(_View):
         """
         kind = next((each for each in (type, response_type, schema) if each is not None), None)
         # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
-        from trunkline.server.asking import elicit
+        from trunkline.server.client_requests import elicit
 
         return await elicit(self._server, self._exchange, message=message, kind=kind, key=key)
 
@@ -417,7 +417,7 @@ class Context(_View):
             LocalProtocolError: the URL or the id cannot be one.
         """
         # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
-        from trunkline.server.asking import elicit_url
+        from trunkline.server.client_requests import elicit_url
 
         return await elicit_url(
             self._server,
@@ -451,7 +451,7 @@ class Context(_View):
         Raises:
             MissingCapability: the client offers no model, or none that can use tools.
         """
-        from trunkline.server.asking import sample
+        from trunkline.server.client_requests import sample
 
         return await sample(
             self._server,
@@ -476,7 +476,7 @@ class Context(_View):
             MissingCapability: the client does not share them.
         """
         # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
-        from trunkline.server.asking import list_roots
+        from trunkline.server.client_requests import list_roots
 
         return await list_roots(self._server, self._exchange, key=key)
 
@@ -486,7 +486,7 @@ class Context(_View):
         A handler that asks runs again from its start when the answers come; what must not happen again stands here.
         If the connection breaks before the round's answer arrives, the client may start over: at least once, then.
         """
-        return await self._server.asking(self._exchange).once(key, function, *args, **kwargs)
+        return await self._server.elicitor_for(self._exchange).once(key, function, *args, **kwargs)
 
     # --- using the server --------------------------------------------------------------------------------------------
 
@@ -495,7 +495,7 @@ class Context(_View):
         return (await self._server.read(self._exchange, uri)).contents
 
 
-class BlockingContext(_View):
+class BlockingContext(_BaseContext):
     """The request being served, for a sync function in its own thread: the same names, as blocking calls."""
 
     __slots__ = ("_loop",)
@@ -522,19 +522,19 @@ class BlockingContext(_View):
         return self._wait(Context(self._server, self._exchange).once(key, lambda: made))
 
     async def _did(self, key: str) -> bool:
-        return self._server.asking(self._exchange).did(key)
+        return self._server.elicitor_for(self._exchange).did(key)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the server's loop and wait for it, for as long as the request lives."""
         if self.cancelled:
             work.close()
-            _leave()
+            _abort()
         outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
         self._loop.call_soon_threadsafe(self._start, work, outcome)
         try:
             return outcome.result()
         except concurrent.futures.CancelledError:
-            _leave()
+            _abort()
 
     def _start(self, work: Coroutine[Any, Any, T], outcome: concurrent.futures.Future[T]) -> None:
         task = self._loop.create_task(work)
@@ -557,9 +557,9 @@ class BlockingContext(_View):
         serving.add_done_callback(over)
 
 
-class HandlerLeft(BaseException):
+class HandlerAborted(BaseException):
     """Leaves a sync function whose request is over, or whose question goes out to the caller."""
 
 
-def _leave() -> NoReturn:
-    raise HandlerLeft("the request is over; nothing this function does will reach the caller")
+def _abort() -> NoReturn:
+    raise HandlerAborted("the request is over; nothing this function does will reach the caller")

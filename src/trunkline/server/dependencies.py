@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
-from trunkline.server.hints import peel, resolve_hints
+from trunkline.server.annotations import resolve_hints, strip_annotated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dependency",
+    "DependencyResolver",
     "Depends",
-    "NeedsDependencies",
-    "Resolution",
+    "HasDependencies",
+    "find_depends",
     "is_context",
-    "marked_dependency",
     "plan_dependency",
 ]
 
@@ -69,7 +69,7 @@ class Dependency:
         self.dependencies = dependencies
 
 
-class NeedsDependencies(Protocol):
+class HasDependencies(Protocol):
     """What has dependencies: a signature."""
 
     @property
@@ -78,7 +78,7 @@ class NeedsDependencies(Protocol):
         ...
 
 
-class Resolution:
+class DependencyResolver:
     """The dependencies of one call: ``async with Resolution(signature, context) as kwargs``.
 
     An error of the call is thrown into each open dependency, which may clean up but not hide it.
@@ -86,7 +86,7 @@ class Resolution:
 
     __slots__ = ("_context", "_dependencies", "_stack", "_values")
 
-    def __init__(self, signature: NeedsDependencies, context: object) -> None:
+    def __init__(self, signature: HasDependencies, context: object) -> None:
         """Take whose dependencies to resolve, and the context for those that ask for it."""
         self._dependencies = signature.dependencies
         self._context = context
@@ -131,7 +131,7 @@ class Resolution:
 
 def is_context(annotation: object, context_type: tuple[type, ...]) -> bool:
     """Whether an annotation asks for the context: the type, an optional, an annotated or a subscripted one."""
-    inner, _ = peel(annotation)
+    inner, _ = strip_annotated(annotation)
     if type(inner) is type or (isinstance(inner, type) and get_origin(inner) is None):
         return issubclass(inner, context_type)
     origin = get_origin(inner)
@@ -140,11 +140,11 @@ def is_context(annotation: object, context_type: tuple[type, ...]) -> bool:
     return any(is_context(part, context_type) for part in get_args(inner) if isinstance(part, type) or get_origin(part))
 
 
-def marked_dependency(annotation: object, default: object) -> Depends | None:
+def find_depends(annotation: object, default: object) -> Depends | None:
     """Find the mark of a dependency in a parameter's default or metadata."""
     if isinstance(default, Depends):
         return default
-    return next((item for item in peel(annotation)[1] if isinstance(item, Depends)), None)
+    return next((item for item in strip_annotated(annotation)[1] if isinstance(item, Depends)), None)
 
 
 def plan_dependency(
@@ -169,7 +169,7 @@ def plan_dependency(
     inner: list[Dependency] = []
     for parameter in _parameters(function).values():
         annotation = hints.get(parameter.name, Any)
-        mark = marked_dependency(annotation, parameter.default)
+        mark = find_depends(annotation, parameter.default)
         if mark is not None:
             chain = (*outer, function)
             inner.append(plan_dependency(parameter.name, mark.function, context_type=context_type, outer=chain))

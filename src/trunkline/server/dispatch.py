@@ -1,40 +1,80 @@
-"""One connection of a server: admission in receive order, then middleware, the handler, and the result's shape.
+"""One connection of a server.
 
-The same line for every method, revision and transport. A session, where the client made one, lives here: it is the
-connection's.
+Requests are validated in the order they arrive, then run through the middleware and the handler, and the result is
+fitted to the caller's revision. The same path serves every method, revision and transport. A session, where the
+client opened one, belongs to the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Container, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.connection import Connection, Exchange, Refusal
+from trunkline.connection import Connection, ErrorReply, Exchange
 from trunkline.errors import HandlerError, MethodNotFound, MissingCapability, RequestFailed
-from trunkline.protocol.admission import Admitted, Rejected, admit
 from trunkline.protocol.caller import Origin, Session
-from trunkline.protocol.events import NotificationReceived
+from trunkline.protocol.downgrade import adapt_params, adapt_result
+from trunkline.protocol.peer import NotificationReceived
+from trunkline.protocol.request_validation import RejectedRequest, ValidatedRequest, validate_request
 from trunkline.protocol.revisions import Feature
-from trunkline.protocol.shaping import shape, shape_params
-from trunkline.server.context import wants_level
-from trunkline.server.functions import meant_for_caller
-from trunkline.server.subscriptions import Notice, message
+from trunkline.server.context import Context, wants_level
+from trunkline.server.handler_functions import find_caller_error
+from trunkline.server.subscriptions import ChangeNotice, change_notification
+from trunkline.types import RequestParams
+
+__all__ = ["CallNext", "Middleware", "ServerConnection", "ServerRequest", "dispatch", "wrap_middleware"]
+
+
+class ServerRequest(Struct, frozen=True):
+    """A request on its way through middleware: the method, its typed params, and the context of its handler."""
+
+    method: str
+    params: Any
+    context: Context
+
+    @property
+    def round(self) -> int:
+        """How often the caller has been asked before in this call: middleware runs in each round."""
+        return self.context.round
+
+    def with_params(self, params: RequestParams) -> ServerRequest:
+        """Give the same request with other params."""
+        return replace(self, params=params)
+
+
+CallNext = Callable[[ServerRequest], Awaitable[Any]]
+Middleware = Callable[[ServerRequest, CallNext], Awaitable[Any]]
+
+
+def wrap_middleware(middleware: Sequence[Middleware], last: CallNext) -> CallNext:
+    """Nest functions around a last one, the first given outermost."""
+    for each in reversed(middleware):
+        last = _around(each, last)
+    return last
+
+
+def _around(outer: Middleware, inner: CallNext) -> CallNext:
+    async def call(request: ServerRequest) -> Any:
+        return await outer(request, inner)
+
+    return call
+
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput
 
-__all__ = ["ServedConnection", "dispatch"]
 
 log = logging.getLogger("trunkline")
 
 
-class ServedConnection:
+class ServerConnection:
     """What a server is to one connection."""
 
     __slots__ = ("__weakref__", "_declared", "_offer", "_server", "connection", "session", "stopping")
@@ -51,14 +91,14 @@ class ServedConnection:
 
     # --- what the connection asks ------------------------------------------------------------------------------------
 
-    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
+    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
         """Admit a request and give the work that answers it."""
         if self.stopping and exchange.method != "ping":
             # As over HTTP: it is no fault of the request, but no code is made for this.
-            return Refusal(-32600, "The server is stopping")
-        admitted = admit(exchange, self.session, origin, self._offer)
-        if isinstance(admitted, Rejected):
-            return Refusal(admitted.code, admitted.message, admitted.data)
+            return ErrorReply(-32600, "The server is stopping")
+        admitted = validate_request(exchange, self.session, origin, self._offer)
+        if isinstance(admitted, RejectedRequest):
+            return ErrorReply(admitted.code, admitted.message, admitted.data)
         exchange.admitted = admitted
         if exchange.method == "initialize":
             self._open(admitted)
@@ -86,7 +126,7 @@ class ServedConnection:
 
     # --- what the hub tells ------------------------------------------------------------------------------------------
 
-    def notify_change(self, notice: Notice) -> None:
+    def notify_change(self, notice: ChangeNotice) -> None:
         """Tell a handshake client of a change, once it has said that it is ready."""
         session, connection = self.session, self.connection
         if session is None or connection is None or not session.initialized:
@@ -97,7 +137,7 @@ class ServedConnection:
         if kind != "resource" and kind not in self._declared:
             # 2025-11-25, basic/lifecycle: only capabilities that were negotiated are used.
             return
-        connection.notify(*message(notice, None))
+        connection.notify(*change_notification(notice, None))
 
     def notify(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
         """Send a handshake client a notification of the server's own, once it has said that it is ready."""
@@ -120,12 +160,12 @@ class ServedConnection:
         session = self.session
         if session is not None and wants_level(session.log_level, level):
             params = t.LoggingMessageNotificationParams(level=level, logger=logger_name, data=message)
-            self.notify("notifications/message", shape_params(params, session.revision))
+            self.notify("notifications/message", adapt_params(params, session.revision))
 
     def end(self, reason: str) -> None:
         """Nothing to end: a session has no stream of its own here."""
 
-    def _open(self, admitted: Admitted) -> None:
+    def _open(self, admitted: ValidatedRequest) -> None:
         self.session = admitted.caller.session
         self._declared = tuple(self._server.capabilities(admitted.caller.revision))
         self._server.hub.attach(self)
@@ -142,14 +182,14 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         )
     if admitted.row.input_required and (params.request_state is not None or params.input_responses):
         server.resume(exchange)
-    route = server.routes[exchange.method]
+    route = server.handlers[exchange.method]
     try:
-        if server.plain:
+        if server.calls_directly:
             result = await route(exchange, params)
         else:
-            result = await server.around(exchange, params, route)
+            result = await server.call_in_middleware(exchange, params, route)
     except asyncio.CancelledError:
-        if not _asked(exchange):
+        if not _awaits_input(exchange):
             raise
         # The cancellation was ours: the handler has been left so that its questions can go out.
         assert exchange.task is not None
@@ -157,26 +197,26 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         assert exchange.questions is not None
         result = exchange.questions.input_required()
     except (HandlerError, MissingCapability, ExceptionGroup) as error:
-        refusal = _refusal(error, admitted)
+        refusal = _error_for_caller(error, admitted)
         if refusal is error:
             raise
         raise refusal from error
     else:
-        if exchange.questions is not None and _asked(exchange):
+        if exchange.questions is not None and _awaits_input(exchange):
             log.warning("a handler of %s swallowed its cancellation; its result is dropped", exchange.method)
             result = exchange.questions.input_required()
-    return shape(result, admitted.caller.revision, server_info=server.stamp)
+    return adapt_result(result, admitted.caller.revision, server_info=server.stamp)
 
 
-def _refusal(error: Exception, admitted: Admitted) -> Exception:
+def _error_for_caller(error: Exception, admitted: ValidatedRequest) -> Exception:
     """Give what answers a failure that was meant for the caller; anything else is given back."""
     if isinstance(error, ExceptionGroup):
-        error = meant_for_caller(error) or error
+        error = find_caller_error(error) or error
     if isinstance(error, HandlerError) or (isinstance(error, MissingCapability) and admitted.caller.revision.handshake):
         return RequestFailed(str(error))
     return error
 
 
-def _asked(exchange: Exchange) -> bool:
+def _awaits_input(exchange: Exchange) -> bool:
     """Tell whether the handler was left for its questions; one that ends before that needs no answers."""
     return exchange.questions is not None and exchange.questions.left and exchange.open

@@ -10,18 +10,18 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from trunkline.connection import Connection, TaskMaker, task_maker
+from trunkline.connection import Connection, TaskFactory, task_factory
 from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
-from trunkline.protocol.admission import Admitted
 from trunkline.protocol.caller import Session
-from trunkline.server.dispatch import ServedConnection
-from trunkline.server.mismatch import did_you_mean
+from trunkline.protocol.request_validation import ValidatedRequest
+from trunkline.server.dispatch import ServerConnection
 from trunkline.server.options import own_options
 from trunkline.server.scopes import scopes_in_use
-from trunkline.timekeeper import Timekeeper
-from trunkline.transports.http.endpoint import Endpoint, EndpointOptions
-from trunkline.transports.http.guard import Guard
+from trunkline.server.validation_errors import did_you_mean
+from trunkline.timers import Timers
+from trunkline.transports.http.server.endpoint import Endpoint, EndpointOptions
+from trunkline.transports.http.server.origin_policy import OriginPolicy
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
@@ -79,30 +79,32 @@ class HttpOptions(AsgiOptions, total=False):
 class ServerAcceptor:
     """Serves the links of one endpoint from one server."""
 
-    __slots__ = ("_create_task", "_held", "_server", "_timekeeper")
+    __slots__ = ("_create_task", "_held", "_server", "_timers")
 
     def __init__(self, server: Server) -> None:
         """Hold nothing until something is to be served."""
         self._server = server
         self._held = False
-        self._timekeeper: Timekeeper | None = None
-        self._create_task: TaskMaker | None = None
+        self._timers: Timers | None = None
+        self._create_task: TaskFactory | None = None
 
     def accept(self, link: Link) -> Connection:
         """Serve a link for as long as it lasts."""
         self._hold()
         return self._server.accept(link, create_task=self._create_task)
 
-    def accept_one(self, link: Link, session: Session | None, prefix: str, create_task: TaskMaker | None) -> Connection:
+    def accept_one(
+        self, link: Link, session: Session | None, prefix: str, create_task: TaskFactory | None
+    ) -> Connection:
         """Serve a link that brings one message; it holds nothing of its own."""
         if not self._held:
             self._hold()
         server = self._server
         connection = Connection(
             link,
-            _ServedOnce(server, session),
+            _SingleRequestConnection(server, session),
             limits=server.limits,
-            timekeeper=self._timekeeper,  # type: ignore[arg-type]
+            timers=self._timers,  # type: ignore[arg-type]
             prefix=prefix,
             create_task=create_task or self._create_task,
         )
@@ -111,7 +113,7 @@ class ServerAcceptor:
         link.attach(connection)
         return connection
 
-    def wind_down(self) -> None:
+    def end_subscriptions(self) -> None:
         """End every listener with a result."""
         self._server.hub.end("the server is shutting down")
 
@@ -123,17 +125,17 @@ class ServerAcceptor:
     def _hold(self) -> None:
         if not self._held:
             self._held = True
-            self._timekeeper = self._server.timekeeper()
-            self._create_task = task_maker(asyncio.get_running_loop())
-            self._server.hold(self)
+            self._timers = self._server.timers()
+            self._create_task = task_factory(asyncio.get_running_loop())
+            self._server.acquire_lifespans(self)
 
 
-class _ServedOnce(ServedConnection):
+class _SingleRequestConnection(ServerConnection):
     """Serves one message: nobody is there to be told of a change later."""
 
     __slots__ = ()
 
-    def _open(self, admitted: Admitted) -> None:
+    def _open(self, admitted: ValidatedRequest) -> None:
         self.session = admitted.caller.session
 
 
@@ -149,16 +151,16 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> E
         json_only=given.get("json_response", False),
         retry_ms=given.get("retry_ms", 1000),
     )
-    guard = Guard(
+    origin_policy = OriginPolicy(
         hosts=given.get("allowed_hosts", ()),
         origins=given.get("allowed_origins", ()),
         cors=given.get("cors_origins", ()),
     )
-    auth, gate = given.get("auth") or server.auth, None
+    auth, authenticator = given.get("auth") or server.auth, None
     if auth is not None:
         from trunkline.auth.resource_server import ResourceServer
 
-        gate = ResourceServer(
+        authenticator = ResourceServer(
             auth,
             path=path,
             name=server.info.title or server.name,
@@ -168,7 +170,9 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> E
         )
     elif server.registry.guarded:
         log.warning("some of what server %r offers needs scopes, but nobody has any without auth=", server.name)
-    return Endpoint(ServerAcceptor(server), endpoint, guard=guard, limits=server.limits, gate=gate)
+    return Endpoint(
+        ServerAcceptor(server), endpoint, origin_policy=origin_policy, limits=server.limits, authenticator=authenticator
+    )
 
 
 async def run_http(server: Server, transport: str, options: Mapping[str, object]) -> None:
@@ -177,7 +181,7 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     Raises:
         ConfigError: it cannot be served so; one sentence says what to change.
     """
-    from trunkline.transports.http.serving import serve
+    from trunkline.transports.http.server.serve import serve
 
     given = _known({**server.http_options, **options}, HttpOptions.__annotations__, ())
     path = given.pop("path", "/mcp")

@@ -17,15 +17,14 @@ from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.errors import InvalidParams
-from trunkline.protocol.access import Hierarchy, may
-from trunkline.protocol.caller import Caller
+from trunkline.protocol.caller import Caller, ScopeHierarchy, has_scopes
+from trunkline.protocol.downgrade import adapt_result
 from trunkline.protocol.revisions import Revision
-from trunkline.protocol.shaping import shape
-from trunkline.server.registry import Listed, Registry
+from trunkline.server.registry import Listed, RegistrySnapshot
 
-__all__ = ["Listing", "Visible"]
+__all__ = ["Listing", "VisibilityFilter"]
 
-Visible = Callable[[Caller, Any], bool]
+VisibilityFilter = Callable[[Caller, Any], bool]
 View = frozenset[str] | None
 #: What a kept page is of: the method, the registry's counter, the revision, the view, the cursor, whether it is public.
 Key = tuple[str, int, Revision, View, str | None, bool]
@@ -40,16 +39,16 @@ _LISTS: Mapping[str, tuple[str, Any, str]] = MappingProxyType(
     }
 )
 # Views multiply the pages; past this many the oldest go.
-_MOST_PAGES = 256
+_MAX_PAGES = 256
 
 
 class Listing:
     """The pages of one server."""
 
-    __slots__ = ("_hierarchy", "_kept", "_page_size", "_public", "_ttl_ms", "_visible", "hides")
+    __slots__ = ("_hierarchy", "_kept", "_page_size", "_public", "_ttl_ms", "_visible", "has_hidden")
 
     def __init__(
-        self, *, page_size: int, ttl_ms: int, public: bool, visible: Visible | None, hierarchy: Hierarchy
+        self, *, page_size: int, ttl_ms: int, public: bool, visible: VisibilityFilter | None, hierarchy: ScopeHierarchy
     ) -> None:
         """Say how long a page is, how long it may be kept by others, and who sees what."""
         self._page_size = page_size
@@ -58,15 +57,17 @@ class Listing:
         self._hierarchy = hierarchy
         self._public = public
         #: Whether somebody may not see something; the server knows, since what is mounted may filter too.
-        self.hides = visible is not None
+        self.has_hidden = visible is not None
         self._kept: dict[Key, Raw] = {}
 
     @property
-    def filters(self) -> bool:
+    def has_filter(self) -> bool:
         """Whether there is a filter of its own."""
         return self._visible is not None
 
-    def page(self, method: str, registry: Registry, caller: Caller, *, cursor: str | None, stamp: Raw | None) -> Raw:
+    def page(
+        self, method: str, registry: RegistrySnapshot, caller: Caller, *, cursor: str | None, stamp: Raw | None
+    ) -> Raw:
         """Give one page, encoded for the caller's revision.
 
         Raises:
@@ -81,7 +82,7 @@ class Listing:
         kept = self._kept.get(key)
         if kept is None:
             names = [name for name in shelf if view is None or name in view]
-            start = 0 if cursor is None else _after(names, kind, cursor)
+            start = 0 if cursor is None else _position_after(names, kind, cursor)
             shown = names[start : start + self._page_size]
             more = start + self._page_size < len(names)
             page = result(
@@ -90,11 +91,11 @@ class Listing:
                 ttl_ms=self._ttl_ms,
                 cache_scope="public" if public else "private",
             )
-            kept = Raw(msgspec.json.encode(shape(page, caller.revision, server_info=stamp)))
+            kept = Raw(msgspec.json.encode(adapt_result(page, caller.revision, server_info=stamp)))
             self._keep(key, kept)
         return kept
 
-    def sees(self, caller: Caller, definition: Listed) -> bool:
+    def is_visible(self, caller: Caller, definition: Listed) -> bool:
         """Tell whether a caller may see a definition; what is hidden is refused in calls too.
 
         What is mounted must be seen by its own server's filter as well, under the name it has there.
@@ -103,23 +104,23 @@ class Listing:
             return False
         if definition.source is None:
             return True
-        inner: Listing = definition.owners[0].listing
-        return inner.sees(caller, definition.source)
+        inner: Listing = definition.mounted_by[0].listing
+        return inner.is_visible(caller, definition.source)
 
     def _view(self, shelf: Mapping[str, Listed], caller: Caller) -> View:
-        if not self.hides:
+        if not self.has_hidden:
             return None
         return frozenset(
             name
             for name, each in shelf.items()
-            if self.sees(caller, each) and (not each.scopes or may(caller, each.scopes, self._hierarchy))
+            if self.is_visible(caller, each) and (not each.scopes or has_scopes(caller, each.scopes, self._hierarchy))
         )
 
     def _keep(self, key: Key, page: Raw) -> None:
         stale = [each for each in self._kept if each[0] == key[0] and each[1] != key[1]]
         for each in stale:
             del self._kept[each]
-        while len(self._kept) >= _MOST_PAGES:
+        while len(self._kept) >= _MAX_PAGES:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = page
 
@@ -128,7 +129,7 @@ def _cursor(kind: str, name: str) -> str:
     return base64.urlsafe_b64encode(f"{kind}\0{name}".encode()).decode().rstrip("=")
 
 
-def _after(names: Iterable[str], kind: str, cursor: str) -> int:
+def _position_after(names: Iterable[str], kind: str, cursor: str) -> int:
     """Find where the page after a cursor starts."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)

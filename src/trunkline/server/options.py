@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from msgspec import Struct, UnsetType
 
-from trunkline.protocol.access import read_scopes
-from trunkline.server.mismatch import did_you_mean
+from trunkline.protocol.caller import parse_scopes
 from trunkline.server.tools import ToolOptions
+from trunkline.server.validation_errors import did_you_mean
 
 if TYPE_CHECKING:
     import trunkline.types as t
@@ -111,5 +111,5 @@ def _read(kind: type[T], given: Mapping[str, object], what: Literal["tool", "pro
     if options.get("tags") is not None:
         options["tags"] = frozenset(options["tags"])
     if options.get("scopes") is not None:
-        options["scopes"] = read_scopes(options["scopes"], "scopes")
+        options["scopes"] = parse_scopes(options["scopes"], "scopes")
     return kind(**{name: value for name, value in options.items() if value is not None or name == "output_schema"})

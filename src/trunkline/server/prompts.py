@@ -1,8 +1,11 @@
-"""Prompts: a function that makes messages, as the protocol sees it."""
+"""Completion: suggestions for an argument of a prompt or a variable of a resource template.
+
+Prompts: a function that makes messages, as the protocol sees it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,14 +14,80 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams
-from trunkline.server.functions import UserFunction
-from trunkline.server.mismatch import ArgumentError
+from trunkline.server.handler_functions import HandlerFunction
 from trunkline.server.results import to_messages
+from trunkline.server.validation_errors import InvalidArguments
+
+__all__ = ["CompletionDefinition", "PromptDefinition", "PromptOptions", "check_argument", "complete_with_fallback"]
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
 
-__all__ = ["PromptDefinition", "PromptOptions"]
+
+# 2025-11-25, server/utilities/completion: at most 100 values in an answer.
+_MAX_VALUES = 100
+
+
+class CompletionDefinition:
+    """A function that completes one argument of one prompt or template."""
+
+    __slots__ = ("_wants_arguments", "argument", "function", "mounted_by", "ref", "source")
+
+    def __init__(self, ref: str, argument: str, function: Callable[..., object], *, owner: Server) -> None:
+        """Take ``function(value)`` or ``function(value, arguments)``, sync or async."""
+        self.ref = ref
+        self.argument = argument
+        self.function = HandlerFunction(function, owner=owner, what=f"completion of {argument!r} of {ref!r}")
+        self.mounted_by: tuple[Server, ...] = ()
+        #: What this is a copy of, if it is mounted from another server.
+        self.source: CompletionDefinition | None = None
+        names = [each.name for each in self.function.signature.parameters]
+        if not 1 <= len(names) <= 2:
+            raise TypeError(f"a completion takes (value) or (value, arguments), not ({', '.join(names)})")
+        self._wants_arguments = len(names) == 2
+
+    async def complete(self, exchange: Exchange, value: str, arguments: Mapping[str, str]) -> t.CompleteResult:
+        """Ask the function for values that start or contain what was typed."""
+        names = [each.name for each in self.function.signature.parameters]
+        kwargs: dict[str, Any] = {names[0]: value}
+        if self._wants_arguments:
+            kwargs[names[1]] = dict(arguments)
+        return _complete_result(await self.function.run(exchange, kwargs))
+
+
+async def complete_with_fallback(
+    function: HandlerFunction | None, exchange: Exchange, params: t.CompleteRequestParams
+) -> t.CompleteResult:
+    """Ask the function that completes everything, if there is one; it is given ``(ref, argument, context)``."""
+    if function is None:
+        return _complete_result(None)
+    names = [each.name for each in function.signature.parameters]
+    given = (params.ref, params.argument, params.context)
+    return _complete_result(await function.run(exchange, dict(zip(names, given, strict=False))))
+
+
+def _complete_result(found: t.Completion | Iterable[str] | None) -> t.CompleteResult:
+    if isinstance(found, t.Completion):
+        values, total, more = list(found.values), found.total, found.has_more
+    else:
+        values, total, more = [str(each) for each in found or ()], None, None
+    if len(values) > _MAX_VALUES:
+        total, more = total or len(values), True
+    completion = t.Completion(values=values[:_MAX_VALUES], total=total, has_more=more)
+    return t.CompleteResult(completion=completion)
+
+
+def check_argument(known: Iterable[str], argument: str, ref: str) -> None:
+    """Refuse an argument that the prompt or template does not have."""
+    names = list(known)
+    if argument not in names:
+        raise InvalidParams(
+            f"Invalid params: {ref!r} has no argument {argument!r}; it has {', '.join(names) or 'none'}"
+        )
+
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
 
 
 class PromptOptions(Struct, frozen=True, kw_only=True):
@@ -38,7 +107,7 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
 class PromptDefinition:
     """A prompt of a server: how it is listed and how it is made."""
 
-    __slots__ = ("_listed", "function", "name", "options", "owners", "scopes", "source")
+    __slots__ = ("_listed", "function", "mounted_by", "name", "options", "scopes", "source")
 
     def __init__(self, function: Callable[..., object], options: PromptOptions, *, owner: Server) -> None:
         """Make a prompt of a function."""
@@ -48,8 +117,8 @@ class PromptDefinition:
         self.name = name
         self.options = options
         self.scopes = options.scopes
-        self.function = UserFunction(function, owner=owner, what=f"prompt {name!r}", thread=options.thread)
-        self.owners: tuple[Server, ...] = ()
+        self.function = HandlerFunction(function, owner=owner, what=f"prompt {name!r}", thread=options.thread)
+        self.mounted_by: tuple[Server, ...] = ()
         #: What this is a copy of, if it is mounted from another server.
         self.source: PromptDefinition | None = None
         self._listed: t.Prompt | None = None
@@ -77,7 +146,7 @@ class PromptDefinition:
         function = self.function
         try:
             kwargs = function.signature.bind(msgspec.json.encode(arguments or {}))
-        except ArgumentError as error:
+        except InvalidArguments as error:
             raise InvalidParams(f"Invalid params: prompt {self.name!r}: {error}") from error
         made = await function.run(exchange, kwargs)
         if isinstance(made, t.GetPromptResult):

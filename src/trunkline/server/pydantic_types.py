@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from trunkline.server.hints import optional_of, peel, pydantic_module, survey
-from trunkline.server.mismatch import ArgumentError, check_names, join_path, json_kind
-from trunkline.server.native_types import plain_value
+from trunkline.server.annotations import optional_of, pydantic_module, strip_annotated, survey
+from trunkline.server.msgspec_types import json_default
+from trunkline.server.validation_errors import InvalidArguments, check_names, join_path, json_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["PydanticArguments", "PydanticReader", "complaint", "is_field", "merge_field"]
+__all__ = ["PydanticArguments", "PydanticReader", "explain_pydantic_error", "is_field", "merge_field"]
 
 _META = (
     "gt",
@@ -97,16 +97,16 @@ class PydanticReader:
             if again:
                 return self._adapter.validate_json(msgspec.json.encode(value))
         except msgspec.DecodeError:
-            raise ArgumentError("not JSON") from None
+            raise InvalidArguments("not JSON") from None
         except RecursionError:
-            raise ArgumentError("nested too deeply") from None
+            raise InvalidArguments("nested too deeply") from None
         except ValueError as second:
             refusal = second
         self._refuse(refusal)
 
     def _refuse(self, refusal: Any) -> None:
-        path, sentence = complaint(refusal)
-        raise ArgumentError(sentence, path=path) from None
+        path, sentence = explain_pydantic_error(refusal)
+        raise InvalidArguments(sentence, path=path) from None
 
 
 class PydanticArguments(PydanticReader):
@@ -142,7 +142,7 @@ class PydanticArguments(PydanticReader):
             field = schema["properties"].get(name, {})
             if name in descriptions:
                 field["description"] = descriptions[name]
-            if default is not msgspec.UNSET and "default" not in field and (known := plain_value(default)) is not None:
+            if default is not msgspec.UNSET and "default" not in field and (known := json_default(default)) is not None:
                 field["default"] = known
         return self._tidy(schema)
 
@@ -171,7 +171,7 @@ def merge_field(annotation: Any, default: Any) -> tuple[Any, Any]:
     Raises:
         TypeError: msgspec metadata stands where pydantic would not see it.
     """
-    inner, metadata = peel(annotation)
+    inner, metadata = strip_annotated(annotation)
     optional = optional_of(inner)
     for note in (inner,) if optional is None else ():
         if any(isinstance(item, msgspec.Meta) for item in survey((note,)).metadata):
@@ -226,7 +226,7 @@ def _unpacked(value: Any, locations: Iterable[Sequence[str | int]]) -> bool:
     return changed
 
 
-def complaint(refusal: Any) -> tuple[str, str]:
+def explain_pydantic_error(refusal: Any) -> tuple[str, str]:
     """Give the path and the sentence of the first thing pydantic found wrong."""
     error = refusal.errors(include_url=False)[0]
     return join_path(error["loc"]), _sentence(error)

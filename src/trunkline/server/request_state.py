@@ -23,7 +23,7 @@ from trunkline.protocol.limits import Limits
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["Binding", "RoundState", "StateSeal", "StateShelf", "digest", "read_keys"]
+__all__ = ["RoundState", "StateBinding", "StateSeal", "StateStore", "read_keys", "request_digest"]
 
 _log = logging.getLogger("trunkline")
 
@@ -34,11 +34,11 @@ _TAG_BYTES = 16
 #: Longer than any sealed name of state on the shelf, so that this always travels, however small the limit is.
 _NAME_CHARACTERS = 256
 #: Members of params that differ between the rounds of one call.
-_OF_THE_ROUND = ("_meta", "inputResponses", "requestState")
+_PER_ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Binding(Struct, frozen=True, array_like=True):
+class StateBinding(Struct, frozen=True, array_like=True):
     """What a state belongs to: it is refused with any other method, params or principal."""
 
     method: str
@@ -65,7 +65,7 @@ class _Contents(Struct, frozen=True, array_like=True):
     """What is sealed, or lies on the shelf."""
 
     until: float
-    binding: Binding
+    binding: StateBinding
     state: RoundState
 
 
@@ -90,10 +90,10 @@ class StateSeal:
         self._now = now
         self._random = random
         self._ciphers: tuple[AESGCM, ...] = ()
-        self._shelf = StateShelf(now=now, random=random, max_bytes=limits.message_bytes)
-        self._spent = _SpentNonces()
+        self._shelf = StateStore(now=now, random=random, max_bytes=limits.message_bytes)
+        self._spent = _UsedNonces()
 
-    def seal(self, state: RoundState, *, binding: Binding) -> str:
+    def seal(self, state: RoundState, *, binding: StateBinding) -> str:
         """Give the text that carries a state, for this binding only.
 
         Raises:
@@ -113,7 +113,7 @@ class StateSeal:
         sealed = self._loaded_ciphers()[0].encrypt(nonce, plain, self._server)
         return _to_text(_VERSION + nonce + sealed)
 
-    def open(self, text: str, *, binding: Binding) -> RoundState:
+    def open(self, text: str, *, binding: StateBinding) -> RoundState:
         """Give the state a text carries, if it was sealed here, for this binding, not too long ago.
 
         Raises:
@@ -121,7 +121,7 @@ class StateSeal:
         """
         try:
             return self._opened(text, binding)
-        except _Refused as refused:
+        except _InvalidState as refused:
             _log.info("requestState of %s refused: %s", binding.method, refused)
             raise InvalidParams("The request state is not valid here; start the call again.") from None
 
@@ -130,21 +130,21 @@ class StateSeal:
         now = self._now()
         return self._spent.spend(nonce, now=now, until=now + self._limits.state_seconds)
 
-    def _opened(self, text: str, binding: Binding) -> RoundState:
+    def _opened(self, text: str, binding: StateBinding) -> RoundState:
         if len(text) > max(self._limits.state_bytes, _NAME_CHARACTERS):
-            raise _Refused("it is longer than any that was sealed here")
+            raise _InvalidState("it is longer than any that was sealed here")
         plain = self._decrypted(_from_text(text))
-        contents = _read(plain, _Contents | str)
+        contents = _decode(plain, _Contents | str)
         if isinstance(contents, str):
             shelved = self._shelf.get(contents)
             if shelved is None:
-                raise _Refused("it is no longer on the shelf, or on that of another process")
-            contents = _read(shelved, _Contents)
+                raise _InvalidState("it is no longer on the shelf, or on that of another process")
+            contents = _decode(shelved, _Contents)
         if contents.until <= self._now():
-            raise _Refused("it has expired")
-        for part in Binding.__struct_fields__:
+            raise _InvalidState("it has expired")
+        for part in StateBinding.__struct_fields__:
             if getattr(contents.binding, part) != getattr(binding, part):
-                raise _Refused(f"it belongs to another {part}")
+                raise _InvalidState(f"it belongs to another {part}")
         state: RoundState = contents.state
         return state
 
@@ -152,14 +152,14 @@ class StateSeal:
         from cryptography.exceptions import InvalidTag
 
         if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE_BYTES + _TAG_BYTES:
-            raise _Refused("it has a form that is not known here")
+            raise _InvalidState("it has a form that is not known here")
         nonce, body = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
         for cipher in self._loaded_ciphers():
             try:
                 return cipher.decrypt(nonce, body, self._server)
             except InvalidTag:
                 continue
-        raise _Refused("it was changed, or sealed with another key or by another server")
+        raise _InvalidState("it was changed, or sealed with another key or by another server")
 
     def _loaded_ciphers(self) -> tuple[AESGCM, ...]:
         if not self._ciphers:
@@ -169,7 +169,7 @@ class StateSeal:
         return self._ciphers
 
 
-class StateShelf:
+class StateStore:
     """Keeps state that is too large to travel, under random names: so many, so large together, until they lapse."""
 
     __slots__ = ("_bytes", "_entries", "_max_bytes", "_max_entries", "_now", "_random")
@@ -222,7 +222,7 @@ class StateShelf:
             self._bytes -= len(contents)
 
 
-class _SpentNonces:
+class _UsedNonces:
     """Remembers what was used up for as long as it could be shown again.
 
     When it is full it lets nothing more be spent: forgetting would let a state be used twice.
@@ -249,17 +249,17 @@ class _SpentNonces:
         return True
 
 
-class _Refused(Exception):
+class _InvalidState(Exception):
     """Why a text was not opened; for the log."""
 
 
-def digest(method: str, params: bytes | Raw | None) -> str:
+def request_digest(method: str, params: bytes | Raw | None) -> str:
     """Give a digest of a request that all rounds of one call share: whatever order its members come in."""
     from hashlib import blake2b
 
     value = None if params is None else msgspec.json.decode(params)
     if isinstance(value, dict):
-        value = {name: member for name, member in value.items() if name not in _OF_THE_ROUND}
+        value = {name: member for name, member in value.items() if name not in _PER_ROUND_MEMBERS}
     work = blake2b(method.encode(), digest_size=32)
     work.update(b"\x00")
     work.update(msgspec.json.encode(value, order="sorted"))
@@ -318,15 +318,15 @@ def _from_text(text: str) -> bytes:
     try:
         sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
-        raise _Refused("it is not base64") from None
+        raise _InvalidState("it is not base64") from None
     # Decoding skips what is not base64 and the last bits of the last character: such a text is not the one given out.
     if _to_text(sealed) != text:
-        raise _Refused("it is not written as it was given out")
+        raise _InvalidState("it is not written as it was given out")
     return sealed
 
 
-def _read(plain: bytes, kind: object) -> Any:
+def _decode(plain: bytes, kind: object) -> Any:
     try:
         return msgspec.json.decode(plain, type=kind)
     except _UNREADABLE:
-        raise _Refused("it was sealed in a form that is not known here") from None
+        raise _InvalidState("it was sealed in a form that is not known here") from None

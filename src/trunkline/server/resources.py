@@ -12,9 +12,9 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams
-from trunkline.server.functions import UserFunction
-from trunkline.server.mismatch import ArgumentError
+from trunkline.server.handler_functions import HandlerFunction
 from trunkline.server.results import to_contents
+from trunkline.server.validation_errors import InvalidArguments
 
 if TYPE_CHECKING:
     from trunkline.protocol.uri_template import UriTemplate
@@ -45,7 +45,7 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
 class _Readable:
     """What fixed resources and templates share: options, a function, and making contents of what it returns."""
 
-    __slots__ = ("function", "name", "options", "owners", "scopes", "source", "uri")
+    __slots__ = ("function", "mounted_by", "name", "options", "scopes", "source", "uri")
 
     def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
         self.uri = uri
@@ -53,8 +53,8 @@ class _Readable:
         self.scopes = options.scopes
         name = options.name or getattr(function, "__name__", uri)
         self.name = uri if name == "<lambda>" else name
-        self.function = UserFunction(function, owner=owner, what=f"resource {uri!r}", thread=options.thread)
-        self.owners: tuple[Server, ...] = ()
+        self.function = HandlerFunction(function, owner=owner, what=f"resource {uri!r}", thread=options.thread)
+        self.mounted_by: tuple[Server, ...] = ()
         #: What this is a copy of, if it is mounted from another server.
         self.source: ResourceDefinition | TemplateDefinition | None = None
 
@@ -98,7 +98,7 @@ class ResourceDefinition(_Readable):
         """Describe the resource."""
         return t.Resource(uri=self.uri, size=self.options.size, **self._described())
 
-    def under(self, uri: str) -> ResourceDefinition:
+    def with_uri(self, uri: str) -> ResourceDefinition:
         """Give this copy another URI."""
         self.uri = uri
         return self
@@ -130,7 +130,7 @@ class TemplateDefinition(_Readable):
         """Describe the template."""
         return t.ResourceTemplate(uri_template=self.uri, **self._described())
 
-    def under(self, uri: str) -> TemplateDefinition:
+    def with_uri(self, uri: str) -> TemplateDefinition:
         """Give this copy another template."""
         self.uri = uri
         self.template = _parsed(uri)
@@ -144,7 +144,7 @@ class TemplateDefinition(_Readable):
         """Read one resource of the family; the variables become what the signature says."""
         try:
             kwargs = self.function.signature.bind(msgspec.json.encode(values))
-        except ArgumentError as error:
+        except InvalidArguments as error:
             raise InvalidParams(f"Invalid params: resource {uri!r}: {error}", data={"uri": uri}) from error
         return await self._read(exchange, uri, kwargs)
 

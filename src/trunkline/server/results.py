@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from trunkline.protocol.shaping import with_object
+from trunkline.protocol.downgrade import wrap_structured_content
 from trunkline.types import (
     Annotations,
     AudioContent,
@@ -279,7 +279,7 @@ def to_tool_result(
             result = finish(value, result)
         if wrap is None or result.structured_content is UNSET:
             return result
-        return with_object(result, (wrap() and not result.is_error) or None)  # type: ignore[no-any-return]
+        return wrap_structured_content(result, (wrap() and not result.is_error) or None)  # type: ignore[no-any-return]
     data = encode(value)
     text = str.__str__(value) if isinstance(value, str) else data.decode()
     structured: Any = Raw(data)

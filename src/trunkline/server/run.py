@@ -1,4 +1,8 @@
-"""Running a server as a program: the event loop, the transport, and a clean end."""
+"""Running a server as a program: its lifespan, the event loop, the transport and a clean shutdown.
+
+A lifespan is entered once before the first request and left after the last connection has ended. It runs in its own
+task, because a context manager must be left by the task that entered it, and connections come and go in any order.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,74 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trunkline.errors import ConfigError
-from trunkline.server.dispatch import ServedConnection
+from trunkline.server.dispatch import ServerConnection
+
+__all__ = ["Lifespan", "run", "run_async", "run_loop"]
+
+
+class Lifespan:
+    """Holds what the user's lifespan gave while somebody needs it."""
+
+    __slots__ = ("_enter", "_stop", "_task", "_users", "ready", "value")
+
+    def __init__(self, enter: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+        """Take what makes the context manager."""
+        self._enter = enter
+        self._users = 0
+        self._task: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event | None = None
+        #: Set once entered; its exception is why it could not be.
+        self.ready: asyncio.Future[None] | None = None
+        self.value: Any = None
+
+    @property
+    def entered(self) -> bool:
+        """Whether it has been entered and not left."""
+        return self.ready is not None and self.ready.done() and self._task is not None
+
+    def acquire(self) -> None:
+        """Need the lifespan from now on; called in the loop."""
+        self._users += 1
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            self.ready = loop.create_future()
+            self._stop = asyncio.Event()
+            self._task = loop.create_task(self._run(self.ready, self._stop))
+
+    async def release(self) -> None:
+        """Need it no more; the last one waits until it is left."""
+        self._users -= 1
+        if self._users or self._task is None or self._stop is None:
+            return
+        task, self._task = self._task, None
+        self._stop.set()
+        await task
+
+    async def _run(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
+        try:
+            async with self._enter() as value:
+                self.value = value
+                ready.set_result(None)
+                await stop.wait()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+            # Whoever waits hears of it; if nobody does, it must not be reported as forgotten.
+            ready.exception()
+        finally:
+            self.value = None
+
 
 if TYPE_CHECKING:
     from trunkline.connection import Connection
     from trunkline.server.server import Server
     from trunkline.transports.link import Link
 
-__all__ = ["run", "run_async", "run_loop"]
 
 log = logging.getLogger("trunkline")
 
@@ -74,7 +134,7 @@ async def run_async(server: Server, transport: str | None, **options: object) ->
 def _nearest(options: Iterable[str]) -> str:
     """Return the end of a sentence about options of which one may be misspelt."""
     from trunkline.server.http import HttpOptions
-    from trunkline.server.mismatch import did_you_mean
+    from trunkline.server.validation_errors import did_you_mean
 
     known = ("transport", *HttpOptions.__annotations__)
     return next((did_you_mean(name, known) for name in options if name not in known), "")
@@ -129,7 +189,7 @@ async def _first_of(future: asyncio.Future[T], event: asyncio.Event, *, seconds:
 
 async def _drain(server: Server, connection: Connection, hurry: asyncio.Event) -> None:
     """Refuse new requests; wait until those in flight are answered, time is up, or a second signal comes."""
-    assert isinstance(connection.service, ServedConnection)
+    assert isinstance(connection.service, ServerConnection)
     connection.service.stopping = True
     # Listeners would wait for ever; they end with a result.
     server.hub.end("the server is shutting down")

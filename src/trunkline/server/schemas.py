@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trunkline.server.hints import Survey
+    from trunkline.server.annotations import TypeSurvey
 
 __all__ = ["declared_order", "declared_orders", "tidy"]
 
@@ -27,7 +27,7 @@ _PREFIX = "#/$defs/"
 _DROPPED = "discriminator"
 
 
-def declared_orders(found: Survey) -> Orders:
+def declared_orders(found: TypeSurvey) -> Orders:
     """Remember in which order choices were written: msgspec sorts them, a person expects small, medium, large."""
     import enum
 

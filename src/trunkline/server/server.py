@@ -16,36 +16,35 @@ import msgspec
 from msgspec import Raw, Struct
 
 import trunkline.types as t
-from trunkline.connection import Connection, Exchange, TaskMaker
+from trunkline.connection import Connection, Exchange, TaskFactory
 from trunkline.errors import ConfigError
-from trunkline.protocol.access import Hierarchy
-from trunkline.protocol.admission import make_offer
-from trunkline.protocol.caller import Caller, Origin, Session, supports
-from trunkline.protocol.events import NotificationReceived
+from trunkline.protocol.caller import Caller, Origin, ScopeHierarchy, Session, supports
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import METHODS, notifications_to_client
-from trunkline.protocol.revisions import ALL_NAMES, NEWEST, REVISIONS, Feature, Revision
-from trunkline.server import lifecycle
-from trunkline.server.catalog import Catalog, OnDuplicate
-from trunkline.server.dispatch import ServedConnection
-from trunkline.server.listing import Listing, Visible
-from trunkline.server.mismatch import did_you_mean
+from trunkline.protocol.peer import NotificationReceived
+from trunkline.protocol.request_validation import make_server_profile
+from trunkline.protocol.revisions import NEWEST, REVISION_NAMES, REVISIONS, Feature, Revision
+from trunkline.server import handlers
+from trunkline.server.components import ComponentRegistry, OnDuplicate
+from trunkline.server.dispatch import ServerConnection
+from trunkline.server.handlers import MethodHandler, make_handlers, read_resource
+from trunkline.server.listing import Listing, VisibilityFilter
 from trunkline.server.options import own_options
-from trunkline.server.routes import Route, make_routes, read_resource
-from trunkline.server.subscriptions import Listener, Subscriber
-from trunkline.timekeeper import Clock, Timekeeper, Timer
+from trunkline.server.subscriptions import Subscriber, SubscriptionStream
+from trunkline.server.validation_errors import did_you_mean
+from trunkline.timers import Clock, TimerHandle, Timers
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
     from trunkline.auth.verifiers import Auth
+    from trunkline.server.dispatch import Middleware
+    from trunkline.server.elicitors import Elicitor
     from trunkline.server.http import AsgiOptions, HttpOptions
-    from trunkline.server.lifespan import Lifespan
-    from trunkline.server.middleware import Middleware
-    from trunkline.server.questions import Asking
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
-    from trunkline.server.threads import WorkerPool
-    from trunkline.transports.http.endpoint import Endpoint
+    from trunkline.server.run import Lifespan
+    from trunkline.server.worker_pool import WorkerPool
+    from trunkline.transports.http.server.endpoint import Endpoint
 
 __all__ = ["Server", "ServerOptions"]
 
@@ -78,7 +77,7 @@ class ServerOptions(TypedDict, total=False):
     capabilities: Sequence[str]
     revisions: Sequence[str] | None
     state_keys: Sequence[str | bytes] | None
-    visible: Visible | None
+    visible: VisibilityFilter | None
     on_duplicate: OnDuplicate
     mask_error_details: bool
     wrap_results: bool
@@ -97,7 +96,7 @@ class ServerOptions(TypedDict, total=False):
     stateless_http: bool
 
 
-class Server(Catalog):
+class Server(ComponentRegistry):
     """Offers tools, prompts and resources to any client, in every revision of the protocol."""
 
     def __init__(
@@ -128,16 +127,16 @@ class Server(Catalog):
         #: Who sends a request over HTTP, by its headers; None: nobody is asked.
         self.auth: Auth | None = options.get("auth")
         #: Which scopes include others.
-        self.hierarchy = Hierarchy(options.get("implied_scopes") or {})
+        self.hierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
         self.http_options = _http_options(options)
         self._state_keys = options.get("state_keys")
         self._clock = options.get("clock")
-        self._revisions = tuple(options.get("revisions") or ALL_NAMES)
+        self._revisions = tuple(options.get("revisions") or REVISION_NAMES)
         self._lifespan = None if lifespan is None else _made(lambda: lifespan(self))
         self._seal: StateSeal | None = None
-        self._timekeeper: Timekeeper | None = None
+        self._timers: Timers | None = None
         #: Functions that are still busy with a notification: a task that nobody holds may vanish.
-        self._hearing: set[asyncio.Future[Any]] = set()
+        self._notification_tasks: set[asyncio.Future[Any]] = set()
         #: The lifespans that are held, by whom.
         self._held: dict[object, list[Lifespan]] = {}
         #: Who this server is, as it is stamped on results.
@@ -151,8 +150,8 @@ class Server(Catalog):
             visible=options.get("visible"),
             hierarchy=self.hierarchy,
         )
-        self._settle()
-        self.routes: dict[str, Route] = make_routes(self)
+        self._refresh()
+        self.handlers: dict[str, MethodHandler] = make_handlers(self)
         self._methods_changed()
         for function in options.get("tools") or ():
             self.add_tool(function)
@@ -169,14 +168,14 @@ class Server(Catalog):
 
     # --- serving -----------------------------------------------------------------------------------------------------
 
-    def accept(self, link: Link, *, create_task: TaskMaker | None = None) -> Connection:
+    def accept(self, link: Link, *, create_task: TaskFactory | None = None) -> Connection:
         """Serve a link until it ends; called in a running event loop, returns at once."""
-        served = ServedConnection(self)
-        connection = Connection(link, served, limits=self.limits, timekeeper=self.timekeeper(), create_task=create_task)
+        served = ServerConnection(self)
+        connection = Connection(link, served, limits=self.limits, timers=self.timers(), create_task=create_task)
         served.connection = connection
         connection.owner = self
         self._held[connection] = []
-        self._hold(connection)
+        self._acquire_lifespans(connection)
         connection.cleanup = self._end
         connection.start()
         return connection
@@ -190,17 +189,17 @@ class Server(Catalog):
             await connection.aclose()
             await connection.ended()
 
-    def timekeeper(self) -> Timekeeper:
+    def timers(self) -> Timers:
         """Give what measures the waits of a connection."""
-        if self._timekeeper is None or self._clock is None:
+        if self._timers is None or self._clock is None:
             # Tests run one loop after another; a timekeeper belongs to the loop it was made in.
-            self._timekeeper = Timekeeper(self._clock)
-        return self._timekeeper
+            self._timers = Timers(self._clock)
+        return self._timers
 
-    def hold(self, holder: object) -> None:
+    def acquire_lifespans(self, holder: object) -> None:
         """Enter the lifespans on behalf of somebody who serves connections of his own, until ``release``."""
         self._held.setdefault(holder, [])
-        self._hold(holder)
+        self._acquire_lifespans(holder)
 
     async def release(self, holder: object) -> None:
         """Leave the lifespans that nobody else holds."""
@@ -210,7 +209,7 @@ class Server(Catalog):
             except Exception:
                 log.exception("leaving the lifespan of server %r failed", self.name)
 
-    def _hold(self, holder: object) -> list[Lifespan]:
+    def _acquire_lifespans(self, holder: object) -> list[Lifespan]:
         """Hold the lifespans of this server and all that is mounted by now, for as long as the holder is known."""
         held = self._held.get(holder, [])
         for server in self._all() if holder in self._held else ():
@@ -221,7 +220,7 @@ class Server(Catalog):
 
     async def _end(self, connection: Connection) -> None:
         """Clean up behind a connection that has ended."""
-        assert isinstance(connection.service, ServedConnection)
+        assert isinstance(connection.service, ServerConnection)
         self.hub.detach(connection.service)
         await connection.aclose()
         await self.release(connection)
@@ -281,7 +280,7 @@ class Server(Catalog):
     def add_middleware(self, middleware: Middleware) -> None:
         """Put a function around every request, inside those given before."""
         self.middleware = (*self.middleware, middleware)
-        self._settle()
+        self._refresh()
 
     def close(self) -> None:
         """End every listener and stop the worker threads."""
@@ -296,21 +295,21 @@ class Server(Catalog):
         """Send a notification of one's own to every handshake client; ``ctx.notify`` reaches a handler's caller."""
         if any(method in notifications_to_client(revision) for revision in REVISIONS):
             raise ValueError(f"{method} is the protocol's own; it is sent when it is due")
-        for sink in self.hub.sinks():
-            if isinstance(sink, ServedConnection):
+        for sink in self.hub.listeners():
+            if isinstance(sink, ServerConnection):
                 sink.notify(method, params)
 
     def subscribers(self) -> tuple[Subscriber, ...]:
         """Return the clients that are connected now and can be told of changes."""
-        return tuple(each for each in self.hub.sinks() if isinstance(each, ServedConnection | Listener))
+        return tuple(each for each in self.hub.listeners() if isinstance(each, ServerConnection | SubscriptionStream))
 
     def subscriber(self, session: Session) -> Subscriber | None:
         """Return the way to reach a session outside of its requests, or None once the session has ended."""
         return next((each for each in self.subscribers() if each.session is session), None)
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerHandle:
         """Call a function after some seconds by the server's clock, unless it is cancelled; needs a running loop."""
-        return self.timekeeper().after(seconds, callback)
+        return self.timers().after(seconds, callback)
 
     # --- what serving a request asks of the definition ---------------------------------------------------------------
 
@@ -318,63 +317,63 @@ class Server(Catalog):
     def pool(self) -> WorkerPool:
         """The threads that sync functions run in; made when the first is called."""
         if self._pool is None:
-            from trunkline.server.threads import WorkerPool
+            from trunkline.server.worker_pool import WorkerPool
 
             self._pool = WorkerPool(self.limits.threads)
             if self._closed:
                 self._pool.close()
         return self._pool
 
-    async def around(self, exchange: Exchange, params: t.RequestParams, route: Route) -> Any:
+    async def call_in_middleware(self, exchange: Exchange, params: t.RequestParams, route: MethodHandler) -> Any:
         """Run a handler once the lifespans are entered, inside the middleware."""
-        for lifespan in self._hold(exchange.connection.holder):
+        for lifespan in self._acquire_lifespans(exchange.connection.holder):
             assert lifespan.ready is not None
             await asyncio.shield(lifespan.ready)
         if not self.middleware:
             return await route(exchange, params)
-        return await self._inside([self], exchange, params, lambda given: route(exchange, given))
+        return await self._run_middleware([self], exchange, params, lambda given: route(exchange, given))
 
-    async def through(
+    async def call_mounted(
         self, definition: Definition, exchange: Exchange, params: P, last: Callable[[P], Awaitable[T]]
     ) -> T:
         """Run a mounted definition inside the middleware of the servers it was mounted with."""
-        return await self._inside(definition.owners, exchange, params, last)
+        return await self._run_middleware(definition.mounted_by, exchange, params, last)
 
-    async def _inside(
+    async def _run_middleware(
         self, servers: Sequence[Server], exchange: Exchange, params: P, last: Callable[[P], Awaitable[T]]
     ) -> T:
         from trunkline.server.context import Context
-        from trunkline.server.middleware import ServerRequest, wrap
+        from trunkline.server.dispatch import ServerRequest, wrap_middleware
 
         async def handle(request: ServerRequest) -> Any:
             return await last(request.params)
 
-        chain = wrap([each for server in servers for each in server.middleware], handle)
+        chain = wrap_middleware([each for server in servers for each in server.middleware], handle)
         result: T = await chain(ServerRequest(exchange.method, params, Context(servers[-1], exchange)))
         return result
 
-    def asking(self, exchange: Exchange) -> Asking:
+    def elicitor_for(self, exchange: Exchange) -> Elicitor:
         """Give the way questions of an exchange are asked in its revision."""
-        from trunkline.server.questions import Direct, Rounds
+        from trunkline.server.elicitors import ReplayElicitor, RequestElicitor
 
         asking = exchange.questions
-        if isinstance(asking, Direct | Rounds):
+        if isinstance(asking, RequestElicitor | ReplayElicitor):
             return asking
         # Who serves the connection takes up the call again, so it seals, also for a server mounted in it.
         serving: Server = exchange.connection.owner
         if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-            made: Direct | Rounds = Rounds(exchange, serving.seal, serving.limits)
+            made: RequestElicitor | ReplayElicitor = ReplayElicitor(exchange, serving.seal, serving.limits)
         else:
-            made = Direct(exchange, serving.limits)
+            made = RequestElicitor(exchange, serving.limits)
         exchange.questions = made
         return made
 
     def resume(self, exchange: Exchange) -> None:
         """Take up a call whose caller was asked something before."""
         if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-            from trunkline.server.questions import Rounds
+            from trunkline.server.elicitors import ReplayElicitor
 
-            exchange.questions = Rounds.resume(exchange, self.seal, self.limits)
+            exchange.questions = ReplayElicitor.resume(exchange, self.seal, self.limits)
 
     @property
     def seal(self) -> StateSeal:
@@ -400,34 +399,34 @@ class Server(Catalog):
 
     def capabilities(self, revision: Revision) -> dict[str, Any]:
         """Say what the server can do now, as a revision has it."""
-        return lifecycle.capabilities(self, revision)
+        return handlers.capabilities(self, revision)
 
     def initialized(self, caller: Caller) -> t.InitializeResult:
         """Answer ``initialize``."""
-        return lifecycle.initialized(self, caller)
+        return handlers.initialize_result(self, caller)
 
     def discovered(self, caller: Caller) -> t.DiscoverResult:
         """Answer ``server/discover``."""
-        return lifecycle.discovered(self, caller)
+        return handlers.discover_result(self, caller)
 
     def notification_received(self, event: NotificationReceived, origin: Origin, session: Session | None) -> None:
         """Hand a notification to whoever registered for it."""
-        function = self.own_notifications.get(event.method)
-        if function is not None and self._may_tell(event.method, origin):
-            from trunkline.server.own_methods import hear
+        function = self.notification_handlers.get(event.method)
+        if function is not None and self._notification_allowed(event.method, origin):
+            from trunkline.server.handlers import handle_notification
 
-            hear(function, event, self._hearing)
+            handle_notification(function, event, self._notification_tasks)
 
-    def _may_tell(self, method: str, origin: Origin) -> bool:
+    def _notification_allowed(self, method: str, origin: Origin) -> bool:
         """Say whether a notification is heard; one that is not gets no answer, as all of them."""
-        if not self._guards:
+        if not self._scope_policies:
             return True
-        from trunkline.server.guarding import may_tell
+        from trunkline.server.scopes import notification_allowed
 
-        return may_tell(self._guards, method, origin, self.hierarchy)
+        return notification_allowed(self._scope_policies, method, origin, self.hierarchy)
 
-    def _settle(self) -> None:
-        declared = lifecycle.capabilities(self, NEWEST)
+    def _refresh(self) -> None:
+        declared = handlers.capabilities(self, NEWEST)
         #: The capabilities that methods need and this server does not have now.
         self.undeclared = frozenset(
             row.capability
@@ -435,21 +434,21 @@ class Server(Catalog):
             if row.to_server is not None and row.capability is not None and not supports(declared, row.capability)
         )
         #: Whether somebody may not see something: this server's filter, or that of a server mounted in it.
-        filters = any(server.listing.filters for server in self._all())
-        self.hides = self.listing.hides = filters or self.registry.guarded
+        filters = any(server.listing.has_filter for server in self._all())
+        self.has_hidden = self.listing.has_hidden = filters or self.registry.guarded
         #: Whether a handler is called as it is: nothing stands around it, and nothing must be entered first.
-        self.plain = not self.middleware and self._lifespan is None and not self._mounts
+        self.calls_directly = not self.middleware and self._lifespan is None and not self._mounts
 
     def _methods_changed(self) -> None:
-        self.offer = make_offer({name: row for name, (row, _) in self.own_methods.items()}, self._revisions)
-        if not self.own_methods:
+        self.offer = make_server_profile({name: row for name, (row, _) in self.custom_methods.items()}, self._revisions)
+        if not self.custom_methods:
             return
-        from trunkline.server.guarding import unsaid_scopes
-        from trunkline.server.own_methods import route_of
+        from trunkline.server.handlers import make_custom_handler
+        from trunkline.server.scopes import write_scopes
 
-        scopes = unsaid_scopes(self._guards)
-        for name, (_, function) in self.own_methods.items():
-            self.routes[name] = route_of(function, scopes)
+        scopes = write_scopes(self._scope_policies)
+        for name, (_, function) in self.custom_methods.items():
+            self.handlers[name] = make_custom_handler(function, scopes)
 
     def _all(self) -> list[Server]:
         """Give this server and all that is mounted in it."""
@@ -460,7 +459,7 @@ class Server(Catalog):
 
 
 def _made(enter: Callable[[], AbstractAsyncContextManager[object]]) -> Lifespan:
-    from trunkline.server.lifespan import Lifespan
+    from trunkline.server.run import Lifespan
 
     return Lifespan(enter)
 
@@ -514,6 +513,6 @@ def _check(options: Mapping[str, Any]) -> None:
         )
     if options.get("on_duplicate", "error") not in get_args(OnDuplicate):
         raise ConfigError(f"on_duplicate={options['on_duplicate']!r}: it is one of {', '.join(get_args(OnDuplicate))}")
-    unknown = [name for name in options.get("revisions") or () if name not in ALL_NAMES]
+    unknown = [name for name in options.get("revisions") or () if name not in REVISION_NAMES]
     if unknown:
-        raise ConfigError(f"revisions={unknown!r}: unknown; the revisions are {', '.join(ALL_NAMES)}")
+        raise ConfigError(f"revisions={unknown!r}: unknown; the revisions are {', '.join(REVISION_NAMES)}")

@@ -1,22 +1,131 @@
-"""How a user's function is read once, at registration, and how arguments are bound to it in every call.
+"""The signature of a user's function, read once at registration, and how arguments are bound to it in every call.
 
-It knows functions and types, nothing of requests. A `Signature` splits the parameters: the context, the dependencies
-and the excluded ones are filled by us, the rest are the arguments. Those go to one engine: msgspec, or pydantic when
-an annotation or default comes from it. What neither can do is a `TypeError` at registration. Schemas and texts are
-made on first use, since a server that only serves calls never needs them.
+It knows functions and types, nothing of requests. The context, the dependencies and the excluded parameters are
+filled by the server; the rest are the arguments, which one engine reads: msgspec, or pydantic when an annotation or
+default comes from it. What neither can read is a TypeError at registration. The return annotation decides whether
+results are described and checked. Schemas and texts are built on first use.
 """
 
 from __future__ import annotations
 
-from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from collections import abc
+from types import FunctionType, MethodType, NoneType, UnionType
+from typing import TYPE_CHECKING, Any, NoReturn, Union, get_args, get_origin
 
 import msgspec
 
-from trunkline.server.dependencies import is_context, marked_dependency, plan_dependency
-from trunkline.server.hints import PLAIN, optional_of, peel, pydantic_module, resolve_hints, survey
-from trunkline.server.mismatch import ArgumentError, ResultError
-from trunkline.server.native_types import NativeArguments, UntypedResult, adapt, unsupported
+from trunkline.server.annotations import (
+    BUILTIN_TYPES,
+    optional_of,
+    pydantic_module,
+    resolve_hints,
+    strip_annotated,
+    survey,
+)
+from trunkline.server.dependencies import find_depends, is_context, plan_dependency
+from trunkline.server.msgspec_types import (
+    MsgspecArguments,
+    UntypedResult,
+    adapt,
+    find_unsupported,
+    msgspec_result,
+    reject_non_finite,
+)
+from trunkline.server.validation_errors import InvalidArguments, InvalidResult
+from trunkline.types import CallToolResult, ContentBlock, ResourceContents
+
+__all__ = ["InvalidArguments", "InvalidResult", "Parameter", "PydanticResult", "Signature", "result_of"]
+
+if TYPE_CHECKING:
+    from trunkline.server.pydantic_types import PydanticReader
+
+
+_UNDESCRIBED: tuple[Any, ...] = (None, NoneType, Any, object, NoReturn, bytes, bytearray, memoryview)
+_SEQUENCES = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Collection)
+
+
+class PydanticResult(UntypedResult):
+    """A result whose type pydantic knows."""
+
+    __slots__ = ("_reader",)
+
+    described = True
+
+    def __init__(self, reader: PydanticReader) -> None:
+        """Take the reader of the type."""
+        self._reader = reader
+
+    def schema(self) -> dict[str, Any] | None:
+        """Make the JSON Schema of what is written."""
+        return self._reader.result_schema()
+
+    def encode(self, value: object) -> bytes:
+        """Write a value as JSON after checking it.
+
+        Raises:
+            ResultError: it is not what the annotation says.
+        """
+        try:
+            data = self._reader.write(value)
+        except ValueError as refusal:
+            raise _result_error(refusal) from None
+        if b"null" in data:
+            reject_non_finite(self._reader.plain(value))
+        return data
+
+
+def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
+    """Choose how results of a return annotation are described and checked."""
+    annotation = _awaited(annotation)
+    if _is_undescribed(annotation, (*content_types, *get_args(ContentBlock), CallToolResult, ResourceContents)):
+        return UntypedResult()
+    found = survey((annotation,))
+    try:
+        if found.from_pydantic:
+            from trunkline.server.pydantic_types import PydanticReader
+
+            return PydanticResult(PydanticReader(annotation))
+        return msgspec_result(adapt(annotation)) if find_unsupported(found) is None else UntypedResult()
+    except (TypeError, RuntimeError):
+        # A return type neither engine knows promises nothing; the value may still be one that can be written.
+        # pydantic's own refusals are both kinds.
+        return UntypedResult()
+
+
+def _awaited(annotation: object) -> Any:
+    inner, _ = strip_annotated(annotation)
+    if get_origin(inner) in (abc.Awaitable, abc.Coroutine):
+        return _awaited(get_args(inner)[-1])
+    return annotation
+
+
+def _is_undescribed(annotation: object, content_types: tuple[type, ...]) -> bool:
+    inner, _ = strip_annotated(annotation)
+    if inner in _UNDESCRIBED or inner in _SEQUENCES:
+        return True
+    # A list of anything may hold content, which no schema describes.
+    if get_origin(inner) in _SEQUENCES and all(part in (Any, object, ...) for part in get_args(inner)):
+        return True
+    return _has_content(inner, content_types)
+
+
+def _has_content(annotation: object, content_types: tuple[type, ...]) -> bool:
+    inner, _ = strip_annotated(annotation)
+    origin = get_origin(inner)
+    if origin in (Union, UnionType) or origin in _SEQUENCES:
+        return any(_has_content(part, content_types) for part in get_args(inner))
+    kind = origin or inner
+    return inner in (bytes, bytearray, memoryview) or (isinstance(kind, type) and issubclass(kind, content_types))
+
+
+def _result_error(refusal: ValueError) -> InvalidResult:
+    from trunkline.server.pydantic_types import explain_pydantic_error
+
+    if not hasattr(refusal, "errors"):
+        return InvalidResult(f"cannot be written as JSON: {refusal}")
+    path, sentence = explain_pydantic_error(refusal)
+    return InvalidResult(sentence, path=path)
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -24,7 +133,6 @@ if TYPE_CHECKING:
     from trunkline.server.dependencies import Dependency
     from trunkline.server.pydantic_types import PydanticArguments
 
-__all__ = ["ArgumentError", "Parameter", "ResultError", "Signature"]
 
 _VARIADIC = 0x04 | 0x08
 _GENERATOR = 0x20
@@ -78,7 +186,7 @@ class Signature:
         "is_generator",
     )
 
-    _arguments: NativeArguments | PydanticArguments
+    _arguments: MsgspecArguments | PydanticArguments
     _content_types: tuple[type, ...]
     _given: list[tuple[str, Any, Any]]
     _input_schema: dict[str, Any] | None
@@ -150,7 +258,7 @@ class Signature:
             if contexts and self.context_name is None and is_context(annotation, contexts):
                 self.context_name = name
                 continue
-            mark = marked_dependency(annotation, default)
+            mark = find_depends(annotation, default)
             if mark is not None:
                 dependencies.append(plan_dependency(name, mark.function, context_type=contexts))
             elif name not in exclude:
@@ -216,8 +324,6 @@ class Signature:
 
     def _result_type(self) -> UntypedResult:
         if self._result is None:
-            from trunkline.server.return_types import result_of
-
             yields = self.is_generator or self.is_async_generator
             annotation = None if yields else self._return_annotation
             self._result = result_of(annotation, content_types=self._content_types)
@@ -283,29 +389,29 @@ def _hints_of(function: Any, label: str) -> dict[str, Any]:
         ) from failure
 
 
-def _arguments(given: list[tuple[str, object, object]], label: str) -> NativeArguments | PydanticArguments:
+def _arguments(given: list[tuple[str, object, object]], label: str) -> MsgspecArguments | PydanticArguments:
     """Choose the engine and let it refuse what it cannot do."""
     found = survey(annotation for _, annotation, _ in given)
     if found.from_pydantic or any(_is_pydantic_field(default) for _, _, default in given):
         return _pydantic_arguments(given, label)
     try:
-        if found.classes <= PLAIN or unsupported(found) is None:
-            return NativeArguments((name, adapt(note, default), default) for name, note, default in given)
+        if found.classes <= BUILTIN_TYPES or find_unsupported(found) is None:
+            return MsgspecArguments((name, adapt(note, default), default) for name, note, default in given)
     except (TypeError, NameError) as failure:
-        raise _native_refusal(given, label) from failure
-    raise _native_refusal(given, label)
+        raise _msgspec_type_error(given, label) from failure
+    raise _msgspec_type_error(given, label)
 
 
-def _native_refusal(given: list[tuple[str, object, object]], label: str) -> TypeError:
+def _msgspec_type_error(given: list[tuple[str, object, object]], label: str) -> TypeError:
     """Find the parameter that msgspec cannot do."""
-    reasons = (_native_reason(name, annotation, default) for name, annotation, default in given)
+    reasons = (_msgspec_reason(name, annotation, default) for name, annotation, default in given)
     return TypeError(f"{label}: {next(filter(None, reasons), 'its parameters cannot be read together')}")
 
 
-def _native_reason(name: str, annotation: object, default: object) -> str | None:
+def _msgspec_reason(name: str, annotation: object, default: object) -> str | None:
     try:
-        kind = unsupported(survey((annotation,)))
-        NativeArguments([(name, adapt(annotation, default), default)])
+        kind = find_unsupported(survey((annotation,)))
+        MsgspecArguments([(name, adapt(annotation, default), default)])
     except (TypeError, NameError) as failure:
         return f"parameter {name!r}: {failure}; change its annotation"
     if kind is None:
@@ -350,10 +456,10 @@ def _plain_default(default: Any) -> Any:
 
 def _own_description(annotation: object, default: object) -> str | None:
     """Give the text that stands in the annotation or default itself."""
-    inner, metadata = peel(annotation)
+    inner, metadata = strip_annotated(annotation)
     optional = optional_of(inner)
     if optional is not None:
-        metadata = (*peel(optional)[1], *metadata)
+        metadata = (*strip_annotated(optional)[1], *metadata)
     for item in (default, *reversed(metadata)):
         text = item if isinstance(item, str) else getattr(item, "description", None)
         if (isinstance(text, str) and item is not default) or (_is_pydantic_field(item) and text):

@@ -20,10 +20,19 @@ from trunkline.protocol.caller import Session
 if TYPE_CHECKING:
     from trunkline.types.json_values import JsonInput
 
-__all__ = ["Hub", "Listener", "Notice", "Sink", "Subscriber", "accepted", "listen", "message"]
+__all__ = [
+    "ChangeHub",
+    "ChangeListener",
+    "ChangeNotice",
+    "Subscriber",
+    "SubscriptionStream",
+    "change_notification",
+    "serve_subscription",
+    "supported_filter",
+]
 
 #: What changed: a kind of list, or ``("resource", uri)``.
-Notice = tuple[str, str | None]
+ChangeNotice = tuple[str, str | None]
 
 _METHODS: Mapping[str, str] = MappingProxyType(
     {
@@ -38,10 +47,10 @@ _METHODS: Mapping[str, str] = MappingProxyType(
 _NOTHING: frozenset[str] = frozenset()
 
 
-class Sink(Protocol):
+class ChangeListener(Protocol):
     """Somebody who may want notices."""
 
-    def notify_change(self, notice: Notice) -> None:
+    def notify_change(self, notice: ChangeNotice) -> None:
         """Take a notice, or ignore it if it is not wanted."""
 
     def end(self, reason: str) -> None:
@@ -66,40 +75,40 @@ class Subscriber(Protocol):
         """Send a log message outside of any request, if the client's session wants that level."""
 
 
-class Hub:
+class ChangeHub:
     """Brings each change to everyone who wants it, once a turn of the loop."""
 
-    __slots__ = ("_lock", "_loop", "_pending", "_sinks")
+    __slots__ = ("_listeners", "_lock", "_loop", "_pending")
 
     def __init__(self) -> None:
         """Start with nobody listening."""
-        self._sinks: dict[Sink, None] = {}
-        self._pending: dict[Notice, None] = {}
+        self._listeners: dict[ChangeListener, None] = {}
+        self._pending: dict[ChangeNotice, None] = {}
         # Threads tell of changes while the loop delivers.
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def attach(self, sink: Sink) -> None:
+    def attach(self, listener: ChangeListener) -> None:
         """Let somebody hear; called in the loop."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             # What another loop did not deliver before its end is nothing to those who hear now.
             self._loop, self._pending = loop, {}
-        self._sinks[sink] = None
+        self._listeners[listener] = None
 
-    def detach(self, sink: Sink) -> None:
+    def detach(self, listener: ChangeListener) -> None:
         """Let somebody go."""
-        self._sinks.pop(sink, None)
+        self._listeners.pop(listener, None)
 
-    def sinks(self) -> tuple[Sink, ...]:
+    def listeners(self) -> tuple[ChangeListener, ...]:
         """Give everyone who hears now."""
-        return tuple(self._sinks)
+        return tuple(self._listeners)
 
-    def notify_change(self, notice: Notice) -> None:
+    def notify_change(self, notice: ChangeNotice) -> None:
         """Note a change; any thread may."""
         with self._lock:
             loop = self._loop
-            if not self._sinks or loop is None or loop.is_closed():
+            if not self._listeners or loop is None or loop.is_closed():
                 return
             first = not self._pending
             self._pending[notice] = None
@@ -108,23 +117,23 @@ class Hub:
 
     def end(self, reason: str) -> None:
         """End every listener."""
-        for sink in tuple(self._sinks):
-            sink.end(reason)
+        for listener in tuple(self._listeners):
+            listener.end(reason)
 
     def _deliver(self) -> None:
         with self._lock:
             pending, self._pending = self._pending, {}
         for notice in pending:
-            for sink in tuple(self._sinks):
-                sink.notify_change(notice)
+            for listener in tuple(self._listeners):
+                listener.notify_change(notice)
 
 
-class Listener:
+class SubscriptionStream:
     """One ``subscriptions/listen`` exchange: its filter and the notices that wait."""
 
     __slots__ = ("_kinds", "_most", "_pending", "_uris", "_waiting", "ended")
 
-    def __init__(self, wanted: t.SubscriptionFilter, most: int) -> None:
+    def __init__(self, wanted: t.SubscriptionFilter, max_pending: int) -> None:
         """Keep what is wanted; at most so many notices may wait."""
         kinds = {
             "tools": wanted.tools_list_changed,
@@ -133,13 +142,13 @@ class Listener:
         }
         self._kinds = tuple(kind for kind, wants in kinds.items() if wants)
         self._uris = frozenset(wanted.resource_subscriptions) if wanted.resource_subscriptions else _NOTHING
-        self._most = most
-        self._pending: dict[Notice, None] = {}
+        self._most = max_pending
+        self._pending: dict[ChangeNotice, None] = {}
         self._waiting: asyncio.Future[None] | None = None
         #: Why the stream ends, once it does.
         self.ended: str | None = None
 
-    def notify_change(self, notice: Notice) -> None:
+    def notify_change(self, notice: ChangeNotice) -> None:
         """Queue a notice if the filter wants it."""
         kind, uri = notice
         if not (kind in self._kinds or (kind == "resource" and uri in self._uris)):
@@ -176,20 +185,20 @@ class Listener:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def news(self) -> asyncio.Future[None] | None:
+    def next_change(self) -> asyncio.Future[None] | None:
         """Give what to wait for until there is a notice, or the end; None if there is one already."""
         if self._pending or self.ended is not None:
             return None
         self._waiting = asyncio.get_running_loop().create_future()
         return self._waiting
 
-    def take(self) -> list[Notice]:
+    def take_pending(self) -> list[ChangeNotice]:
         """Give the notices that wait."""
         pending, self._pending = list(self._pending), {}
         return pending
 
 
-def accepted(wanted: t.SubscriptionFilter, capabilities: Mapping[str, Any]) -> t.SubscriptionFilter:
+def supported_filter(wanted: t.SubscriptionFilter, capabilities: Mapping[str, Any]) -> t.SubscriptionFilter:
     """Give the part of a filter that a server with these capabilities will honour."""
 
     def lists(kind: str) -> bool:
@@ -205,11 +214,11 @@ def accepted(wanted: t.SubscriptionFilter, capabilities: Mapping[str, Any]) -> t
     )
 
 
-async def listen(
-    exchange: Exchange, hub: Hub, *, wanted: t.SubscriptionFilter, most: int
+async def serve_subscription(
+    exchange: Exchange, hub: ChangeHub, *, wanted: t.SubscriptionFilter, max_pending: int
 ) -> t.SubscriptionsListenResult:
     """Serve one subscription: acknowledge, then tell, until the client cancels or we end it."""
-    listener = Listener(wanted, most)
+    listener = SubscriptionStream(wanted, max_pending)
     hub.attach(listener)
     try:
         exchange.notify(
@@ -217,10 +226,10 @@ async def listen(
             t.SubscriptionsAcknowledgedNotificationParams(meta=_stamp(exchange), notifications=wanted),
         )
         while listener.ended is None:
-            if (news := listener.news()) is not None:
+            if (news := listener.next_change()) is not None:
                 await news
-            for notice in listener.take():
-                exchange.notify(*message(notice, _stamp(exchange)))
+            for notice in listener.take_pending():
+                exchange.notify(*change_notification(notice, _stamp(exchange)))
             await exchange.connection.drain()
         # One page of 2026-07-28 wants this notification, another the result: both are satisfied, in this order.
         params = t.CancelledNotificationParams(request_id=exchange.id, reason=listener.ended)
@@ -235,7 +244,9 @@ def _stamp(exchange: Exchange) -> dict[str, Any]:
     return {t.META_SUBSCRIPTION_ID: exchange.id}
 
 
-def message(notice: Notice, meta: dict[str, object] | None) -> tuple[str, t.NotificationParams | None]:
+def change_notification(
+    notice: ChangeNotice, meta: dict[str, object] | None
+) -> tuple[str, t.NotificationParams | None]:
     """Give the method and params that tell of a change."""
     kind, uri = notice
     if uri is not None:

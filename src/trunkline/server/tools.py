@@ -19,20 +19,20 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import HandlerError, HeaderMismatch, InvalidParams, MissingCapability, RequestFailed, ToolError
+from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
 from trunkline.protocol.revisions import Feature
-from trunkline.protocol.shaping import needs_wrapping, wrap_schema
-from trunkline.server.functions import FreeSignature, UserFunction, meant_for_caller
-from trunkline.server.mismatch import ArgumentError, ResultError, check_names
+from trunkline.server.handler_functions import HandlerFunction, UncheckedSignature, find_caller_error
 from trunkline.server.results import ToolResult, to_tool_result, with_structured
-from trunkline.server.scopes import demand
+from trunkline.server.scopes import check_scopes
 from trunkline.server.signatures import Signature
+from trunkline.server.validation_errors import InvalidArguments, InvalidResult, check_names
 
 if TYPE_CHECKING:
     from trunkline.protocol.headers import HeaderParameter
     from trunkline.protocol.json_schema import Validator
     from trunkline.server.server import Server
 
-__all__ = ["Mirrored", "ToolDefinition", "ToolOptions", "check_headers", "failed", "tool_route"]
+__all__ = ["HasHeaderParameters", "ToolDefinition", "ToolOptions", "check_headers", "error_result", "make_tool_handler"]
 
 log = logging.getLogger("trunkline")
 
@@ -59,7 +59,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
 
 
-class Mirrored(Protocol):
+class HasHeaderParameters(Protocol):
     """What knows which arguments HTTP repeats in headers."""
 
     @property
@@ -82,9 +82,9 @@ class ToolDefinition:
         "_wraps",
         "function",
         "headers",
+        "mounted_by",
         "name",
         "options",
-        "owners",
         "scopes",
         "source",
     )
@@ -97,16 +97,16 @@ class ToolDefinition:
         self.name = name
         self.options = options = replace(options, annotations=_annotations(options.annotations))
         self.scopes = options.scopes
-        self.function = UserFunction(
+        self.function = HandlerFunction(
             function,
             owner=owner,
             what=f"tool {name!r}",
             thread=options.thread,
             exclude=options.exclude_args,
-            free=options.input_schema is not None,
+            unchecked=options.input_schema is not None,
         )
         #: The servers whose middleware stands around a call, outermost first, the root left out.
-        self.owners: tuple[Server, ...] = ()
+        self.mounted_by: tuple[Server, ...] = ()
         #: What this is a copy of, if it is mounted from another server.
         self.source: ToolDefinition | None = None
         #: The arguments that HTTP repeats in headers.
@@ -117,9 +117,9 @@ class ToolDefinition:
         #: What is done to a result before it leaves, where something was said about it by hand.
         self._finish: Callable[[Any, t.CallToolResult], t.CallToolResult] | None = None
         if options.output_schema is None:
-            self._finish = _unstructured
+            self._finish = _drop_structured
         elif options.output_schema is not msgspec.UNSET:
-            self._finish = partial(_kept, _compiled(options.output_schema, f"tool {name!r}: output_schema"))
+            self._finish = partial(_check_output, _compiled(options.output_schema, f"tool {name!r}: output_schema"))
         self._encode: Callable[[Any], bytes] | None = None
         #: Whether results go into ``{"result": …}`` in all revisions, or only where the revision demands an object.
         self._wraps = owner.wraps_results if options.wrap_result is None else options.wrap_result
@@ -182,17 +182,17 @@ class ToolDefinition:
                 value = await self._run_in_time(exchange, kwargs, self.options.timeout)
             bare = not self._wraps and exchange.admitted.caller.revision.any_structured_content
             return to_tool_result(value, encode=self._encode, finish=self._finish, wrap=None if bare else self._wrap)
-        except (ArgumentError, HandlerError) as error:
-            if isinstance(error, ArgumentError) and not _is_object(arguments):
+        except (InvalidArguments, HandlerError) as error:
+            if isinstance(error, InvalidArguments) and not _is_object(arguments):
                 raise InvalidParams("Invalid params: arguments must be an object") from error
-            return failed(str(error))
+            return error_result(str(error))
         except MissingCapability as error:
             if not exchange.admitted.caller.revision.handshake:
                 raise
-            return failed(str(error))
-        except ResultError as error:
+            return error_result(str(error))
+        except InvalidResult as error:
             log.error("tool %r returned what its output schema forbids: %s", self.name, error)
-            return failed(f"Tool {self.name!r} failed: its result does not fit its output schema.")
+            return error_result(f"Tool {self.name!r} failed: its result does not fit its output schema.")
         except RequestFailed:
             raise
         except ExceptionGroup as error:
@@ -200,7 +200,9 @@ class ToolDefinition:
         except (Exception, SystemExit) as error:
             # A tool that wants to end the program (argument parsers do) has failed; the server goes on.
             log.exception("tool %r failed (request %r)", self.name, exchange.id)
-            return failed(str(error) if not function.owner.masks_errors else f"Tool {self.name!r} failed unexpectedly.")
+            return error_result(
+                str(error) if not function.owner.masks_errors else f"Tool {self.name!r} failed unexpectedly."
+            )
 
     async def _run_in_time(self, exchange: Exchange, kwargs: dict[str, object], seconds: float) -> Any:
         try:
@@ -217,16 +219,16 @@ class ToolDefinition:
         Raises:
             RequestFailed, MissingCapability: that is what there is.
         """
-        meant = meant_for_caller(group)
+        meant = find_caller_error(group)
         if meant is None:
             log.error("tool %r failed (request %r)", self.name, exchange.id, exc_info=group)
             masked = f"Tool {self.name!r} failed unexpectedly."
-            return failed(masked if self.function.owner.masks_errors else str(group))
+            return error_result(masked if self.function.owner.masks_errors else str(group))
         if isinstance(meant, RequestFailed) or not (
             isinstance(meant, HandlerError) or exchange.admitted.caller.revision.handshake
         ):
             raise meant from group
-        return failed(str(meant))
+        return error_result(str(meant))
 
     def _check(self) -> None:
         """Refuse what clients would have to refuse: a schema of no object, or headers that break their rules.
@@ -235,7 +237,7 @@ class ToolDefinition:
             TypeError: the reason.
         """
         schema, signature = self.options.input_schema, self.function.signature
-        if schema is None and isinstance(signature, Signature) and _names_header(signature.annotations):
+        if schema is None and isinstance(signature, Signature) and _declares_header(signature.annotations):
             schema = signature.input_schema()
         if schema is None:
             return
@@ -275,19 +277,21 @@ class ToolDefinition:
             value = {} if arguments is None else msgspec.json.decode(arguments)
             value = {} if value is None else value
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ArgumentError(f"the arguments are not JSON: {error}") from error
-        problem = self._validator.first_problem(value)
+            raise InvalidArguments(f"the arguments are not JSON: {error}") from error
+        problem = self._validator.first_violation(value)
         if problem is not None:
-            raise ArgumentError(problem.message if problem.path else f"arguments: {problem.message}", path=problem.path)
+            raise InvalidArguments(
+                problem.message if problem.path else f"arguments: {problem.message}", path=problem.path
+            )
         signature = self.function.signature
-        assert isinstance(signature, FreeSignature)
+        assert isinstance(signature, UncheckedSignature)
         if signature.names is not None:
             # A schema may let pass what its function cannot be given.
             check_names(value, signature.names, required=signature.required)
         return value
 
 
-def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], Awaitable[t.CallToolResult]]:
+def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], Awaitable[t.CallToolResult]]:
     """Make the handler of ``tools/call``.
 
     It has no coroutine of its own: the tool's is awaited in its place, since this is the path that matters most.
@@ -295,21 +299,21 @@ def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], 
 
     def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Awaitable[t.CallToolResult]:
         tool = server.registry.tools.get(params.name)
-        if tool is None or (server.hides and not server.listing.sees(exchange.admitted.caller, tool)):
+        if tool is None or (server.has_hidden and not server.listing.is_visible(exchange.admitted.caller, tool)):
             raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
         if tool.scopes:
-            demand(exchange, tool.scopes, server.hierarchy)
+            check_scopes(exchange, tool.scopes, server.hierarchy)
         if tool.headers:
             check_headers(tool, exchange, params.arguments)
-        if tool.owners:
+        if tool.mounted_by:
             found = tool
-            return server.through(tool, exchange, params, lambda given: found.call(exchange, given.arguments))
+            return server.call_mounted(tool, exchange, params, lambda given: found.call(exchange, given.arguments))
         return tool.call(exchange, params.arguments)
 
     return tools_call
 
 
-def check_headers(tool: Mirrored, exchange: Exchange, arguments: Raw | None) -> None:
+def check_headers(tool: HasHeaderParameters, exchange: Exchange, arguments: Raw | None) -> None:
     """See that the arguments that HTTP repeats in headers are the same in both places.
 
     Raises:
@@ -318,7 +322,7 @@ def check_headers(tool: Mirrored, exchange: Exchange, arguments: Raw | None) -> 
     caller = exchange.admitted.caller
     if caller.origin.headers is None or Feature.ROUTING_HEADERS not in caller.revision.features:
         return
-    from trunkline.protocol.headers import compare_parameters
+    from trunkline.protocol.headers import compare_parameter_headers
 
     try:
         given = {} if arguments is None else msgspec.json.decode(arguments)
@@ -326,17 +330,17 @@ def check_headers(tool: Mirrored, exchange: Exchange, arguments: Raw | None) -> 
         # Whoever reads them next says what is wrong.
         return
     members = given if isinstance(given, dict) else {}
-    problem = compare_parameters(caller.origin.headers, members, parameters=tool.headers)
+    problem = compare_parameter_headers(caller.origin.headers, members, parameters=tool.headers)
     if problem is not None:
         raise HeaderMismatch(f"Header mismatch: {problem}")
 
 
-def failed(message: str) -> t.CallToolResult:
+def error_result(message: str) -> t.CallToolResult:
     """Make the result of a tool that failed in a way the model should read."""
     return t.CallToolResult(content=[t.TextContent(text=message)], is_error=True)
 
 
-def _names_header(annotations: Iterable[object]) -> bool:
+def _declares_header(annotations: Iterable[object]) -> bool:
     """Tell whether an annotation puts its argument into a header, without making schemas of all the others."""
     return any("x-mcp-header" in repr(getattr(each, "__metadata__", "")) for each in annotations)
 
@@ -351,13 +355,13 @@ def _compiled(schema: dict[str, object], what: str) -> Validator:
         raise TypeError(f"{what}: {error}") from error
 
 
-def _unstructured(value: object, result: t.CallToolResult) -> t.CallToolResult:
+def _drop_structured(value: object, result: t.CallToolResult) -> t.CallToolResult:
     """Leave the structured value out, unless the function made the whole result."""
     whole = isinstance(value, t.CallToolResult | ToolResult)
     return result if whole else replace(result, structured_content=msgspec.UNSET)
 
 
-def _kept(promise: Validator, value: object, result: t.CallToolResult) -> t.CallToolResult:
+def _check_output(promise: Validator, value: object, result: t.CallToolResult) -> t.CallToolResult:
     """See that a result keeps the promise of an output schema written by hand.
 
     Raises:
@@ -369,10 +373,10 @@ def _kept(promise: Validator, value: object, result: t.CallToolResult) -> t.Call
         # A text or a list goes out as content by itself; the schema says that it is a value.
         result = with_structured(value, result)
     if result.structured_content is msgspec.UNSET:
-        raise ResultError("there is no structured value")
-    problem = promise.first_problem(msgspec.json.decode(msgspec.json.encode(result.structured_content)))
+        raise InvalidResult("there is no structured value")
+    problem = promise.first_violation(msgspec.json.decode(msgspec.json.encode(result.structured_content)))
     if problem is not None:
-        raise ResultError(problem.message, path=problem.path)
+        raise InvalidResult(problem.message, path=problem.path)
     return result
 
 

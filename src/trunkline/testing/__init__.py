@@ -7,26 +7,35 @@ Link; ``Recorder`` records a conversation and ``replay`` replays it, to check th
 
 from __future__ import annotations
 
-from trunkline.host.record.diff import Comparison, Difference, compare
-from trunkline.host.record.playing import PlayedServer
+from trunkline.devtools.recording.diff import Comparison, Difference, compare
+from trunkline.devtools.recording.replay import ReplayServer
 from trunkline.testing.clock import FakeClock, FakeTimer
-from trunkline.testing.links import LinkRecorder, check_link
-from trunkline.testing.recordings import Entry, Head, Recorder, Recording, Sender, Side
-from trunkline.testing.replays import Answer, Replay, replay
+from trunkline.testing.link_check import RecordingReceiver, check_link
+from trunkline.testing.recordings import (
+    Recorder,
+    Recording,
+    RecordingEntry,
+    RecordingHeader,
+    Replay,
+    ReplayedAnswer,
+    Sender,
+    Side,
+    replay,
+)
 
 __all__ = [
-    "Answer",
     "Comparison",
     "Difference",
-    "Entry",
     "FakeClock",
     "FakeTimer",
-    "Head",
-    "LinkRecorder",
-    "PlayedServer",
     "Recorder",
     "Recording",
+    "RecordingEntry",
+    "RecordingHeader",
+    "RecordingReceiver",
     "Replay",
+    "ReplayServer",
+    "ReplayedAnswer",
     "Sender",
     "Side",
     "check_link",

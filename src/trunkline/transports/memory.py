@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.lines import TooLong
+from trunkline.protocol.line_framing import OversizedLine
+from trunkline.transports.codec_errors import encode_each, too_long_error
 from trunkline.transports.link import Link, Receiver
-from trunkline.transports.wire import encode_each, refuse
 
 __all__ = ["MemoryLink", "memory_pair"]
 
@@ -131,7 +131,7 @@ class MemoryLink(Link):
                 if self._closed:
                     return
                 if len(data) > limits.message_bytes:
-                    receiver.message_received(refuse(TooLong.of(data, limits.message_bytes)), MEMORY)
+                    receiver.message_received(too_long_error(OversizedLine.of(data, limits.message_bytes)), MEMORY)
                 else:
                     receiver.message_received(decode(data, limits), MEMORY)
         finally:

@@ -1,8 +1,6 @@
-"""A link over two open file descriptors, and the non-blocking writer under it; stdio on both sides is made of these.
+"""A link over two open file descriptors and its non-blocking writer; stdio on both sides is built on it.
 
-It knows descriptors and the event loop's readiness calls, on asyncio and uvloop alike. Reading: one ``read`` whenever
-the loop says so, cut into lines, each decoded and handed on in the same call. Writing: one ``write`` at once for what
-is sent together; what the kernel does not take is kept as views, never copied again, until the descriptor is writable.
+Also tunes the C library's memory while large messages pass.
 """
 
 from __future__ import annotations
@@ -14,18 +12,70 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import islice
 
 from trunkline.errors import ConnectionLost
 from trunkline.protocol.caller import STREAM, Origin
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.lines import LineReader
-from trunkline.transports.large import LargeMessages
+from trunkline.protocol.line_framing import LineReader
+from trunkline.transports.codec_errors import encode_each, is_identified, too_long_error
 from trunkline.transports.link import Link, Receiver
-from trunkline.transports.wire import encode_each, refuse, says_enough
 
-__all__ = ["PipeLink", "PipeOutput"]
+__all__ = ["MemoryTuner", "PipeLink", "PipeOutput", "keep_freed_memory", "trim_memory"]
+
+# glibc's malloc.h: how much freed memory is kept, and how many buffers may be mapped on their own.
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_KEPT = 256 * 1024 * 1024
+_QUIET_SECONDS = 5.0
+
+
+class MemoryTuner:
+    """Keeps freed memory while large messages come."""
+
+    __slots__ = ("_scheduled", "_seen")
+
+    def __init__(self) -> None:
+        """Wait for the first."""
+        self._seen = False
+        self._scheduled = False
+
+    def large_message_seen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Learn that a part of a large message came or went."""
+        self._seen = True
+        if not self._scheduled and keep_freed_memory():
+            self._scheduled = True
+            loop.call_later(_QUIET_SECONDS, self._check, loop)
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._seen:
+            self._seen = False
+            loop.call_later(_QUIET_SECONDS, self._check, loop)
+            return
+        self._scheduled = False
+        trim_memory()
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Have the C library keep freed memory instead of giving it back; tell whether it does."""
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+        return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _KEPT))
+    except (OSError, AttributeError):
+        # Another C library than glibc; it has its own ways.
+        return False
+
+
+def trim_memory() -> None:
+    """Have the C library give back all that is free."""
+    import ctypes
+
+    ctypes.CDLL(None).malloc_trim(0)
+
 
 _LIMITS = Limits()
 # One read takes all that a pipe holds by default; after a full one the next is larger.
@@ -52,7 +102,7 @@ class PipeLink(Link):
         """Take the descriptors; nothing is read before ``attach``."""
         self._limits = limits
         self._origin = origin
-        self._lines = LineReader(limits.message_bytes, enough=says_enough)
+        self._lines = LineReader(limits.message_bytes, enough=is_identified)
         self._read_fd = read_fd
         self._read_bytes = _READ_BYTES
         self._is_socket = stat.S_ISSOCK(os.fstat(read_fd).st_mode)
@@ -60,7 +110,7 @@ class PipeLink(Link):
         if self._is_socket:
             os.set_blocking(read_fd, False)
         self._output = PipeOutput(write_fd, high_water=limits.write_bytes, broken=self._output_broken)
-        self._large = LargeMessages() if self.owns_process else None
+        self._large = MemoryTuner() if self.owns_process else None
         self._output.large = self._large
         self._receiver: Receiver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,7 +182,7 @@ class PipeLink(Link):
             if self._lines.held > _LARGE_MESSAGE_BYTES:
                 _enlarge(self._read_fd)
                 if self._large is not None and self._loop is not None:
-                    self._large.came(self._loop)
+                    self._large.large_message_seen(self._loop)
         self._received(data)
         return self._reading
 
@@ -142,7 +192,7 @@ class PipeLink(Link):
         for line in self._lines.feed(data):
             if self._ended:
                 return
-            receiver.message_received(decode(line, limits) if isinstance(line, bytes) else refuse(line), origin)
+            receiver.message_received(decode(line, limits) if isinstance(line, bytes) else too_long_error(line), origin)
 
     def _input_ended(self, error: OSError | None) -> None:
         """Deliver the last line if it has no newline, then say that the input is over."""
@@ -150,9 +200,9 @@ class PipeLink(Link):
         for line in self._lines.finish():
             if isinstance(line, bytes) and self._receiver is not None and not self._ended:
                 self._receiver.message_received(decode(line, self._limits), self._origin)
-        self._input_over(error)
+        self._input_closed(error)
 
-    def _input_over(self, error: OSError | None) -> None:
+    def _input_closed(self, error: OSError | None) -> None:
         self._end(None if error is None else _lost("reading", error))
 
     def _output_broken(self, error: OSError) -> None:
@@ -237,7 +287,7 @@ class PipeOutput:
         self._high_water = high_water
         self._broken = broken
         #: The same as the link's.
-        self.large: LargeMessages | None = None
+        self.large: MemoryTuner | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsent: deque[memoryview] = deque()
         self._size = 0
@@ -367,7 +417,7 @@ class PipeOutput:
     def _grow(self) -> bool:
         """Make room for a large message; tell whether the pipe takes more now."""
         if self.large is not None and self._loop is not None:
-            self.large.came(self._loop)
+            self.large.large_message_seen(self._loop)
         return _enlarge(self._fd)
 
     def _break(self, error: OSError) -> None:

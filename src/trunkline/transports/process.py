@@ -1,9 +1,6 @@
-"""The client side of stdio: starts a server as a process, talks to it over its pipes, and sees it to its end.
+"""The client side of stdio.
 
-Nothing is read by a shell. The server gets a small environment, a session of its own, and a watcher process for a
-parent (``watcher.py`` says why), which climbs the shutdown ladder and does so too if this process is killed. So no
-child of ours needs a signal handler or a thread here: what the watcher tells arrives on a socket, on any event loop, in
-any thread. The server's stderr is always read, and its end is kept for error messages.
+Starts a server as a child process under a watcher, talks to it over its pipes, and shuts it down.
 """
 
 from __future__ import annotations
@@ -13,27 +10,168 @@ import logging
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 
-from trunkline.errors import ServerExited
+from trunkline.errors import LinkError, ServerExited
 from trunkline.protocol.caller import STDIO, Origin
-from trunkline.protocol.jsonrpc import Incoming, Malformed
+from trunkline.protocol.jsonrpc import Incoming, InvalidMessage
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.lines import LineReader
-from trunkline.transports.launch import INHERITED, Launched, launch, server_environment
+from trunkline.protocol.line_framing import LineReader
 from trunkline.transports.link import Receiver
 from trunkline.transports.pipes import PipeLink
+from trunkline.transports.watcher import pack_launch
 from trunkline.types import RequestId
 
-__all__ = ["ProcessLink"]
+__all__ = [
+    "INHERITED",
+    "LaunchedProcess",
+    "ProcessLink",
+    "find_interpreter",
+    "find_program",
+    "launch_process",
+    "server_environment",
+]
+
+#: Variables a server process inherits; a star at the end stands for any ending.
+INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+# All the watcher itself may need: some interpreters are not found to be whole without them.
+_LOADER_VARIABLES = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
+
+
+class LaunchedProcess:
+    """Our ends of a server that was started: its pipes, and the socket to its watcher."""
+
+    __slots__ = ("control", "stderr", "stdin", "stdout", "watcher")
+
+    def __init__(self, control: socket.socket, watcher: subprocess.Popen[bytes], *, pipes: Sequence[int]) -> None:
+        """Take the ends, in the order stdin, stdout, stderr."""
+        self.stdin, self.stdout, self.stderr = pipes
+        self.control = control
+        self.watcher = watcher
+
+
+def server_environment(given: Mapping[str, str] | None, inherit: Collection[str] = INHERITED) -> dict[str, str]:
+    """Make the environment of a server process: the inherited names that are set, then what was given."""
+    exact = {name for name in inherit if not name.endswith("*")}
+    prefixes = tuple(name[:-1] for name in inherit if name.endswith("*"))
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        # A value that begins like this is a shell function, which some shells would run.
+        if (name in exact or name.startswith(prefixes)) and not value.startswith("()")
+    }
+    return {**env, **(given or {})}
+
+
+def launch_process(
+    command: Sequence[str], *, env: dict[str, str], cwd: str | os.PathLike[str] | None, exit_seconds: float
+) -> LaunchedProcess:
+    """Start a watcher that starts the server.
+
+    Raises:
+        LinkError: there is no such command or directory, or no process can be started; the message says which.
+    """
+    path = find_program(command[0], env, cwd=cwd)
+    record = _launch_file(pack_launch(path, list(command), env))
+    with ExitStack() as ours, ExitStack() as theirs:
+        theirs.callback(os.close, record)
+        near: list[int] = []
+        far: list[int] = []
+        for we_read in (False, True, True):
+            read_fd, write_fd = os.pipe()
+            near.append(read_fd if we_read else write_fd)
+            far.append(write_fd if we_read else read_fd)
+            ours.callback(os.close, near[-1])
+            theirs.callback(os.close, far[-1])
+        control, far_control = socket.socketpair()
+        ours.callback(control.close)
+        theirs.callback(far_control.close)
+        control.setblocking(False)
+        os.set_blocking(near[2], False)
+        watcher = _start_watcher(far_control.fileno(), record, pipes=far, cwd=cwd, seconds=exit_seconds)
+        ours.pop_all()
+    return LaunchedProcess(control, watcher, pipes=near)
+
+
+def find_program(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[str] | None) -> str:
+    """Find the program as the server's own PATH gives it; the errors name what is missing."""
+    if cwd is not None and not os.path.isdir(cwd):
+        raise LinkError(f"cannot start {name}: there is no directory {os.fspath(cwd)}")
+    if os.path.dirname(name):
+        path = os.path.join(cwd or "", name)
+        if not os.path.isfile(path):
+            raise LinkError(f"cannot start {name}: there is no such file")
+        if not os.access(path, os.X_OK):
+            raise LinkError(
+                f"cannot start {name}: the file is not executable; run chmod +x, or put its interpreter first"
+            )
+        return os.path.abspath(path)
+    for folder in os.get_exec_path(env):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    raise LinkError(
+        f"command not found: {name}; install it, give its full path, or add its folder to PATH "
+        f"(searched: {env.get('PATH', os.defpath)})"
+    )
+
+
+def _launch_file(data: bytes) -> int:
+    """Put the launch record into an unnamed file and give its descriptor, at the start."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("trunkline-launch")
+    else:
+        import tempfile
+
+        fd, path = tempfile.mkstemp()
+        os.unlink(path)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _start_watcher(
+    control: int, record: int, *, pipes: list[int], cwd: str | os.PathLike[str] | None, seconds: float
+) -> subprocess.Popen[bytes]:
+    """Start the watcher with the server's ends of the pipes as its own standard streams."""
+    stdin, stdout, stderr = pipes
+    # Imported by name, the module comes from its compiled file; run by path, it would be compiled each time.
+    code = f"import sys; sys.path.append({os.path.dirname(__file__)!r}); import watcher; watcher.main()"
+    words = [find_interpreter(), "-I", "-S", "-c", code, str(control), str(record), str(os.getpid()), str(seconds)]
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ},
+            cwd=cwd,
+            pass_fds=(control, record),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise LinkError(f"cannot start a process: {error}") from error
+
+
+def find_interpreter() -> str:
+    """Find the Python that runs the watcher; in a frozen program ``sys.executable`` is the program itself."""
+    beside = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    for path in (sys.executable, beside):
+        if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
+            return path
+    raise LinkError("cannot start a server process: no Python interpreter is found to run its watcher")
+
 
 _LIMITS = Limits()
 # The pipe of an exited server ends with it, unless a process it left behind holds it open.
-_LAST_WORDS_SECONDS = 0.3
+_OUTPUT_SECONDS = 0.3
 # An exit follows the end of the output at once, unless the server only closed its output.
 _EXIT_SECONDS = 1.0
 # A watcher gives up earlier by itself, unless it was stopped.
-_FIGHT_SECONDS = 10.0
+_KILL_SECONDS = 10.0
 _TAIL_LINES = 10
 _TAIL_CHARACTERS = 2000
 
@@ -47,7 +185,7 @@ class ProcessLink(PipeLink):
     pid: int | None = None
 
     def __init__(
-        self, name: str, launched: Launched, *, limits: Limits, on_stderr: Callable[[bytes], None] | None
+        self, name: str, launched: LaunchedProcess, *, limits: Limits, on_stderr: Callable[[bytes], None] | None
     ) -> None:
         """Take a server that was just launched; ``name`` is what errors call it."""
         super().__init__(launched.stdout, launched.stdin, limits=limits, origin=STDIO)
@@ -57,14 +195,14 @@ class ProcessLink(PipeLink):
         self._on_stderr = on_stderr
         self._control: socket.socket | None = launched.control
         self._watcher = launched.watcher
-        self._notes = LineReader(1024)
+        self._notices = LineReader(1024)
         self._orders = b""
         self._watching = False
         self._gone = asyncio.Event()
-        self._verdict: asyncio.TimerHandle | None = None
+        self._conclusion: asyncio.TimerHandle | None = None
         self._failure: int | None = None
-        self._output_over = False
-        self._sieve: _Sieve | None = None
+        self._output_closed = False
+        self._filter: StdoutFilter | None = None
         #: The server's exit status once it has ended; the negative number of the signal if one ended it.
         self.status: int | None = None
 
@@ -85,13 +223,15 @@ class ProcessLink(PipeLink):
         Raises:
             LinkError: there is no such command or directory, or no process can be started; the message says which.
         """
-        launched = launch(command, env=server_environment(env, inherit_env), cwd=cwd, exit_seconds=limits.exit_seconds)
+        launched = launch_process(
+            command, env=server_environment(env, inherit_env), cwd=cwd, exit_seconds=limits.exit_seconds
+        )
         return cls(name or command[0], launched, limits=limits, on_stderr=on_stderr)
 
     @property
     def skipped_lines(self) -> int:
         """How many lines on the server's stdout were no messages."""
-        return 0 if self._sieve is None else self._sieve.skipped
+        return 0 if self._filter is None else self._filter.skipped
 
     def stderr_tail(self) -> str:
         """Give the end of what the server wrote to stderr, as far as it is kept."""
@@ -99,8 +239,8 @@ class ProcessLink(PipeLink):
 
     def attach(self, receiver: Receiver) -> None:
         """Start to read."""
-        self._sieve = _Sieve(receiver, self._name)
-        super().attach(self._sieve)
+        self._filter = StdoutFilter(receiver, self._name)
+        super().attach(self._filter)
         self._watch(asyncio.get_running_loop())
 
     async def aclose(self) -> None:
@@ -112,7 +252,7 @@ class ProcessLink(PipeLink):
         self._watch(asyncio.get_running_loop())
         try:
             await self._output.flush(self._limits.exit_seconds)
-            self._let_go()
+            self._start_shutdown()
             async with asyncio.timeout(3 * self._limits.exit_seconds + 5):
                 await self._gone.wait()
         except TimeoutError:
@@ -139,14 +279,14 @@ class ProcessLink(PipeLink):
                 return
             except OSError:
                 data = b""
-            for note in self._notes.feed(data):
+            for note in self._notices.feed(data):
                 if isinstance(note, bytes):
                     word, _, number = note.partition(b" ")
-                    self._noted(word, int(number))
+                    self._notice_received(word, int(number))
             if not data:
                 self._watcher_gone()
 
-    def _noted(self, word: bytes, number: int) -> None:
+    def _notice_received(self, word: bytes, number: int) -> None:
         if word == b"started":
             self.pid = number
         elif word == b"failed":
@@ -154,10 +294,10 @@ class ProcessLink(PipeLink):
             self._conclude()
         elif word == b"exited":
             self.status = number
-            self._conclude_within(0 if self._output_over else _LAST_WORDS_SECONDS)
+            self._conclude_within(0 if self._output_closed else _OUTPUT_SECONDS)
 
-    def _input_over(self, error: OSError | None) -> None:
-        self._output_over = True
+    def _input_closed(self, error: OSError | None) -> None:
+        self._output_closed = True
         self._conclude_within(_EXIT_SECONDS if self.status is None else 0)
 
     def _output_broken(self, error: OSError) -> None:
@@ -165,20 +305,20 @@ class ProcessLink(PipeLink):
 
     def _conclude_within(self, seconds: float) -> None:
         """Declare the server gone after a while, or earlier if more is known by then."""
-        if self._verdict is not None:
-            self._verdict.cancel()
+        if self._conclusion is not None:
+            self._conclusion.cancel()
         if seconds and self._loop is not None:
-            self._verdict = self._loop.call_later(seconds, self._conclude)
+            self._conclusion = self._loop.call_later(seconds, self._conclude)
         else:
             self._conclude()
 
     def _conclude(self) -> None:
         if not self._ended:
             self._stderr_readable()
-            self._end(self._epitaph())
-        self._let_go()
+            self._end(self._exit_error())
+        self._start_shutdown()
 
-    def _epitaph(self) -> ServerExited:
+    def _exit_error(self) -> ServerExited:
         """Say how the server ended."""
         if self._failure is not None:
             text = f"cannot start {self._name}: {os.strerror(self._failure)}"
@@ -229,7 +369,7 @@ class ProcessLink(PipeLink):
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def _let_go(self) -> None:
+    def _start_shutdown(self) -> None:
         """Close the server's input and have the watcher climb the ladder, on its own from here."""
         self._output.close()
         self._order(b"c")
@@ -273,13 +413,13 @@ class ProcessLink(PipeLink):
             self._order(b"k")
             self._reap()
             self._control_readable()
-        if self._verdict is not None:
-            self._verdict.cancel()
+        if self._conclusion is not None:
+            self._conclusion.cancel()
         self._close_stderr()
         super()._release()
 
 
-class _Sieve:
+class StdoutFilter:
     """Stands before the receiver and keeps out what a server printed to stdout by mistake."""
 
     __slots__ = ("_name", "_receiver", "skipped")
@@ -291,7 +431,7 @@ class _Sieve:
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
         """Pass messages on, and answers that were too long; count lines that are none."""
-        if isinstance(incoming, Malformed) and incoming.id is None and not incoming.too_long:
+        if isinstance(incoming, InvalidMessage) and incoming.id is None and not incoming.too_long:
             self.skipped += 1
             # At 1, 2, 4, 8, ...: a server that prints for ever does not fill the log.
             if self.skipped & (self.skipped - 1) == 0:
@@ -311,7 +451,7 @@ class _Sieve:
 
 def _wait_or_kill(watcher: subprocess.Popen[bytes]) -> None:
     try:
-        watcher.wait(timeout=_FIGHT_SECONDS)
+        watcher.wait(timeout=_KILL_SECONDS)
     except subprocess.TimeoutExpired:
         watcher.kill()
         watcher.wait()

@@ -12,9 +12,9 @@ from trunkline.errors import ConnectionLost
 from trunkline.protocol.caller import STREAM, Origin
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.lines import LineReader
+from trunkline.protocol.line_framing import LineReader
+from trunkline.transports.codec_errors import encode_each, is_identified, too_long_error
 from trunkline.transports.link import Link, Receiver
-from trunkline.transports.wire import encode_each, refuse, says_enough
 
 __all__ = ["StreamLink"]
 
@@ -84,7 +84,7 @@ class StreamLink(Link):
 
     async def _read(self, receiver: Receiver) -> None:
         limits, origin = self._limits, self._origin
-        lines = LineReader(limits.message_bytes, enough=says_enough)
+        lines = LineReader(limits.message_bytes, enough=is_identified)
         try:
             more = True
             while more:
@@ -93,7 +93,9 @@ class StreamLink(Link):
                 for line in lines.feed(data) if more else lines.finish():
                     if self._ended:
                         return
-                    receiver.message_received(decode(line, limits) if isinstance(line, bytes) else refuse(line), origin)
+                    receiver.message_received(
+                        decode(line, limits) if isinstance(line, bytes) else too_long_error(line), origin
+                    )
         except OSError as error:
             self._end(_lost(error))
         finally:

@@ -251,7 +251,7 @@ class Watcher:
             self._stopped.discard(pid)
             if pid == self._server:
                 self._server_exited = True
-                tell(self._control, f"exited {os.waitstatus_to_exitcode(status)}")
+                send_notice(self._control, f"exited {os.waitstatus_to_exitcode(status)}")
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
@@ -354,7 +354,7 @@ def _drain(fd: int) -> None:
         return
 
 
-def tell(control: int, note: str) -> None:
+def send_notice(control: int, note: str) -> None:
     """Send the client a line; it may be gone."""
     try:
         os.write(control, f"{note}\n".encode())
@@ -409,11 +409,11 @@ def main() -> None:
     try:
         server = _start(path, argv, env)
     except OSError as error:
-        tell(control, f"failed {error.errno}")
+        send_notice(control, f"failed {error.errno}")
         if group is not None and group.leave():
             group.remove()
         os._exit(0)
-    tell(control, f"started {server}")
+    send_notice(control, f"started {server}")
     if group is not None and not group.leave():
         group = None
     _step_aside()

@@ -28,6 +28,7 @@ from trunkline.types.base import (
     InputRequiredResult,
     InputResponses,
     LoggingLevel,
+    LoggingMessageNotificationParams,
     NotificationParams,
     OptionalRaw,
     PaginatedRequestParams,
@@ -39,28 +40,22 @@ from trunkline.types.base import (
     RequestParams,
     Result,
     Role,
+    SetLevelRequestParams,
     Wire,
 )
-from trunkline.types.capabilities import (
-    ClientCapabilities,
-    ElicitationCapability,
-    PromptsCapability,
-    ResourcesCapability,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
-    ToolsCapability,
-)
-from trunkline.types.completion import (
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    CompletionReference,
-    PromptReference,
-    ResourceReference,
-    ResourceTemplateReference,
+from trunkline.types.client_features import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitAction,
+    ElicitationCompleteNotificationParams,
+    ElicitRequestParams,
+    ElicitResult,
+    ListRootsResult,
+    ModelHint,
+    ModelPreferences,
+    Root,
+    SamplingMessage,
+    ToolChoice,
 )
 from trunkline.types.content import (
     AudioContent,
@@ -74,28 +69,35 @@ from trunkline.types.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from trunkline.types.elicitation import (
-    ElicitAction,
-    ElicitationCompleteNotificationParams,
-    ElicitRequestParams,
-    ElicitResult,
-)
 from trunkline.types.lifecycle import (
+    ClientCapabilities,
     DiscoverResult,
+    ElicitationCapability,
     InitializeRequestParams,
     InitializeResult,
-)
-from trunkline.types.log_messages import (
-    LoggingMessageNotificationParams,
-    SetLevelRequestParams,
+    PromptsCapability,
+    ResourcesCapability,
+    RootsCapability,
+    SamplingCapability,
+    ServerCapabilities,
+    ToolsCapability,
 )
 from trunkline.types.prompts import (
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    CompletionReference,
     GetPromptRequestParams,
     GetPromptResult,
     ListPromptsResult,
     Prompt,
     PromptArgument,
     PromptMessage,
+    PromptReference,
+    ResourceReference,
+    ResourceTemplateReference,
 )
 from trunkline.types.resources import (
     ListResourcesResult,
@@ -106,25 +108,11 @@ from trunkline.types.resources import (
     ResourceTemplate,
     ResourceUpdatedNotificationParams,
     SubscribeRequestParams,
-    UnsubscribeRequestParams,
-)
-from trunkline.types.roots import (
-    ListRootsResult,
-    Root,
-)
-from trunkline.types.sampling import (
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ModelHint,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-)
-from trunkline.types.subscriptions import (
     SubscriptionFilter,
     SubscriptionsAcknowledgedNotificationParams,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
+    UnsubscribeRequestParams,
 )
 from trunkline.types.tasks import (
     CancelTaskRequestParams,

@@ -1,9 +1,10 @@
-"""The basis of all other modules of ``types``: ids, ``_meta``, generic params and results, small shared records.
+"""The basis of all other modules of ``types``.
 
-Each wire type is one frozen struct with the members of all five revisions; ``protocol.fields`` and
-``protocol.downgrade`` decide what a given revision may see. Attributes are snake_case and become camelCase on the wire;
-a member that is None (or ``UNSET``) is absent there. A default made by a factory is always written, since the
-specification requires the member: only reading is lenient.
+Ids, ``_meta``, generic params and results, log messages, small shared records. Each wire type is one frozen struct
+with the members of all five revisions; ``protocol.fields`` and ``protocol.downgrade`` decide what a given revision
+may see. Attributes are snake_case and become camelCase on the wire; a member that is None (or ``UNSET``) is absent
+there. A default made by a factory is always written, since the specification requires the member: only reading is
+lenient.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
     "InputRequiredResult",
     "InputResponses",
     "LoggingLevel",
+    "LoggingMessageNotificationParams",
     "NotificationParams",
     "OptionalRaw",
     "PaginatedRequestParams",
@@ -45,6 +47,7 @@ __all__ = [
     "RequestParams",
     "Result",
     "Role",
+    "SetLevelRequestParams",
     "Wire",
 ]
 
@@ -200,3 +203,17 @@ class ErrorObject(Wire, frozen=True, kw_only=True):
     code: int
     message: str
     data: Any = UNSET
+
+
+class SetLevelRequestParams(RequestParams, frozen=True, kw_only=True):
+    """The params of ``logging/setLevel``: the minimum level of log messages."""
+
+    level: LoggingLevel
+
+
+class LoggingMessageNotificationParams(NotificationParams, frozen=True, kw_only=True):
+    """One log message: any JSON value, and the name of its logger."""
+
+    level: LoggingLevel
+    data: Any
+    logger: str | None = None

@@ -1,4 +1,7 @@
-"""Resources that a server offers, by URI or by URI template."""
+"""Resources, by URI or by URI template, and subscriptions to changes.
+
+``resources/subscribe`` in handshake revisions, the long request ``subscriptions/listen`` in stateless ones.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from trunkline.types.base import (
     InputResponses,
     NotificationParams,
     RequestParams,
+    Result,
     Wire,
 )
 from trunkline.types.content import ResourceContents
@@ -27,8 +31,37 @@ __all__ = [
     "ResourceTemplate",
     "ResourceUpdatedNotificationParams",
     "SubscribeRequestParams",
+    "SubscriptionFilter",
+    "SubscriptionsAcknowledgedNotificationParams",
+    "SubscriptionsListenRequestParams",
+    "SubscriptionsListenResult",
     "UnsubscribeRequestParams",
 ]
+
+
+class SubscriptionFilter(Wire, frozen=True, kw_only=True):
+    """The kinds of notification that are requested, or that will be sent."""
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
+class SubscriptionsListenRequestParams(RequestParams, frozen=True, kw_only=True):
+    """The params of ``subscriptions/listen``: the notifications to send for as long as the request is open."""
+
+    notifications: SubscriptionFilter
+
+
+class SubscriptionsAcknowledgedNotificationParams(NotificationParams, frozen=True, kw_only=True):
+    """The kinds of notification that this subscription will receive; ``_meta`` names the subscription."""
+
+    notifications: SubscriptionFilter
+
+
+class SubscriptionsListenResult(Result, frozen=True, kw_only=True):
+    """The end of a subscription; ``_meta`` names it."""
 
 
 class Resource(Wire, frozen=True, kw_only=True):

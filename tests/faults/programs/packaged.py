@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from trunkline import Server
-from trunkline.protocol.revisions import ALL_NAMES, find
+from trunkline.protocol.revisions import REVISION_NAMES, find_revision
 
 __all__ = ["main"]
 
@@ -21,7 +21,7 @@ def make_server(name: str, era: str, ledger: str, seed: str) -> Server:
     """Make a server of one era, or of both."""
     chance = random.Random(seed)
     file = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    spoken = [each for each in ALL_NAMES if era == "both" or _handshake(each) == (era == "handshake")]
+    spoken = [each for each in REVISION_NAMES if era == "both" or _handshake(each) == (era == "handshake")]
     server = Server(name, revisions=spoken)
 
     @server.tool
@@ -35,7 +35,7 @@ def make_server(name: str, era: str, ledger: str, seed: str) -> Server:
 
 
 def _handshake(revision: str) -> bool:
-    found = find(revision)
+    found = find_revision(revision)
     return found is not None and found.handshake
 
 

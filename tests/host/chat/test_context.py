@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.chat.talking import (
+from tests.host.chat.support import (
     calls,
     consistent,
     ended,
@@ -26,9 +26,8 @@ from tests.host.chat.talking import (
 from tests.support import run_async
 from trunkline import Server
 from trunkline.errors import InvalidParams, PolicyDenied
-from trunkline.host.chat.events import Proposed
-from trunkline.host.chat.options import ChatOptions
-from trunkline.host.models.scripted import Turn
+from trunkline.host.chat.events import CallProposed, ChatOptions
+from trunkline.host.models.scripted import ScriptedTurn
 
 
 def library() -> Server:
@@ -167,7 +166,7 @@ def test_a_large_catalog_is_searched_and_what_is_found_is_called_by_its_own_name
     events, tools, conversation = run_async(main())
     assert {tool.name for tool in tools} == {"search_tools", "call_tool", "read_output", "search_output"}
     assert "searches the 40 tools" in noticed(events)
-    assert [(each.server, each.tool) for each in of(events, Proposed)] == [
+    assert [(each.server, each.tool) for each in of(events, CallProposed)] == [
         ("trunkline", "search_tools"),
         ("many", "tool_17"),
     ]
@@ -264,7 +263,7 @@ def test_a_resource_that_is_attached_goes_with_the_next_message(tmp_path: Path) 
             await talk.say("When?")
             first = talk.last_request
             await talk.say("Sure?")
-            return shown.text, first, talk.last_request, talk.conversation.account()
+            return shown.text, first, talk.last_request, talk.conversation.context_usage()
 
     shown, first, second, account = run_async(main())
     assert shown == "[resource memo://today]\nClosed at noon."
@@ -362,7 +361,7 @@ def test_results_of_one_answer_fit_the_window_together(tmp_path: Path) -> None:
     async def main() -> Any:
         script = [calls(*(("whole", {"title": f"Part {number}"}) for number in range(8))), "ok"]
         async with talking(tmp_path, {"library": library()}, script, model=traits(window_tokens=16_000)) as talk:
-            return await talk.say(), talk.conversation.account()
+            return await talk.say(), talk.conversation.context_usage()
 
     events, account = run_async(main())
     assert heard(events)[1].reason == "end"
@@ -388,12 +387,12 @@ def test_old_results_make_room_and_can_still_be_read(tmp_path: Path) -> None:
     assert "it is out-1: use read_output" in text_in(first)
     assert "Emma, line 0" in text_in(page)
     assert consistent(conversation.messages)
-    assert conversation.account().share < 0.85
+    assert conversation.context_usage().share < 0.85
 
 
 def test_when_results_are_not_enough_the_oldest_messages_are_not_sent_any_more(tmp_path: Path) -> None:
     async def main() -> Any:
-        script = [Turn(says="ok", again=True)]
+        script = [ScriptedTurn(says="ok", again=True)]
         async with talking(tmp_path, {}, script, model=traits(window_tokens=8_000)) as talk:
             events = [await talk.say("long " * 1500) for _ in range(4)]
             return events, talk.model.requests[-1].messages, talk.conversation.messages
@@ -417,7 +416,7 @@ def test_a_request_that_the_provider_finds_too_long_is_made_again_shorter(tmp_pa
         script = [
             calls(("whole", {"title": "Emma"})),
             calls(("find", {"title": "Emma"})),
-            Turn(fails="too long"),
+            ScriptedTurn(fails="too long"),
             "short",
         ]
         async with talking(tmp_path, {"library": library()}, script) as talk:
@@ -430,7 +429,7 @@ def test_a_request_that_the_provider_finds_too_long_is_made_again_shorter(tmp_pa
 
 def test_a_request_that_cannot_be_made_shorter_fails_as_too_long(tmp_path: Path) -> None:
     async def main() -> Any:
-        async with talking(tmp_path, {}, [Turn(fails="too long")]) as talk:
+        async with talking(tmp_path, {}, [ScriptedTurn(fails="too long")]) as talk:
             return heard(await talk.say())[1]
 
     assert run_async(main()).fault == "too long"
@@ -440,7 +439,7 @@ def test_the_account_says_what_each_server_takes(tmp_path: Path) -> None:
     async def main() -> Any:
         script = [calls(("find", {"title": "Emma"})), "ok"]
         async with talking(tmp_path, {"library": library(), "many": many(5)}, script) as talk:
-            return heard(await talk.say())[1].account, talk.conversation.account()
+            return heard(await talk.say())[1].context_usage, talk.conversation.context_usage()
 
     account, again = run_async(main())
     shares = {share.server: share for share in account.servers}
@@ -448,5 +447,7 @@ def test_the_account_says_what_each_server_takes(tmp_path: Path) -> None:
     assert (shares["library"].tools, shares["many"].tools) == (2, 5)
     assert shares["library"].result_tokens > 0 == shares["many"].result_tokens
     assert shares["library"].instruction_tokens > 0
-    assert account.tokens == account.system_tokens + account.talk_tokens + sum(each.tokens for each in account.servers)
+    assert account.tokens == account.system_tokens + account.message_tokens + sum(
+        each.tokens for each in account.servers
+    )
     assert account == again

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.host.chat.talking import consistent as is_consistent
+from tests.host.chat.support import consistent as is_consistent
 from tests.support import run_async
-from trunkline.host.chat.history import History, Kept, block_tokens, consistent
-from trunkline.host.chat.stopwatch import PausingFace, Stopwatch
-from trunkline.host.judgement.consent import Answer, Question
-from trunkline.host.models.interface import AudioBlock, Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
+from trunkline.host.chat.history import History, HistoryEntry, block_tokens, repair_history
+from trunkline.host.chat.tool_calls import PausingPrompter, TurnTimer
+from trunkline.host.models.interface import AudioBlock, Block, ModelMessage, TextBlock, ToolResultBlock, ToolUseBlock
 
 
-def kept(role: Any, *blocks: Block) -> Kept:
+def kept(role: Any, *blocks: Block) -> HistoryEntry:
     """Make a message of a file."""
-    return Kept(Message(role, blocks), (None,) * len(blocks), (1,) * len(blocks))
+    return HistoryEntry(ModelMessage(role, blocks), (None,) * len(blocks), (1,) * len(blocks))
 
 
 USE = ToolUseBlock("a", "tool", {})
@@ -36,14 +36,14 @@ RESULT = ToolResultBlock("a", (TextBlock("ok"),))
         pytest.param([kept("assistant", ToolUseBlock("", "tool", {}))], id="no-id"),
     ],
 )
-def test_messages_of_a_file_become_what_a_provider_takes(messages: list[Kept]) -> None:
-    assert is_consistent([each.message for each in consistent(messages)])
+def test_messages_of_a_file_become_what_a_provider_takes(messages: list[HistoryEntry]) -> None:
+    assert is_consistent([each.message for each in repair_history(messages)])
 
 
 def test_halves_of_characters_can_be_written_down() -> None:
     history = History()
     history.say("a\ud800b", role="assistant")
-    history.add(Message("assistant", (ToolUseBlock("a", "t\ud800", {"x": "\udfff"}),)))
+    history.add(ModelMessage("assistant", (ToolUseBlock("a", "t\ud800", {"x": "\udfff"}),)))
     first, second = history.messages
     assert first.text == "a?b"
     assert second.tool_uses[0].arguments is None
@@ -57,12 +57,12 @@ def test_what_is_left_out_begins_with_a_message_of_the_person() -> None:
     history = History()
     for number in range(3):
         history.say(f"{number} " + "long " * 100)
-        history.add(Message("assistant", (ToolUseBlock(f"c{number}", "tool", {}),)))
+        history.add(ModelMessage("assistant", (ToolUseBlock(f"c{number}", "tool", {}),)))
         history.settle("nothing")
-    assert history.leave_out(200) == 6
+    assert history.drop_oldest(200) == 6
     assert history.sent[0].text.startswith("2 ")
     assert is_consistent(history.sent)
-    assert history.leave_out(0) == 0
+    assert history.drop_oldest(0) == 0
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_what_is_left_out_begins_with_a_message_of_the_person() -> None:
 
 def test_several_pauses_at_once_are_one() -> None:
     async def main() -> bool:
-        watch = Stopwatch()
+        watch = TurnTimer()
         async with watch.limit(0.1):
             with watch.pause():
                 with watch.pause():
@@ -84,7 +84,7 @@ def test_several_pauses_at_once_are_one() -> None:
 
 def test_time_that_went_before_a_pause_counts() -> None:
     async def main() -> None:
-        watch = Stopwatch()
+        watch = TurnTimer()
         async with watch.limit(0.1):
             await asyncio.sleep(0.06)
             with watch.pause():
@@ -97,7 +97,7 @@ def test_time_that_went_before_a_pause_counts() -> None:
 
 def test_without_a_limit_nothing_is_timed() -> None:
     async def main() -> bool:
-        watch = Stopwatch()
+        watch = TurnTimer()
         async with watch.limit(None):
             with watch.pause():
                 await asyncio.sleep(0)
@@ -107,14 +107,14 @@ def test_without_a_limit_nothing_is_timed() -> None:
 
 
 def test_a_face_that_pauses_is_one_with_the_face_it_asks() -> None:
-    async def face(question: Question) -> Answer | None:
+    async def prompter(question: ApprovalRequest) -> ApprovalAnswer | None:
         return None
 
-    async def other(question: Question) -> Answer | None:
+    async def other(question: ApprovalRequest) -> ApprovalAnswer | None:
         return None
 
-    pausing = PausingFace(face, Stopwatch())
-    assert pausing == PausingFace(face, Stopwatch())
-    assert pausing == face
-    assert hash(pausing) == hash(face)
-    assert pausing != PausingFace(other, Stopwatch())
+    pausing = PausingPrompter(prompter, TurnTimer())
+    assert pausing == PausingPrompter(prompter, TurnTimer())
+    assert pausing == prompter
+    assert hash(pausing) == hash(prompter)
+    assert pausing != PausingPrompter(other, TurnTimer())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.host.chat.talking import (
+from tests.host.chat.support import (
     calls,
     consistent,
     ended,
@@ -26,11 +26,10 @@ from tests.host.chat.talking import (
 from tests.support import run_async
 from trunkline import Context, Server
 from trunkline.errors import RequestFailed, ToolError
-from trunkline.host.chat.events import Began, Progressed, Proposed, Said, TurnOver
-from trunkline.host.chat.options import ChatOptions
-from trunkline.host.judgement.consent import Answer, Question
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
+from trunkline.host.chat.events import CallProgressed, CallProposed, CallStarted, ChatOptions, TextReceived, TurnEnded
 from trunkline.host.models.interface import ImageBlock, TextBlock, Usage
-from trunkline.host.models.scripted import Call, ScriptedModel, Turn
+from trunkline.host.models.scripted import ScriptedCall, ScriptedModel, ScriptedTurn
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, STATELESS_NAMES
 
 
@@ -103,16 +102,16 @@ def test_a_call_goes_to_its_server_and_its_result_to_the_model(tmp_path: Path) -
 
 def test_a_face_sees_a_call_proposed_begun_and_ended_in_this_order(tmp_path: Path) -> None:
     _, events, _ = run(tmp_path, [calls(("add", {"a": 1, "b": 2})), "ok"])
-    kinds = [type(event).__name__ for event in events if not isinstance(event, Said)]
-    assert kinds == ["Proposed", "Began", "Ended", "TurnOver"]
-    (proposed,), (end,) = of(events, Proposed), ended(events)
+    kinds = [type(event).__name__ for event in events if not isinstance(event, TextReceived)]
+    assert kinds == ["CallProposed", "CallStarted", "Ended", "TurnEnded"]
+    (proposed,), (end,) = of(events, CallProposed), ended(events)
     assert (proposed.server, proposed.tool, proposed.arguments) == ("shop", "add", {"a": 1, "b": 2})
     assert (end.preview, end.is_error, end.denied) == ("3", False, False)
 
 
 def test_progress_of_a_call_is_told(tmp_path: Path) -> None:
     _, events, _ = run(tmp_path, [calls("report"), "ok"])
-    assert [(each.progress, each.total, each.message) for each in of(events, Progressed)] == [(1, 2, "half")]
+    assert [(each.progress, each.total, each.message) for each in of(events, CallProgressed)] == [(1, 2, "half")]
 
 
 def test_calls_of_one_answer_run_side_by_side(tmp_path: Path) -> None:
@@ -154,18 +153,18 @@ def test_arguments_that_do_not_fit_are_not_sent_and_the_model_learns_where(tmp_p
 
 
 def test_arguments_that_are_no_json_are_a_result(tmp_path: Path) -> None:
-    script = [Turn(calls=(Call(tool="add", raw='{"a": 1, "b"'),)), "sorry"]
+    script = [ScriptedTurn(calls=(ScriptedCall(tool="add", raw='{"a": 1, "b"'),)), "sorry"]
     talk, events, shop = run(tmp_path, script)
     assert "not a JSON object" in talk.last_request
-    assert of(events, Proposed)[0].arguments is None
+    assert of(events, CallProposed)[0].arguments is None
     assert shop.calls == []
 
 
 def test_a_tool_that_is_not_there_is_answered_with_the_nearest_name(tmp_path: Path) -> None:
     talk, events, _ = run(tmp_path, [calls("shop__ad"), "sorry"])
     assert "did you mean 'shop__add'" in talk.last_request
-    assert of(events, Proposed)[0].server is None
-    assert of(events, Began) == []
+    assert of(events, CallProposed)[0].server is None
+    assert of(events, CallStarted) == []
 
 
 def test_the_failure_of_a_tool_is_a_result(tmp_path: Path) -> None:
@@ -243,10 +242,10 @@ def test_without_anyone_to_ask_a_call_is_denied_and_only_the_person_reads_how_to
 
 
 def test_arguments_that_the_person_changed_are_sent_and_the_model_is_told(tmp_path: Path) -> None:
-    async def face(question: Question) -> Answer:
-        return Answer(allow=True, arguments={"a": 5, "b": 5})
+    async def prompter(question: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(allow=True, arguments={"a": 5, "b": 5})
 
-    talk, _, shop = run(tmp_path, [calls(("add", {"a": 1, "b": 2})), "ok"], rules=policy(), face=face)
+    talk, _, shop = run(tmp_path, [calls(("add", {"a": 1, "b": 2})), "ok"], rules=policy(), prompter=prompter)
     assert shop.calls == [(5, 5)]
     assert 'The user changed the arguments to {"a":5,"b":5}' in talk.last_request
     assert talk.last_request.endswith("10")
@@ -259,7 +258,7 @@ def test_the_trail_says_that_a_model_called(tmp_path: Path) -> None:
 
 # --- limits ----------------------------------------------------------------------------------------------------------
 
-AGAIN = Turn(calls=(Call(tool="report"),), again=True, usage=Usage(100, 10))
+AGAIN = ScriptedTurn(calls=(ScriptedCall(tool="report"),), again=True, usage=Usage(100, 10))
 
 
 @pytest.mark.parametrize(
@@ -271,13 +270,15 @@ AGAIN = Turn(calls=(Call(tool="report"),), again=True, usage=Usage(100, 10))
     ],
 )
 def test_a_limit_ends_the_turn_with_a_sentence(tmp_path: Path, options: ChatOptions, sentence: str, made: int) -> None:
-    large = Turn(calls=(Call(tool="report"),), again=True, usage=Usage(100_000, 250_000) if made == 0 else Usage())
+    large = ScriptedTurn(
+        calls=(ScriptedCall(tool="report"),), again=True, usage=Usage(100_000, 250_000) if made == 0 else Usage()
+    )
     talk, events, _ = run(tmp_path, [large], options=options)
     over = heard(events)[1]
     assert over.reason == "limit"
     assert sentence in (over.detail or "")
     assert sentence in text_in(results(talk.conversation)[-1])
-    assert len(of(events, Began)) == made
+    assert len(of(events, CallStarted)) == made
     assert consistent(talk.conversation.messages)
 
 
@@ -301,21 +302,21 @@ def test_the_time_of_a_turn_is_limited_and_calls_that_run_are_called_off(tmp_pat
 
 
 def test_a_model_that_hangs_is_ended_by_the_limit_of_time_and_what_it_said_is_kept(tmp_path: Path) -> None:
-    talk, events, _ = run(tmp_path, [Turn(says="I think", hangs=True)], options=limits(seconds=0.1))
+    talk, events, _ = run(tmp_path, [ScriptedTurn(says="I think", hangs=True)], options=limits(seconds=0.1))
     assert heard(events)[1].reason == "limit"
     assert talk.conversation.messages[-1].text == "I think"
 
 
 def test_time_stands_still_while_the_person_is_asked(tmp_path: Path) -> None:
-    async def face(question: Question) -> Answer:
+    async def prompter(question: ApprovalRequest) -> ApprovalAnswer:
         await asyncio.sleep(0.4)
-        return Answer(allow=True)
+        return ApprovalAnswer(allow=True)
 
     _, events, shop = run(
         tmp_path,
         [calls(("add", {"a": 1, "b": 2})), "ok"],
         rules=policy(),
-        face=face,
+        prompter=prompter,
         options=limits(seconds=0.3),
     )
     assert heard(events)[1].reason == "end"
@@ -353,8 +354,8 @@ def test_calls_beyond_those_of_one_answer_are_not_made(tmp_path: Path) -> None:
 
 
 def test_usage_and_cost_are_those_of_the_turn_and_of_the_conversation(tmp_path: Path) -> None:
-    async def main() -> tuple[TurnOver, Usage, float | None]:
-        script = [Turn(says="a", usage=Usage(1_000_000, 0)), Turn(says="b", usage=Usage(0, 1_000_000))]
+    async def main() -> tuple[TurnEnded, Usage, float | None]:
+        script = [ScriptedTurn(says="a", usage=Usage(1_000_000, 0)), ScriptedTurn(says="b", usage=Usage(0, 1_000_000))]
         async with talking(tmp_path, {}, script) as talk:
             await talk.say()
             over = heard(await talk.say())[1]
@@ -369,7 +370,7 @@ def test_usage_and_cost_are_those_of_the_turn_and_of_the_conversation(tmp_path: 
 
 
 def test_a_model_that_repeats_itself_is_told_and_then_stopped(tmp_path: Path) -> None:
-    same = Turn(calls=(Call(tool="add", arguments={"a": 1, "b": 1}),), again=True)
+    same = ScriptedTurn(calls=(ScriptedCall(tool="add", arguments={"a": 1, "b": 1}),), again=True)
     talk, events, shop = run(tmp_path, [same])
     told = [any("times in a row" in text for text in texts(message)) for message in talk.conversation.messages]
     assert heard(events)[1].reason == "stuck"
@@ -390,8 +391,8 @@ def test_the_same_call_with_other_arguments_is_no_repetition(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("fault", ["no key", "refused key", "rate limited", "down", "cut off", "refused"])
 def test_a_model_that_fails_leaves_the_conversation_and_the_next_message_goes_on(tmp_path: Path, fault: Any) -> None:
-    async def main() -> tuple[TurnOver, Any, str]:
-        async with talking(tmp_path, {}, [Turn(says="Half", fails=fault), "whole"]) as talk:
+    async def main() -> tuple[TurnEnded, Any, str]:
+        async with talking(tmp_path, {}, [ScriptedTurn(says="Half", fails=fault), "whole"]) as talk:
             over = heard(await talk.say("One."))[1]
             said = heard(await talk.say("Two."))[0]
             return over, talk.conversation.messages, said
@@ -405,7 +406,7 @@ def test_a_model_that_fails_leaves_the_conversation_and_the_next_message_goes_on
 
 def test_without_a_text_the_model_is_asked_again_as_it_stands(tmp_path: Path) -> None:
     async def main() -> Any:
-        async with talking(tmp_path, {}, [Turn(fails="down"), "hello"]) as talk:
+        async with talking(tmp_path, {}, [ScriptedTurn(fails="down"), "hello"]) as talk:
             await talk.say("One.")
             await talk.say("")
             return talk.conversation.messages
@@ -439,7 +440,7 @@ class Broken(ScriptedModel):
 def test_an_adapter_that_breaks_is_a_failure_of_the_model(
     tmp_path: Path, failure: Exception | None, sentence: str
 ) -> None:
-    async def main() -> TurnOver:
+    async def main() -> TurnEnded:
         async with talking(tmp_path, {}, []) as talk:
             talk.conversation.model = Broken(failure)
             return heard(await talk.say())[1]
@@ -451,7 +452,7 @@ def test_an_adapter_that_breaks_is_a_failure_of_the_model(
 
 @pytest.mark.parametrize(("stop", "reason"), [("length", "length"), ("refusal", "refusal"), ("stop_sequence", "end")])
 def test_why_the_model_stopped_is_told(tmp_path: Path, stop: Any, reason: str) -> None:
-    _, events, _ = run(tmp_path, [Turn(says="so", stop=stop)])
+    _, events, _ = run(tmp_path, [ScriptedTurn(says="so", stop=stop)])
     assert heard(events)[1].reason == reason
 
 

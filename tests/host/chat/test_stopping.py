@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.host.chat.talking import Talking, calls, consistent, ended, heard, of, results, talking, text_in
+from tests.host.chat.support import Talking, calls, consistent, ended, heard, of, results, talking, text_in
 from tests.support import run_async
 from trunkline import Context, Server
-from trunkline.host.chat.events import Began, ChatEvent, TurnOver
-from trunkline.host.models.scripted import Turn
+from trunkline.host.chat.events import CallStarted, ChatEvent, TurnEnded
+from trunkline.host.models.scripted import ScriptedTurn
 
 
 class Waiting:
@@ -51,7 +51,7 @@ async def until(talk: Talking, kind: str, text: str = "Hello.") -> list[ChatEven
 
 def test_a_model_that_is_stopped_while_it_talks_leaves_what_it_said(tmp_path: Path) -> None:
     async def main() -> Any:
-        async with talking(tmp_path, {}, [Turn(says="I think that", hangs=True), "go on"]) as talk:
+        async with talking(tmp_path, {}, [ScriptedTurn(says="I think that", hangs=True), "go on"]) as talk:
             events = await until(talk, "Said")
             first = talk.conversation.messages
             await talk.say("And?")
@@ -84,7 +84,7 @@ def test_a_task_that_is_cancelled_at_any_event_leaves_a_consistent_conversation(
     async def main() -> tuple[Any, str]:
         waiting = Waiting()
         looks = calls("quick", "wait", "nothing", says="One moment, I look.", when="Hello.")
-        script = [looks, Turn(says="Fine.", again=True)]
+        script = [looks, ScriptedTurn(says="Fine.", again=True)]
         async with talking(tmp_path, {"waiting": waiting.server}, script) as talk:
             await _cancelled_at(talk, number)
             last = heard(await talk.say("Still there?"))[0]
@@ -135,11 +135,11 @@ def test_a_new_message_calls_off_the_turn_that_runs(tmp_path: Path) -> None:
         waiting = Waiting()
         async with talking(tmp_path, {"waiting": waiting.server}, [calls("wait"), "on"]) as talk:
             first = talk.conversation.say("Hello.")
-            while not isinstance(await anext(first), Began):
+            while not isinstance(await anext(first), CallStarted):
                 pass
             second = await talk.say("Never mind.")
             rest = [event async for event in first]
-            return talk.conversation.messages, heard(second)[0], of(rest, TurnOver)
+            return talk.conversation.messages, heard(second)[0], of(rest, TurnEnded)
 
     messages, said, over = run_async(main())
     assert consistent(messages)
@@ -149,7 +149,7 @@ def test_a_new_message_calls_off_the_turn_that_runs(tmp_path: Path) -> None:
 
 def test_clear_forgets_what_was_said_but_not_while_a_turn_runs(tmp_path: Path) -> None:
     async def main() -> Any:
-        async with talking(tmp_path, {}, [Turn(says="so", hangs=True), "b"]) as talk:
+        async with talking(tmp_path, {}, [ScriptedTurn(says="so", hangs=True), "b"]) as talk:
             stream = talk.conversation.say("Hello.")
             await anext(stream)
             with pytest.raises(RuntimeError, match="cancel it first"):

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trunkline.host.config.loading import Ask, load
-from trunkline.host.config.records import Configuration
-from trunkline.host.entries import ServerEntry
+from trunkline.host.config.loading import InputPrompt, load_configuration
+from trunkline.host.config.model import Configuration, ServerEntry
 
 __all__ = ["entry", "given", "problem", "warnings", "write"]
 
@@ -29,11 +28,11 @@ def given(
     content: str | bytes | Mapping[str, Any],
     environ: Mapping[str, str] | None = None,
     *,
-    inputs: Ask | None = None,
+    inputs: InputPrompt | None = None,
 ) -> Configuration:
     """Read a document as the file that the user named."""
     path = write(folder / "mcp.json", content)
-    return load(given=[path], environ={"HOME": "/home/ada"} | dict(environ or {}), inputs=inputs)
+    return load_configuration(given=[path], environ={"HOME": "/home/ada"} | dict(environ or {}), inputs=inputs)
 
 
 def entry(folder: Path, members: object, environ: Mapping[str, str] | None = None) -> ServerEntry:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.host.config.support import given, write
 from trunkline.errors import ConfigError
-from trunkline.host.config.files import MAX_BYTES
-from trunkline.host.config.loading import load
-from trunkline.host.entries import ServerEntry
+from trunkline.host.config.documents import MAX_FILE_BYTES
+from trunkline.host.config.loading import load_configuration
+from trunkline.host.config.model import ServerEntry
 
 STDIO = """\
 {
@@ -123,7 +123,7 @@ def test_any_entries_are_read_and_each_can_be_started_or_has_a_problem(
 
 def _loaded_or_refused(path: Path, managed: Path) -> list[ServerEntry]:
     try:
-        return list(load(given=[path], managed=managed, environ={}).entries.values())
+        return list(load_configuration(given=[path], managed=managed, environ={}).entries.values())
     except ConfigError:
         return []
 
@@ -156,7 +156,7 @@ def _loaded_or_refused(path: Path, managed: Path) -> list[ServerEntry]:
         ),
         pytest.param("\ufeff{}".encode("utf-16"), "encoded as UTF-16; save it as UTF-8", id="UTF-16"),
         pytest.param(b'{\n"mcpServers\xff": {}}', ":2: the file is not encoded as UTF-8", id="Latin-1"),
-        pytest.param(b" " * (MAX_BYTES + 1), "larger than 1024 KiB", id="too large"),
+        pytest.param(b" " * (MAX_FILE_BYTES + 1), "larger than 1024 KiB", id="too large"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_an_error_with_its_own_message(
@@ -192,7 +192,7 @@ def test_a_path_that_leads_to_no_file_is_an_error_with_its_own_message(tmp_path:
     path = tmp_path / "x.json"
     make(path)
     with pytest.raises(ConfigError, match=f"x.json: {said}"):
-        load(given=[path], environ={})
+        load_configuration(given=[path], environ={})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -200,7 +200,7 @@ def test_a_file_without_the_right_to_read_it_is_an_error_with_its_own_message(tm
     path = write(tmp_path / "x.json", STDIO)
     path.chmod(0)
     with pytest.raises(ConfigError, match="may not be read by this user"):
-        load(given=[path], environ={})
+        load_configuration(given=[path], environ={})
 
 
 def test_the_refusal_of_the_system_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,12 +210,12 @@ def test_the_refusal_of_the_system_is_told(tmp_path: Path, monkeypatch: pytest.M
     path = write(tmp_path / "x.json", STDIO)
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ConfigError, match="is not readable by this user; grant yourself read access"):
-        load(given=[path], environ={})
+        load_configuration(given=[path], environ={})
 
 
 def test_a_pipe_that_was_only_found_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "mcp.json")
-    configuration = load(project=tmp_path / "mcp.json", environ={})
+    configuration = load_configuration(project=tmp_path / "mcp.json", environ={})
     assert [each.message for each in configuration.problems] == ["it is not a regular file"]
 
 

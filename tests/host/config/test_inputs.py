@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.host.config.support import given, write
-from trunkline.host.config.loading import load
-from trunkline.host.config.records import Input
+from trunkline.host.config.loading import load_configuration
+from trunkline.host.config.model import InputVariable
 
 _KEY = {"type": "promptString", "id": "api-key", "description": "The key", "password": True}
 
@@ -26,10 +26,10 @@ class _Person:
     """Answers, and remembers what was asked."""
 
     def __init__(self, answer: str | None) -> None:
-        self.asked: list[Input] = []
+        self.asked: list[InputVariable] = []
         self._answer = answer
 
-    def __call__(self, declared: Input) -> str | None:
+    def __call__(self, declared: InputVariable) -> str | None:
         self.asked.append(declared)
         return self._answer
 
@@ -38,7 +38,9 @@ def test_an_input_is_asked_for_once_however_many_entries_use_it(tmp_path: Path) 
     person = _Person("answered")
     entries = given(tmp_path, _document(_KEY, a=_uses(), b=_uses()), inputs=person).entries
     assert [dict(each.env) for each in entries.values()] == [{"NAME": "answered"}] * 2
-    assert person.asked == [Input(id="api-key", description="The key", password=True, file=str(tmp_path / "mcp.json"))]
+    assert person.asked == [
+        InputVariable(id="api-key", description="The key", password=True, file=str(tmp_path / "mcp.json"))
+    ]
     assert entries["a"].secrets == {"answered"}
 
 
@@ -86,7 +88,7 @@ def test_nobody_is_asked_for_an_entry_that_is_hidden(tmp_path: Path) -> None:
     person = _Person("answered")
     user = write(tmp_path / "user.json", _document(_KEY, a=_uses()))
     project = write(tmp_path / "mcp.json", {"mcpServers": {"a": {"command": "x"}}})
-    assert load(project=project, user=user, environ={}, inputs=person).entries["a"].problem is None
+    assert load_configuration(project=project, user=user, environ={}, inputs=person).entries["a"].problem is None
     assert person.asked == []
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.host.config.support import write
 from trunkline.errors import ConfigError
-from trunkline.host.config.loading import Places, find_config, load, managed_file
-from trunkline.host.config.records import Configuration
+from trunkline.host.config.loading import ConfigFiles, find_config_files, load_configuration, managed_config_path
+from trunkline.host.config.model import Configuration
 
 
 def _server(word: str) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def _loaded(folder: Path, *scopes: str, managed: dict[str, Any] | None = None, n
         for scope in scopes
     }
     given = [files.pop("given")] if "given" in files else []
-    return load(given=given, environ={}, **files)  # type: ignore[arg-type]
+    return load_configuration(given=given, environ={}, **files)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_whole_entry_of_the_stronger_scope_holds(tmp_path: Path, scopes: tuple
 def test_entries_of_all_scopes_hold_beside_each_other(tmp_path: Path) -> None:
     user = write(tmp_path / "user.json", {"mcpServers": {"a": {"command": "x"}}})
     project = write(tmp_path / "mcp.json", {"servers": {"b": {"command": "y"}}})
-    configuration = load(project=project, user=user, environ={})
+    configuration = load_configuration(project=project, user=user, environ={})
     assert {name: entry.source.scope for name, entry in configuration.entries.items()} == {"b": "project", "a": "user"}
     assert [(each.path, each.servers) for each in configuration.files] == [(str(project), ("b",)), (str(user), ("a",))]
 
@@ -56,21 +56,21 @@ def test_entries_of_all_scopes_hold_beside_each_other(tmp_path: Path) -> None:
 def test_names_of_two_scopes_are_compared_without_regard_to_case(tmp_path: Path) -> None:
     user = write(tmp_path / "user.json", {"mcpServers": {"GitHub": {"command": "x"}}})
     project = write(tmp_path / "mcp.json", {"mcpServers": {"github": {"command": "y"}}})
-    configuration = load(project=project, user=user, environ={})
+    configuration = load_configuration(project=project, user=user, environ={})
     assert (list(configuration.entries), [each.entry.name for each in configuration.hidden]) == (["github"], ["GitHub"])
 
 
 def test_an_entry_that_is_disabled_or_broken_still_hides_the_weaker(tmp_path: Path) -> None:
     user = write(tmp_path / "user.json", {"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}})
     project = write(tmp_path / "mcp.json", {"mcpServers": {"a": {"command": "x", "disabled": True}, "b": {}}})
-    entries = load(project=project, user=user, environ={}).entries
+    entries = load_configuration(project=project, user=user, environ={}).entries
     assert (entries["a"].disabled, entries["b"].problem is None) == (True, False)
 
 
 def test_of_several_files_that_were_named_a_later_one_holds(tmp_path: Path) -> None:
     first = write(tmp_path / "1.json", {"mcpServers": {"a": {"command": "x"}}})
     second = write(tmp_path / "2.json", {"mcpServers": {"a": {"command": "y"}}})
-    configuration = load(given=[first, str(second)], environ={})
+    configuration = load_configuration(given=[first, str(second)], environ={})
     assert configuration.entries["a"].command == ("y",)
     assert [each.entry.command for each in configuration.hidden] == [("x",)]
 
@@ -79,7 +79,7 @@ def test_of_several_files_that_were_named_a_later_one_holds(tmp_path: Path) -> N
 def test_a_broken_file_that_was_only_found_stops_nobody_else(tmp_path: Path, scope: str) -> None:
     broken = write(tmp_path / "broken.json", "{")
     good = write(tmp_path / "good.json", {"mcpServers": {"a": {"command": "x"}}})
-    configuration = load(**{scope: broken}, given=[good], environ={})  # type: ignore[arg-type]
+    configuration = load_configuration(**{scope: broken}, given=[good], environ={})  # type: ignore[arg-type]
     assert list(configuration.entries) == ["a"]
     assert [(each.severity, "not JSON" in str(each)) for each in configuration.problems] == [("error", True)]
     assert configuration.files[-1].problem == configuration.problems[0]
@@ -90,7 +90,7 @@ def test_a_managed_file_that_cannot_be_read_ends_it(tmp_path: Path, content: str
     good = write(tmp_path / "good.json", {"mcpServers": {"a": {"command": "x"}}})
     managed = tmp_path / "managed.json" if content is None else write(tmp_path / "managed.json", content)
     with pytest.raises(ConfigError, match=r"managed\.json"):
-        load(given=[good], managed=managed, environ={})
+        load_configuration(given=[good], managed=managed, environ={})
 
 
 # --- the same server twice -------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_the_same_server_under_two_names_is_told(
 ) -> None:
     user = write(tmp_path / "user.json", {"mcpServers": {"a": one}})
     project = write(tmp_path / "mcp.json", {"mcpServers": {"b": other}})
-    said = [str(each) for each in load(project=project, user=user, environ={}).problems]
+    said = [str(each) for each in load_configuration(project=project, user=user, environ={}).problems]
     assert ["it is the same server as 'b'" in each for each in said] == [True] * warned
 
 
@@ -123,7 +123,7 @@ WEB = {"url": "https://mcp.example.com/mcp"}
 
 def _ruled(folder: Path, rules: dict[str, Any], *, servers: dict[str, Any]) -> Configuration:
     managed = write(folder / "managed.json", {"mcpServers": {"own": {"command": "own"}}, **rules})
-    return load(given=[write(folder / "mcp.json", {"mcpServers": servers})], managed=managed, environ={})
+    return load_configuration(given=[write(folder / "mcp.json", {"mcpServers": servers})], managed=managed, environ={})
 
 
 def test_an_exclusive_managed_file_leaves_only_its_own(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_server_that_is_denied_gives_its_name_to_no_other(tmp_path: Path) -> N
     managed = write(tmp_path / "managed.json", {"deniedServers": [{"command": ["evil"]}]})
     project = write(tmp_path / "mcp.json", {"mcpServers": {"a": {"command": "evil"}}})
     user = write(tmp_path / "user.json", {"mcpServers": {"a": {"command": "good"}}})
-    assert dict(load(project=project, user=user, managed=managed, environ={}).entries) == {}
+    assert dict(load_configuration(project=project, user=user, managed=managed, environ={}).entries) == {}
 
 
 def test_an_entry_with_a_problem_is_shown_with_it_whatever_the_rules_say(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_rule_under_a_misspelt_name_ends_it(tmp_path: Path) -> None:
 
 def test_the_rules_are_kept_for_servers_that_come_later(tmp_path: Path) -> None:
     configuration = _ruled(tmp_path, {"deniedServers": [{"name": "own"}]}, servers={})
-    refusal = configuration.rules.refusal(configuration.entries["own"])
+    refusal = configuration.rules.denial(configuration.entries["own"])
     assert refusal is not None
     assert "denies it" in refusal.why
 
@@ -252,25 +252,27 @@ _ORDER = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 @pytest.mark.parametrize("first", range(4), ids=_ORDER)
 def test_the_first_file_of_a_project_is_found(tmp_path: Path, first: int) -> None:
     paths = [write(tmp_path / "here" / name, "{}") for name in _ORDER[first:]]
-    found = find_config(tmp_path / "here", user_folder=tmp_path / "home", managed=tmp_path / "none")
-    assert found == Places(project=paths[0])
+    found = find_config_files(tmp_path / "here", user_folder=tmp_path / "home", managed=tmp_path / "none")
+    assert found == ConfigFiles(project=paths[0])
 
 
 def test_the_files_of_user_and_administrator_are_found(tmp_path: Path) -> None:
     user, managed = write(tmp_path / "home" / "mcp.json", "{}"), tmp_path / "managed.json"
     managed.symlink_to(tmp_path / "gone")
-    found = find_config(tmp_path / "here", user_folder=tmp_path / "home", managed=managed)
-    assert found == Places(user=user, managed=managed)
+    found = find_config_files(tmp_path / "here", user_folder=tmp_path / "home", managed=managed)
+    assert found == ConfigFiles(user=user, managed=managed)
 
 
 def test_the_folder_above_is_not_looked_into(tmp_path: Path) -> None:
     write(tmp_path / "mcp.json", "{}")
-    assert find_config(tmp_path / "sub", user_folder=tmp_path / "home", managed=tmp_path / "none") == Places()
+    assert (
+        find_config_files(tmp_path / "sub", user_folder=tmp_path / "home", managed=tmp_path / "none") == ConfigFiles()
+    )
 
 
 def test_the_user_is_no_project_in_the_users_own_folder(tmp_path: Path) -> None:
     path = write(tmp_path / "mcp.json", "{}")
-    assert find_config(tmp_path, user_folder=tmp_path, managed=tmp_path / "none") == Places(user=path)
+    assert find_config_files(tmp_path, user_folder=tmp_path, managed=tmp_path / "none") == ConfigFiles(user=path)
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
@@ -278,5 +280,5 @@ def test_the_managed_file_lies_where_only_an_administrator_writes(
     monkeypatch: pytest.MonkeyPatch, platform: str
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
-    assert managed_file().name == "mcp.json"
-    assert managed_file().parent.name.lower() == "trunkline"
+    assert managed_config_path().name == "mcp.json"
+    assert managed_config_path().parent.name.lower() == "trunkline"

@@ -8,48 +8,48 @@ from typing import Any
 import pytest
 
 from tests.host.config.support import entry, given, problem
-from trunkline.host.config.explaining import explain
-from trunkline.host.entries import ServerEntry
-from trunkline.host.secrecy.names import Sealed, SecretName
-from trunkline.host.trust.fingerprints import fingerprint
+from trunkline.host.config.loading import explain
+from trunkline.host.config.model import ServerEntry
+from trunkline.host.integrity.fingerprints import fingerprint
+from trunkline.host.secrets.references import SecretReference, SecretTemplate
 
 
-def sealed(found: ServerEntry) -> dict[str, tuple[str | SecretName, ...]]:
+def sealed(found: ServerEntry) -> dict[str, tuple[str | SecretReference, ...]]:
     """Give the parts of the sealed values of an entry, by key."""
     assert found.problem is None
     return {each.key: each.parts for each in found.sealed}
 
 
-ROWS: dict[str, tuple[dict[str, Any], str, tuple[str | SecretName, ...]]] = {
-    "env": ({"command": "x", "env": {"A": "secret://a"}}, "env.A", (SecretName("a"),)),
+ROWS: dict[str, tuple[dict[str, Any], str, tuple[str | SecretReference, ...]]] = {
+    "env": ({"command": "x", "env": {"A": "secret://a"}}, "env.A", (SecretReference("a"),)),
     "in-a-text": (
         {"command": "x", "env": {"A": "v1 ${secret:a} ${UNIT}"}},
         "env.A",
-        ("v1 ", SecretName("a"), " ", "mm"),
+        ("v1 ", SecretReference("a"), " ", "mm"),
     ),
-    "argument": ({"command": "x", "args": ["--key", "secret://a"]}, "args[1]", (SecretName("a"),)),
-    "argument-part": ({"command": "x", "args": ["--key=${secret:a}"]}, "args[0]", ("--key=", SecretName("a"))),
+    "argument": ({"command": "x", "args": ["--key", "secret://a"]}, "args[1]", (SecretReference("a"),)),
+    "argument-part": ({"command": "x", "args": ["--key=${secret:a}"]}, "args[0]", ("--key=", SecretReference("a"))),
     "header": (
         {"url": "https://h/", "headers": {"Authorization": "Bearer ${secret:a}"}},
         "headers.Authorization",
-        ("Bearer ", SecretName("a")),
+        ("Bearer ", SecretReference("a")),
     ),
-    "url": ({"url": "https://h/x?key=${secret:a}"}, "url", ("https://h/x?key=", SecretName("a"))),
+    "url": ({"url": "https://h/x?key=${secret:a}"}, "url", ("https://h/x?key=", SecretReference("a"))),
     "oauth": (
         {"url": "https://h/", "oauth": {"clientId": "i", "clientSecret": "secret://a"}},
         "auth.clientSecret",
-        (SecretName("a"),),
+        (SecretReference("a"),),
     ),
-    "variable": ({"command": "x", "env": {"A": "secret://env/TOKEN"}}, "env.A", (SecretName("TOKEN", "env"),)),
-    "command": ({"command": "x", "env": {"A": "${secret:cmd/a.b-c_d}"}}, "env.A", (SecretName("a.b-c_d", "cmd"),)),
-    "file": ({"command": "x", "env": {"A": "secret://file/a"}}, "env.A", (SecretName("a", "file"),)),
-    "keyring": ({"command": "x", "env": {"A": "secret://keyring/a"}}, "env.A", (SecretName("a", "keyring"),)),
+    "variable": ({"command": "x", "env": {"A": "secret://env/TOKEN"}}, "env.A", (SecretReference("TOKEN", "env"),)),
+    "command": ({"command": "x", "env": {"A": "${secret:cmd/a.b-c_d}"}}, "env.A", (SecretReference("a.b-c_d", "cmd"),)),
+    "file": ({"command": "x", "env": {"A": "secret://file/a"}}, "env.A", (SecretReference("a", "file"),)),
+    "keyring": ({"command": "x", "env": {"A": "secret://keyring/a"}}, "env.A", (SecretReference("a", "keyring"),)),
 }
 
 
 @pytest.mark.parametrize(("members", "key", "parts"), ROWS.values(), ids=ROWS)
 def test_a_secret_is_named_where_it_is_to_stand(
-    tmp_path: Path, members: dict[str, Any], key: str, parts: tuple[str | SecretName, ...]
+    tmp_path: Path, members: dict[str, Any], key: str, parts: tuple[str | SecretReference, ...]
 ) -> None:
     assert sealed(entry(tmp_path, members, {"UNIT": "mm"})) == {key: parts}
 
@@ -135,4 +135,4 @@ def test_which_secrets_a_server_gets_is_part_of_what_is_approved(tmp_path: Path)
 
 
 def test_a_place_in_a_list_is_named_by_its_number() -> None:
-    assert Sealed(("auth", "scopes", 1), (SecretName("a"),)).key == "auth.scopes[1]"
+    assert SecretTemplate(("auth", "scopes", 1), (SecretReference("a"),)).key == "auth.scopes[1]"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.host.config.support import entry, given, problem, warnings, write
-from trunkline.host.config.loading import load
-from trunkline.host.entries import Filters, ServerSettings
-from trunkline.protocol.revisions import ALL_NAMES
+from trunkline.host.config.loading import load_configuration
+from trunkline.host.config.model import Filters, ServerSettings
+from trunkline.protocol.revisions import REVISION_NAMES
 
 ALL: dict[str, Any] = {
     "era": "handshake",
@@ -91,7 +91,7 @@ def test_every_setting_of_an_entry_can_be_configured() -> None:
     assert {_snake(name) for name in ALL} == set(ServerSettings.__struct_fields__)
 
 
-@pytest.mark.parametrize("era", ["auto", "stateless", *ALL_NAMES])
+@pytest.mark.parametrize("era", ["auto", "stateless", *REVISION_NAMES])
 def test_an_era_or_a_revision_can_be_chosen(tmp_path: Path, era: str) -> None:
     assert entry(tmp_path, {"command": "x", "era": era}).settings.era == era
 
@@ -171,7 +171,7 @@ def test_a_server_may_be_kept_running_by_saying_so(tmp_path: Path, value: object
 
 def test_a_file_of_a_project_cannot_trust_itself(tmp_path: Path) -> None:
     project = write(tmp_path / "mcp.json", {"mcpServers": {"one": {"command": "x", "trusted": True}}})
-    configuration = load(project=project, environ={})
+    configuration = load_configuration(project=project, environ={})
     assert configuration.entries["one"].settings.trusted is False
     assert ["a file of a project cannot trust itself" in str(each) for each in configuration.problems] == [True]
 
@@ -179,7 +179,7 @@ def test_a_file_of_a_project_cannot_trust_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("written", "read"), [("off", "ask"), ("ask", "ask"), ("strict", "strict")])
 def test_a_file_of_a_project_cannot_switch_its_own_pins_off(written: str, read: str, tmp_path: Path) -> None:
     project = write(tmp_path / "mcp.json", {"mcpServers": {"one": {"command": "x", "pins": written}}})
-    configuration = load(project=project, environ={})
+    configuration = load_configuration(project=project, environ={})
     assert configuration.entries["one"].settings.pins == read
     assert ["pins" in str(each) for each in configuration.problems] == ([True] if written == "off" else [])
 

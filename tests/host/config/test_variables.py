@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.host.config.support import entry, given, problem, warnings, write
-from trunkline.host.config.loading import load
+from trunkline.host.config.loading import load_configuration
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_what_is_no_variable_between_braces_is_a_problem(tmp_path: Path, written
 
 def test_the_folder_of_the_user_is_no_workspace(tmp_path: Path) -> None:
     content = {"mcpServers": {"one": {"command": "x", "cwd": "${workspaceFolder}"}}}
-    configuration = load(user=write(tmp_path / "mcp.json", content), environ={})
+    configuration = load_configuration(user=write(tmp_path / "mcp.json", content), environ={})
     assert "the variable workspaceFolder is not set" in str(configuration.entries["one"].problem)
 
 
 @pytest.mark.parametrize("name", ["mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"])
 def test_paths_are_relative_to_the_folder_of_the_project(tmp_path: Path, name: str) -> None:
     content = {"mcpServers": {"one": {"command": "x", "args": ["${workspaceFolder}"], "cwd": "sub"}}}
-    found = load(project=write(tmp_path / name, content), environ={}).entries["one"]
+    found = load_configuration(project=write(tmp_path / name, content), environ={}).entries["one"]
     assert (found.command, found.cwd) == (("x", str(tmp_path)), str(tmp_path / "sub"))
 
 

@@ -7,7 +7,7 @@ import sys
 
 from trunkline import Context, Server
 from trunkline.errors import RequestFailed
-from trunkline.protocol.revisions import ALL_NAMES, NEWEST
+from trunkline.protocol.revisions import NEWEST, REVISION_NAMES
 
 __all__ = ["make"]
 
@@ -76,4 +76,4 @@ def make(revisions: list[str]) -> Server:
 
 
 if __name__ == "__main__":
-    make([NEWEST.name] if sys.argv[1:] == ["stateless"] else list(ALL_NAMES)).run()
+    make([NEWEST.name] if sys.argv[1:] == ["stateless"] else list(REVISION_NAMES)).run()

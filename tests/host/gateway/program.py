@@ -7,14 +7,14 @@ import os
 import sys
 
 from trunkline import Context, Server
-from trunkline.protocol.revisions import ALL_NAMES, NEWEST
+from trunkline.protocol.revisions import NEWEST, REVISION_NAMES
 
 __all__ = ["make"]
 
 
 def make(revision: str) -> Server:
     """Make a server that asks, waits, counts and says which process it is."""
-    handshakes = [name for name in ALL_NAMES if name != NEWEST.name]
+    handshakes = [name for name in REVISION_NAMES if name != NEWEST.name]
     made = Server("program", revisions=[revision] if revision == NEWEST.name else handshakes)
 
     @made.tool

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import pytest
 
 import trunkline.types as t
-from tests.support import run_async
 from trunkline import Client, Server
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.gateway.gateway import Gateway
-from trunkline.host.gateway.options import GatewayOptions
+from trunkline.host.gateway.sessions import GatewayOptions
 from trunkline.host.host import Host
-from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import read_policy
-from trunkline.protocol.revisions import ALL_NAMES, NEWEST, NEWEST_HANDSHAKE, find
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES, find_revision
 
 __all__ = [
     "CELLS",
@@ -34,7 +32,6 @@ __all__ = [
     "allow",
     "asked",
     "gone",
-    "in_loop",
     "on_stage",
     "over_http",
     "quiet",
@@ -49,35 +46,30 @@ FRONTS = pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake-front", "s
 UPSTREAMS = pytest.mark.parametrize("upstream", [OLD, NEW], ids=["handshake-server", "stateless-server"])
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def CELLS(test: Callable[P, None]) -> Callable[P, None]:
+def CELLS(test: Callable[P, R]) -> Callable[P, R]:
     """Run a test in all four pairs of eras."""
     return FRONTS(UPSTREAMS(test))
 
 
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an async test in a loop of its own, bounded in time."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        run_async(test(*args, **kwargs))
-
-    return run
-
-
 def revisions_of(name: str) -> list[str]:
     """Give the revisions of the era that a revision belongs to, all of which a server of that era speaks."""
-    era = find(name)
+    era = find_revision(name)
     assert era is not None
-    return [each for each in ALL_NAMES if (found := find(each)) is not None and found.handshake == era.handshake]
+    return [
+        each
+        for each in REVISION_NAMES
+        if (found := find_revision(each)) is not None and found.handshake == era.handshake
+    ]
 
 
 def allow(*servers: str, more: str = "") -> Policy:
     """Make a policy that allows every tool of these servers, with further rules."""
     rule = '[[rule]]\neffect = "allow"\nserver = "{}"\ntool = "*"\n'
     rules = [rule.format(server) + more for server in servers for more in ("", "tainted = true\n")]
-    return read_policy("\n".join([*rules, more]), file="policy.toml")
+    return parse_policy("\n".join([*rules, more]), file="policy.toml")
 
 
 class Stage(NamedTuple):
@@ -179,7 +171,7 @@ async def asked(client: Client, name: str, **arguments: Any) -> tuple[t.CallTool
     import msgspec
 
     params = t.CallToolRequestParams(name=name, arguments=msgspec.Raw(msgspec.json.encode(arguments)))
-    result, _ = await client.pass_on("tools/call", params)
+    result, _ = await client.forward("tools/call", params)
     assert isinstance(result, t.InputRequiredResult), result
     return params, result
 

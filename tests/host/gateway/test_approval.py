@@ -12,16 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, Stage, allow, in_loop, on_stage, over_http, server
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, Stage, allow, on_stage, over_http, server
 from trunkline import Client, Context, RequestFailed, Server
 from trunkline.errors import ConfigError
-from trunkline.host.gateway.options import GatewayOptions
-from trunkline.host.gateway.serving import Profile
-from trunkline.host.judgement.approval import Approval
-from trunkline.host.judgement.consent import Answer, Question
-from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import read_policy
-from trunkline.protocol.revisions import ALL_NAMES
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalMode, ApprovalRequest
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.gateway.app import Profile
+from trunkline.host.gateway.sessions import GatewayOptions
+from trunkline.protocol.revisions import REVISION_NAMES
 
 CLIENT = GatewayOptions(approval="client")
 SEARCHED = GatewayOptions(approval="client", search="on")
@@ -66,7 +65,7 @@ class Desk:
 
 
 def rules(text: str = "") -> Policy:
-    return read_policy(text, file="policy.toml")
+    return parse_policy(text, file="policy.toml")
 
 
 def trail(folder: Path) -> list[dict[str, Any]]:
@@ -81,12 +80,11 @@ async def _call(client: Client, tool: str = "s__write", /, **arguments: Any) -> 
 # --- client ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", ALL_NAMES)
-@in_loop
+@pytest.mark.parametrize("revision", REVISION_NAMES)
 async def test_a_client_that_cannot_be_asked_gets_its_calls_through(revision: str, tmp_path: Path) -> None:
-    desk = Desk()
+    request_handler = Desk()
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(), gateway=CLIENT, audit=True) as stage,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(), gateway=CLIENT, audit=True) as stage,
         stage.client(revision) as client,
     ):
         assert await _call(client, to="b") == (False, "wrote b")
@@ -96,46 +94,46 @@ async def test_a_client_that_cannot_be_asked_gets_its_calls_through(revision: st
 
 
 @CELLS
-@in_loop
-async def test_a_client_that_can_be_asked_is_not_asked_either(front: str, upstream: str, tmp_path: Path) -> None:
-    desk = Desk(upstream)
+async def test_a_client_that_can_be_asked_is_not_asked_either(channel: str, upstream: str, tmp_path: Path) -> None:
+    request_handler = Desk(upstream)
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(), gateway=CLIENT) as stage,
-        stage.client(front, elicitation=lambda _: pytest.fail("asked")) as client,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(), gateway=CLIENT) as stage,
+        stage.client(channel, elicitation=lambda _: pytest.fail("asked")) as client,
     ):
         assert await _call(client) == (False, "wrote a")
 
 
 @CELLS
-@in_loop
 async def test_a_rule_that_asks_is_refused_to_a_client_that_cannot_be_asked(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
-    desk = Desk(upstream)
+    request_handler = Desk(upstream)
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(ASK), gateway=CLIENT, audit=True) as stage,
-        stage.client(front) as client,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(ASK), gateway=CLIENT, audit=True) as stage,
+        stage.client(channel) as client,
     ):
         refused, text = await _call(client)
     assert refused
     assert text.startswith("s/write needs approval (rule 'careful' (policy.toml:1) requires approval), and ")
-    assert (desk.done, [(each["stage"], each["by"]) for each in trail(tmp_path)]) == ([], [("denied", "policy")])
+    assert (request_handler.done, [(each["stage"], each["by"]) for each in trail(tmp_path)]) == (
+        [],
+        [("denied", "policy")],
+    )
 
 
 @CELLS
-@in_loop
 async def test_a_rule_that_asks_is_asked_about_where_the_client_can_be(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
-    desk, asked = Desk(upstream), list[str]()
+    request_handler, asked = Desk(upstream), list[str]()
 
     def answer(question: t.ElicitRequestParams) -> Any:
         asked.append(question.message)
         return {"decision": "allow once"}
 
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(ASK), gateway=CLIENT, audit=True) as stage,
-        stage.client(front, elicitation=answer) as client,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(ASK), gateway=CLIENT, audit=True) as stage,
+        stage.client(channel, elicitation=answer) as client,
     ):
         assert await _call(client) == (False, "wrote a")
     assert len(asked) == 1
@@ -143,24 +141,22 @@ async def test_a_rule_that_asks_is_asked_about_where_the_client_can_be(
 
 
 @FRONTS
-@in_loop
-async def test_a_rule_that_denies_holds(front: str, tmp_path: Path) -> None:
-    desk = Desk()
+async def test_a_rule_that_denies_holds(channel: str, tmp_path: Path) -> None:
+    request_handler = Desk()
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(DENY), gateway=CLIENT) as stage,
-        stage.client(front) as client,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(DENY), gateway=CLIENT) as stage,
+        stage.client(channel) as client,
     ):
         assert await _call(client, to="x") == (True, "The policy of this host does not allow s/write.")
         assert await _call(client, to="y") == (False, "wrote y")
-    assert desk.done == ["y"]
+    assert request_handler.done == ["y"]
 
 
 @FRONTS
-@in_loop
-async def test_what_is_denied_whole_is_not_there(front: str, tmp_path: Path) -> None:
+async def test_what_is_denied_whole_is_not_there(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"s": Desk().server}, tmp_path, policy=rules(DENY_ALL), gateway=CLIENT) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         assert "s__write" not in [tool.name for tool in await client.list_tools()]
         with pytest.raises(RequestFailed, match="Unknown tool"):
@@ -178,50 +174,51 @@ def _mark(stage: Stage, **changes: Any) -> None:
 @FRONTS
 @pytest.mark.parametrize("why", ["flagged", "changed"])
 @pytest.mark.parametrize("text", ["", '[[rule]]\neffect = "allow"\nserver = "s"\n'], ids=["no rule", "allowed"])
-@in_loop
 async def test_a_flagged_or_changed_definition_is_refused_with_the_command_that_accepts_it(
-    front: str, why: str, text: str, tmp_path: Path
+    channel: str, why: str, text: str, tmp_path: Path
 ) -> None:
-    desk = Desk()
-    async with on_stage({"s": desk.server}, tmp_path, policy=rules(text), gateway=CLIENT) as stage:
+    request_handler = Desk()
+    async with on_stage({"s": request_handler.server}, tmp_path, policy=rules(text), gateway=CLIENT) as stage:
         _mark(stage, **{why: ("it says something else",)})
-        async with stage.client(front) as client:
+        async with stage.client(channel) as client:
             refused, said = await _call(client)
-    assert (refused, desk.done) == (True, [])
+    assert (refused, request_handler.done) == (True, [])
     assert said.endswith("Allow it: trunkline pins accept s/write")
 
 
 @FRONTS
-@in_loop
-async def test_a_changed_definition_is_asked_about_with_the_change(front: str, tmp_path: Path) -> None:
-    desk, seen = Desk(), list[Question]()
+async def test_a_changed_definition_is_asked_about_with_the_change(channel: str, tmp_path: Path) -> None:
+    request_handler, seen = Desk(), list[ApprovalRequest]()
 
-    async def face(question: Question) -> Answer:
+    async def prompter(question: ApprovalRequest) -> ApprovalAnswer:
         seen.append(question)
-        return Answer(allow=False)
+        return ApprovalAnswer(allow=False)
 
-    async with on_stage({"s": desk.server}, tmp_path, policy=rules(), gateway=CLIENT, consent=face) as stage:
+    async with on_stage(
+        {"s": request_handler.server}, tmp_path, policy=rules(), gateway=CLIENT, consent=prompter
+    ) as stage:
         _mark(stage, changed=("- old", "+ new"))
         gateway = stage.host.gateway(CLIENT)
-        async with Client(gateway, revision=front) as client:
+        async with Client(gateway, revision=channel) as client:
             await _call(client)
         await gateway.aclose()
     (question,) = seen
-    assert (question.decision.cause, question.changed, desk.done) == ("changed", ("- old", "+ new"), [])
+    assert (question.decision.cause, question.changed, request_handler.done) == ("changed", ("- old", "+ new"), [])
 
 
 # --- never weaker than a direct connection ---------------------------------------------------------------------------
 
 
 @CELLS
-@in_loop
-async def test_names_show_the_server_and_annotations_pass_unchanged(front: str, upstream: str, tmp_path: Path) -> None:
-    desk = Desk(upstream)
-    async with Client(desk.server, revision=upstream) as direct:
+async def test_names_show_the_server_and_annotations_pass_unchanged(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
+    request_handler = Desk(upstream)
+    async with Client(request_handler.server, revision=upstream) as direct:
         there = {tool.name: tool for tool in await direct.list_tools()}
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(), gateway=CLIENT) as stage,
-        stage.client(front) as client,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(), gateway=CLIENT) as stage,
+        stage.client(channel) as client,
     ):
         here = {tool.name: tool for tool in await client.list_tools()}
     assert set(here) == {f"s__{name}" for name in there}
@@ -231,9 +228,8 @@ async def test_names_show_the_server_and_annotations_pass_unchanged(front: str, 
 
 
 @CELLS
-@in_loop
 async def test_questions_of_servers_reach_a_client_that_declared_them_and_name_their_server(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     heard: list[str | None] = []
 
@@ -247,7 +243,7 @@ async def test_questions_of_servers_reach_a_client_that_declared_them_and_name_t
 
     async with (
         on_stage({"s": Desk(upstream).server}, tmp_path, policy=rules(), gateway=CLIENT) as stage,
-        stage.client(front, elicitation=elicit, sampling=sample, roots=["file:///r"]) as client,
+        stage.client(channel, elicitation=elicit, sampling=sample, roots=["file:///r"]) as client,
     ):
         said = [await _call(client, f"s__{name}") for name in ("ask", "think")]
         roots = (await client.call_tool("s__folders")).data
@@ -256,8 +252,7 @@ async def test_questions_of_servers_reach_a_client_that_declared_them_and_name_t
 
 
 @FRONTS
-@in_loop
-async def test_a_server_cannot_ask_in_the_name_of_another(front: str, tmp_path: Path) -> None:
+async def test_a_server_cannot_ask_in_the_name_of_another(channel: str, tmp_path: Path) -> None:
     liar, heard = Server("liar"), list[str]()
 
     @liar.tool
@@ -271,7 +266,7 @@ async def test_a_server_cannot_ask_in_the_name_of_another(front: str, tmp_path: 
 
     async with (
         on_stage({"evil": liar}, tmp_path, policy=rules(), gateway=CLIENT) as stage,
-        stage.client(front, elicitation=answer) as client,
+        stage.client(channel, elicitation=answer) as client,
     ):
         await client.call_tool("evil__steal")
     assert heard == ["[evil] [bank] Your password?"]
@@ -281,31 +276,29 @@ async def test_a_server_cannot_ask_in_the_name_of_another(front: str, tmp_path: 
 
 
 @CELLS
-@in_loop
 async def test_a_call_through_call_tool_is_refused_with_the_name_to_call(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
-    desk = Desk(upstream)
+    request_handler = Desk(upstream)
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(), gateway=SEARCHED) as stage,
-        stage.client(front) as client,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(), gateway=SEARCHED) as stage,
+        stage.client(channel) as client,
     ):
         refused, text = await _call(client, "call_tool", name="s__write", arguments={"to": "b"})
-        assert (refused, desk.done) == (True, [])
+        assert (refused, request_handler.done) == (True, [])
         assert "s/write needs approval" in text
         assert "Allow it: call the tool by its own name, s__write; or add this to the policy" in text
         assert await _call(client, "s__write", to="c") == (False, "wrote c")
 
 
 @FRONTS
-@in_loop
 async def test_a_call_through_call_tool_does_not_pass_by_the_default_for_trusted_servers(
-    front: str, tmp_path: Path
+    channel: str, tmp_path: Path
 ) -> None:
     servers, settings = {"s": Desk().server}, {"trusted": True}
     async with (
         on_stage(servers, tmp_path, policy=rules(), gateway=SEARCHED, settings=settings) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         refused, text = await _call(client, "call_tool", name="s__look", arguments={})
         assert (refused, "called through call_tool" in text, "by its own name, s__look" in text) == (True, True, True)
@@ -313,30 +306,28 @@ async def test_a_call_through_call_tool_does_not_pass_by_the_default_for_trusted
 
 
 @CELLS
-@in_loop
-async def test_a_call_through_call_tool_passes_if_a_rule_allows_it(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_call_through_call_tool_passes_if_a_rule_allows_it(channel: str, upstream: str, tmp_path: Path) -> None:
     async with (
         on_stage({"s": Desk(upstream).server}, tmp_path, policy=allow("s"), gateway=SEARCHED, audit=True) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         assert await _call(client, "call_tool", name="s__write", arguments={"to": "b"}) == (False, "wrote b")
     assert [each["by"] for each in trail(tmp_path) if "by" in each] == ["policy"]
 
 
 @CELLS
-@in_loop
 async def test_a_call_through_call_tool_is_asked_about_where_the_client_can_be(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
-    desk, asked = Desk(upstream), list[str]()
+    request_handler, asked = Desk(upstream), list[str]()
 
     def answer(question: t.ElicitRequestParams) -> Any:
         asked.append(question.message)
         return {"decision": "allow for this session"}
 
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(), gateway=SEARCHED) as stage,
-        stage.client(front, elicitation=answer) as client,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(), gateway=SEARCHED) as stage,
+        stage.client(channel, elicitation=answer) as client,
     ):
         for to in ("b", "c"):
             called = await _call(client, "call_tool", name="s__write", arguments={"to": to})
@@ -347,25 +338,23 @@ async def test_a_call_through_call_tool_is_asked_about_where_the_client_can_be(
 
 
 @pytest.mark.parametrize("name", ["call_tool", "search_tools", "s__call_tool"])
-@in_loop
 async def test_call_tool_does_not_call_itself(name: str, tmp_path: Path) -> None:
-    desk = Desk()
+    request_handler = Desk()
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=rules(), gateway=SEARCHED) as stage,
+        on_stage({"s": request_handler.server}, tmp_path, policy=rules(), gateway=SEARCHED) as stage,
         stage.client() as client,
     ):
         inner = {"name": "s__write", "arguments": {}}
         refused, _ = await _call(client, "call_tool", name=name, arguments=inner)
-    assert (refused, desk.done) == (True, [])
+    assert (refused, request_handler.done) == (True, [])
 
 
 @FRONTS
-@in_loop
-async def test_what_was_found_is_listed_from_then_on_with_its_annotations(front: str, tmp_path: Path) -> None:
+async def test_what_was_found_is_listed_from_then_on_with_its_annotations(channel: str, tmp_path: Path) -> None:
     changes: asyncio.Queue[object] = asyncio.Queue()
     async with (
         on_stage({"s": Desk().server}, tmp_path, policy=rules(), gateway=SEARCHED) as stage,
-        stage.client(front, on_change=changes.put_nowait) as client,
+        stage.client(channel, on_change=changes.put_nowait) as client,
     ):
         assert [tool.name for tool in await client.list_tools()] == ["search_tools", "call_tool"]
         await client.call_tool("search_tools", {"query": "write a letter", "limit": 1})
@@ -377,7 +366,6 @@ async def test_what_was_found_is_listed_from_then_on_with_its_annotations(front:
     assert (annotations.title, annotations.destructive_hint) == ("Write it", True)
 
 
-@in_loop
 async def test_what_one_session_found_is_not_listed_to_another(tmp_path: Path) -> None:
     async with (
         on_stage({"s": Desk().server}, tmp_path, policy=rules(), gateway=SEARCHED) as stage,
@@ -390,11 +378,10 @@ async def test_what_one_session_found_is_not_listed_to_another(tmp_path: Path) -
 
 
 @FRONTS
-@in_loop
-async def test_what_is_denied_is_listed_to_no_one_who_searches(front: str, tmp_path: Path) -> None:
+async def test_what_is_denied_is_listed_to_no_one_who_searches(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"s": Desk().server}, tmp_path, policy=rules(DENY_ALL), gateway=SEARCHED) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         await client.call_tool("search_tools", {"query": "write a letter, look around", "limit": 50})
         names = [tool.name for tool in await client.list_tools()]
@@ -402,7 +389,6 @@ async def test_what_is_denied_is_listed_to_no_one_who_searches(front: str, tmp_p
     assert "s__look" in names
 
 
-@in_loop
 async def test_only_so_many_found_tools_are_listed_and_the_latest_stay(tmp_path: Path) -> None:
     made = Server("many")
     for number in range(100):
@@ -426,11 +412,10 @@ _nothing = nothing
 
 
 @FRONTS
-@in_loop
-async def test_elsewhere_found_tools_are_not_listed(front: str, tmp_path: Path) -> None:
+async def test_elsewhere_found_tools_are_not_listed(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"s": Desk().server}, tmp_path, gateway=GatewayOptions(search="on")) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         await client.call_tool("search_tools", {"query": "write a letter"})
         assert [tool.name for tool in await client.list_tools()] == ["search_tools", "call_tool"]
@@ -441,23 +426,23 @@ async def test_elsewhere_found_tools_are_not_listed(front: str, tmp_path: Path) 
 
 @FRONTS
 @pytest.mark.parametrize("options", [None, GatewayOptions()], ids=["none", "usual"])
-@in_loop
-async def test_in_code_the_mode_is_ask_unless_said(front: str, options: GatewayOptions | None, tmp_path: Path) -> None:
-    desk = Desk()
-    async with on_stage({"s": desk.server}, tmp_path, policy=rules()) as stage:
+async def test_in_code_the_mode_is_ask_unless_said(
+    channel: str, options: GatewayOptions | None, tmp_path: Path
+) -> None:
+    request_handler = Desk()
+    async with on_stage({"s": request_handler.server}, tmp_path, policy=rules()) as stage:
         gateway = stage.host.gateway(options)
-        async with Client(gateway, revision=front) as client:
+        async with Client(gateway, revision=channel) as client:
             refused, text = await _call(client)
         await gateway.aclose()
-    assert (gateway.options.approval, refused, desk.done) == ("ask", True, [])
+    assert (gateway.options.approval, refused, request_handler.done) == ("ask", True, [])
     step = "serve with --approval client if that client asks its own user before it calls"
     assert f"Allow it: {step}; or add this to the policy" in text
 
 
 @pytest.mark.parametrize(("approval", "passes"), [(None, False), ("client", True), ("ask", False), ("deny", False)])
-@in_loop
 async def test_a_host_that_serves_itself_asks_unless_client_is_chosen(
-    approval: Approval | None, passes: bool, tmp_path: Path
+    approval: ApprovalMode | None, passes: bool, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {} if approval is None else {"approval": approval}
     async with (
@@ -468,7 +453,6 @@ async def test_a_host_that_serves_itself_asks_unless_client_is_chosen(
         assert (await _call(client))[0] is not passes
 
 
-@in_loop
 async def test_a_profile_has_a_mode_of_its_own(tmp_path: Path) -> None:
     profiles = {"own": Profile(approval="client"), "strict": Profile(approval="deny"), "same": Profile()}
     async with (
@@ -488,7 +472,6 @@ async def test_a_profile_has_a_mode_of_its_own(tmp_path: Path) -> None:
     assert "this gateway never asks (approval mode deny)" in outcomes["/strict"][1]
 
 
-@in_loop
 async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
     wrong: Any = "user"
     async with on_stage({"s": Desk().server}, tmp_path) as stage:
@@ -497,32 +480,32 @@ async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 
 @CELLS
-@in_loop
-async def test_deny_asks_no_one_and_passes_what_a_rule_allows(front: str, upstream: str, tmp_path: Path) -> None:
-    desk = Desk(upstream)
+async def test_deny_asks_no_one_and_passes_what_a_rule_allows(channel: str, upstream: str, tmp_path: Path) -> None:
+    request_handler = Desk(upstream)
     policy = rules('[[rule]]\neffect = "allow"\nserver = "s"\ntool = ["look", "ask"]\n')
     async with (
-        on_stage({"s": desk.server}, tmp_path, policy=policy, gateway=GatewayOptions(approval="deny")) as stage,
-        stage.client(front, elicitation=lambda _: pytest.fail("asked")) as client,
+        on_stage(
+            {"s": request_handler.server}, tmp_path, policy=policy, gateway=GatewayOptions(approval="deny")
+        ) as stage,
+        stage.client(channel, elicitation=lambda _: pytest.fail("asked")) as client,
     ):
         refused, text = await _call(client)
         assert await _call(client, "s__look") == (False, "seen")
         # What a server asks is declined unless a rule allows it.
         assert await _call(client, "s__ask") == (False, "decline")
-    assert (refused, desk.done) == (True, [])
+    assert (refused, request_handler.done) == (True, [])
     assert "this gateway never asks (approval mode deny)" in text
 
 
 @FRONTS
-@in_loop
-async def test_deny_lets_a_question_pass_that_a_rule_allows(front: str, tmp_path: Path) -> None:
+async def test_deny_lets_a_question_pass_that_a_rule_allows(channel: str, tmp_path: Path) -> None:
     policy = rules(
         '[[rule]]\neffect = "allow"\nserver = "s"\ntool = "*"\n'
         '[[rule]]\neffect = "allow"\nserver = "s"\nkind = "elicitation"\n'
     )
     async with (
         on_stage({"s": Desk().server}, tmp_path, policy=policy, gateway=GatewayOptions(approval="deny")) as stage,
-        stage.client(front, elicitation=lambda _: "x") as client,
+        stage.client(channel, elicitation=lambda _: "x") as client,
     ):
         assert await _call(client, "s__ask") == (False, "accept")
 
@@ -531,15 +514,14 @@ async def test_deny_lets_a_question_pass_that_a_rule_allows(front: str, tmp_path
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("client", True), ("ask", False)])
-@in_loop
 async def test_taint_is_recorded_and_refuses_nothing_that_the_client_asks_about(
-    mode: Approval, passes: bool, tmp_path: Path
+    mode: ApprovalMode, passes: bool, tmp_path: Path
 ) -> None:
-    desk, web = Desk(), Desk()
+    request_handler, web = Desk(), Desk()
     policy = rules("".join(f'[[rule]]\neffect = "allow"\nserver = "{name}"\ntool = "*"\n' for name in ("s", "web")))
     async with (
         on_stage(
-            {"s": desk.server, "web": web.server},
+            {"s": request_handler.server, "web": web.server},
             tmp_path,
             policy=policy,
             gateway=GatewayOptions(approval=mode),
@@ -556,7 +538,6 @@ async def test_taint_is_recorded_and_refuses_nothing_that_the_client_asks_about(
     assert [(each["by"], each["note"]) for each in begun] == expected
 
 
-@in_loop
 async def test_the_form_says_where_untrusted_text_came_from(tmp_path: Path) -> None:
     policy = rules("".join(f'[[rule]]\neffect = "allow"\nserver = "{name}"\ntool = "*"\n' for name in ("s", "web")))
     forms: list[str] = []
@@ -574,10 +555,9 @@ async def test_the_form_says_where_untrusted_text_came_from(tmp_path: Path) -> N
     assert ["The untrusted text came from: web" in form.splitlines() for form in forms] == [True]
 
 
-@in_loop
 async def test_no_rule_is_needed_for_the_call_after_untrusted_text(tmp_path: Path) -> None:
-    desk, web = Desk(), Desk()
-    servers = {"s": desk.server, "web": web.server}
+    request_handler, web = Desk(), Desk()
+    servers = {"s": request_handler.server, "web": web.server}
     async with on_stage(servers, tmp_path, policy=rules(), gateway=CLIENT) as stage, stage.client(OLD) as client:
         outcomes = [await _call(client, name) for name in ("web__look", "s__write", "web__write", "s__look")]
     assert [refused for refused, _ in outcomes] == [False] * 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.host.gateway.support import NEW, OLD, Stage, allow, in_loop, on_stage, over_http, until
+from tests.host.gateway.support import NEW, OLD, Stage, allow, on_stage, over_http, until
 from trunkline import Client, RequestFailed
 from trunkline.host.host import Host
 
@@ -35,7 +35,6 @@ async def _data(client: Client, name: str, **arguments: Any) -> Any:
     return (await client.call_tool(name, arguments)).data
 
 
-@in_loop
 async def test_a_handshake_client_is_asked_as_if_it_were_connected_directly(tmp_path: Path) -> None:
     async with Client(_COMMAND, env=_VARIABLES, revision=OLD, elicitation=_ann) as direct:
         assert await _data(direct, "ask") == "hello Ann"
@@ -54,7 +53,6 @@ async def test_a_handshake_client_is_asked_as_if_it_were_connected_directly(tmp_
         assert _shared(stage) not in pids
 
 
-@in_loop
 async def test_a_handshake_client_is_asked_through_the_door_for_http(tmp_path: Path) -> None:
     async with (
         Host.open({"b": both()}, folder=tmp_path, policy=allow("b"), audit=False) as host,
@@ -74,17 +72,15 @@ async def test_a_handshake_client_is_asked_through_the_door_for_http(tmp_path: P
         pytest.param(OLD, {"elicitation": _ann}, {"asks": ["roots"]}, id="an entry that lets it ask something else"),
     ],
 )
-@in_loop
 async def test_others_use_the_shared_connection(
-    front: str, asked: dict[str, Any], settings: dict[str, Any], tmp_path: Path
+    channel: str, asked: dict[str, Any], settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    async with on_stage({"b": both(**settings)}, tmp_path) as stage, stage.client(front, **asked) as client:
+    async with on_stage({"b": both(**settings)}, tmp_path) as stage, stage.client(channel, **asked) as client:
         assert await _data(client, "b__era") == NEW
         assert await _data(client, "b__pid") == _shared(stage)
         assert stage.host.status()[0].dedicated == 0
 
 
-@in_loop
 async def test_a_server_without_a_handshake_is_tried_once(tmp_path: Path) -> None:
     async with (
         on_stage({"b": both("stateless")}, tmp_path) as stage,
@@ -94,13 +90,12 @@ async def test_a_server_without_a_handshake_is_tried_once(tmp_path: Path) -> Non
         pids = {await _data(each, "b__pid") for each in (client, other, client)}
         assert pids == {_shared(stage)}
         (upstream,) = stage.host._open.core.supervisor.upstreams.values()
-        assert upstream.shakes is False
+        assert upstream.supports_handshake is False
         assert stage.host.status()[0].dedicated == 0
         with pytest.raises(RequestFailed, match="no way to ask"):
             await client.call_tool("b__ask")
 
 
-@in_loop
 async def test_a_server_that_may_have_one_process_alone_is_used_without_a_handshake(tmp_path: Path) -> None:
     entry = both()
     entry["args"] = ["-c", _SINGLE, str(tmp_path / "lock")]
@@ -118,7 +113,6 @@ make(list(ALL_NAMES)).run()
 """
 
 
-@in_loop
 async def test_a_client_hears_of_changes_in_the_process_of_its_calls(tmp_path: Path) -> None:
     heard = asyncio.Event()
 
@@ -138,21 +132,21 @@ async def test_a_client_hears_of_changes_in_the_process_of_its_calls(tmp_path: P
     assert read.text == "second"
 
 
-@in_loop
 async def test_a_tool_has_one_pin_in_both_eras(tmp_path: Path) -> None:
     async with on_stage({"b": both()}, tmp_path) as stage, stage.client(OLD, elicitation=_ann) as client:
         before = {tool.name: tool for tool in await client.list_tools()}
         await client.call_tool("b__grow")
         # The connection with a handshake is listed now, in the form of that era.
-        lanes = [lane for session in stage.host._open.core.sessions for lane in session.lanes._lanes]
-        await until(lambda: any(lane.offering is not None for lane in lanes))
+        connections = [
+            connection for session in stage.host._open.core.sessions for connection in session.connections._connections
+        ]
+        await until(lambda: any(connection.offering is not None for connection in connections))
         after = {tool.name: tool for tool in await client.list_tools()}
         assert {name: after[name] for name in before} == before
         assert after.keys() - before.keys() == {"b__sprout"}
         assert await _data(client, "b__pid") != _shared(stage)
 
 
-@in_loop
 async def test_the_shared_connection_keeps_its_era_after_a_restart(tmp_path: Path) -> None:
     async with on_stage({"b": both()}, tmp_path) as stage, stage.client(OLD, elicitation=_ann) as client:
         assert await _data(client, "b__era") == OLD

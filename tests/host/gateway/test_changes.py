@@ -15,14 +15,13 @@ from tests.host.gateway.support import (
     UPSTREAMS,
     Stage,
     allow,
-    in_loop,
     on_stage,
     quiet,
     server,
     until,
 )
 from trunkline import Client, RequestFailed, Server
-from trunkline.host.entries import Filters, ServerEntry, ServerSettings, Source
+from trunkline.host.config.model import Filters, ServerEntry, ServerSettings, Source
 
 
 def board(revision: str) -> Server:
@@ -58,10 +57,9 @@ async def _nothing() -> str:
 
 
 @CELLS
-@in_loop
-async def test_a_change_of_a_resource_is_told_to_whoever_listens(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_change_of_a_resource_is_told_to_whoever_listens(channel: str, upstream: str, tmp_path: Path) -> None:
     made = board(upstream)
-    async with on_stage({"b": made}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"b": made}, tmp_path) as stage, stage.client(channel) as client:
         async with client.listen(uris=["note://b/1"]) as changes:
             await until(lambda: _wanted(made) == {"note://1"})
             await client.call_tool("b__write", {"number": "2", "text": "other"})
@@ -74,7 +72,7 @@ async def test_a_change_of_a_resource_is_told_to_whoever_listens(front: str, ups
 
 def _wanted(made: Server) -> set[str]:
     """Give the resources of a server that somebody wants to hear of."""
-    return {uri for sink in made.hub.sinks() for uri in getattr(sink, "uris", None) or _subscribed(sink)}
+    return {uri for sink in made.hub.listeners() for uri in getattr(sink, "uris", None) or _subscribed(sink)}
 
 
 def _subscribed(sink: Any) -> Any:
@@ -82,7 +80,6 @@ def _subscribed(sink: Any) -> Any:
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_handshake_client_subscribes_and_unsubscribes(upstream: str, tmp_path: Path) -> None:
     heard: list[Any] = []
     made = board(upstream)
@@ -102,22 +99,20 @@ async def test_a_handshake_client_subscribes_and_unsubscribes(upstream: str, tmp
 
 
 @FRONTS
-@in_loop
-async def test_a_server_is_listened_to_only_while_somebody_wants_to_hear(front: str, tmp_path: Path) -> None:
+async def test_a_server_is_listened_to_only_while_somebody_wants_to_hear(channel: str, tmp_path: Path) -> None:
     one, two = board(NEW), board(OLD)
-    async with on_stage({"b": one, "c": two}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"b": one, "c": two}, tmp_path) as stage, stage.client(channel) as client:
         async with client.listen(uris=["note://b/1", "note://c/2"]):
             await until(lambda: (_wanted(one), _wanted(two)) == ({"note://1"}, {"note://2"}))
         await until(lambda: not _wanted(one) and not _wanted(two))
 
 
 @CELLS
-@in_loop
-async def test_a_subscription_outlives_a_restart_of_the_server(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_subscription_outlives_a_restart_of_the_server(channel: str, upstream: str, tmp_path: Path) -> None:
     made = board(upstream)
     async with (
         on_stage({"b": made}, tmp_path) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
         client.listen(uris=["note://b/1"]) as changes,
     ):
         await until(lambda: _wanted(made))
@@ -134,7 +129,6 @@ NO_SECOND = '[[rule]]\neffect = "deny"\nserver = "b"\nuri = "note://2"\n'
 
 
 @HIDDEN
-@in_loop
 async def test_a_stateless_client_does_not_hear_of_what_it_may_not_see(uri: str, tmp_path: Path) -> None:
     made = board(NEW)
     async with (
@@ -149,7 +143,6 @@ async def test_a_stateless_client_does_not_hear_of_what_it_may_not_see(uri: str,
 
 
 @HIDDEN
-@in_loop
 async def test_a_handshake_client_cannot_subscribe_to_what_it_may_not_see(uri: str, tmp_path: Path) -> None:
     policy = allow("b", more=NO_SECOND)
     async with on_stage({"b": board(NEW)}, tmp_path, policy=policy) as stage, stage.client(OLD) as client:
@@ -159,13 +152,12 @@ async def test_a_handshake_client_cannot_subscribe_to_what_it_may_not_see(uri: s
 
 @CELLS
 @pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
-@in_loop
-async def test_a_list_that_changes_is_told_once(front: str, upstream: str, kind: str, tmp_path: Path) -> None:
+async def test_a_list_that_changes_is_told_once(channel: str, upstream: str, kind: str, tmp_path: Path) -> None:
     heard: list[str] = []
     made = board(upstream)
     async with (
         on_stage({"b": made}, tmp_path) as stage,
-        stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
+        stage.client(channel, on_change=lambda change: heard.append(change.kind)) as client,
     ):
         await _listening(stage, client)
         _add(made, kind)
@@ -178,7 +170,7 @@ async def test_a_list_that_changes_is_told_once(front: str, upstream: str, kind:
 
 async def _listening(stage: Stage, client: Client) -> None:
     """Wait until a client would hear of a change."""
-    await until(stage.gateway.hub.sinks)
+    await until(stage.gateway.hub.listeners)
     await client.ping()
 
 
@@ -195,8 +187,7 @@ def _add(made: Server, kind: str) -> None:
 
 
 @FRONTS
-@in_loop
-async def test_what_filters_hide_is_not_told_of(front: str, tmp_path: Path) -> None:
+async def test_what_filters_hide_is_not_told_of(channel: str, tmp_path: Path) -> None:
     heard: list[str] = []
     made = board(NEW)
     entry = ServerEntry(
@@ -207,7 +198,7 @@ async def test_what_filters_hide_is_not_told_of(front: str, tmp_path: Path) -> N
     )
     async with (
         on_stage({"b": entry}, tmp_path) as stage,
-        stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
+        stage.client(channel, on_change=lambda change: heard.append(change.kind)) as client,
     ):
         await _listening(stage, client)
         made.add_tool(_nothing, name="secret_one")
@@ -218,12 +209,11 @@ async def test_what_filters_hide_is_not_told_of(front: str, tmp_path: Path) -> N
 
 
 @FRONTS
-@in_loop
-async def test_a_server_that_comes_and_goes_changes_the_lists(front: str, tmp_path: Path) -> None:
+async def test_a_server_that_comes_and_goes_changes_the_lists(channel: str, tmp_path: Path) -> None:
     heard: list[str] = []
     async with (
         on_stage({"b": board(NEW)}, tmp_path, policy=allow("b", "c")) as stage,
-        stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
+        stage.client(channel, on_change=lambda change: heard.append(change.kind)) as client,
     ):
         await _listening(stage, client)
         await stage.host.add_server("c", board(OLD))

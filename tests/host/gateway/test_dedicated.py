@@ -21,14 +21,13 @@ from tests.host.gateway.support import (
     Web,
     allow,
     gone,
-    in_loop,
     on_stage,
     over_http,
     until,
 )
 from trunkline import Client
 from trunkline.errors import TooManyRequests
-from trunkline.host.entries import ServerSettings
+from trunkline.host.config.model import ServerSettings
 from trunkline.host.host import Host
 from trunkline.protocol.limits import Limits
 
@@ -63,11 +62,10 @@ def test_an_idle_connection_is_closed_within_two_minutes_by_default() -> None:
 
 
 @FRONTS
-@in_loop
-async def test_an_idle_process_ends_and_the_next_call_starts_another(front: str, tmp_path: Path) -> None:
+async def test_an_idle_process_ends_and_the_next_call_starts_another(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"p": program(dedicatedIdle=0.1)}, tmp_path) as stage,
-        stage.client(front, elicitation=_answer) as client,
+        stage.client(channel, elicitation=_answer) as client,
     ):
         first = await _pid(client)
         assert first != stage.host.status()[0].pid
@@ -77,17 +75,15 @@ async def test_an_idle_process_ends_and_the_next_call_starts_another(front: str,
 
 
 @FRONTS
-@in_loop
-async def test_a_process_ends_with_the_client_it_was_for(front: str, tmp_path: Path) -> None:
+async def test_a_process_ends_with_the_client_it_was_for(channel: str, tmp_path: Path) -> None:
     async with on_stage({"p": program()}, tmp_path) as stage:
-        async with stage.client(front, elicitation=_answer) as client:
+        async with stage.client(channel, elicitation=_answer) as client:
             pid = await _pid(client)
             assert _dedicated(stage.host) == 1
         await until(lambda: gone(pid))
         assert _dedicated(stage.host) == 0
 
 
-@in_loop
 async def test_a_process_ends_with_the_http_session_that_is_deleted(tmp_path: Path) -> None:
     async with (
         Host.open({"p": program()}, folder=tmp_path, policy=allow("p"), audit=False) as host,
@@ -104,7 +100,6 @@ async def test_a_process_ends_with_the_http_session_that_is_deleted(tmp_path: Pa
     ("settings", "session_seconds"),
     [pytest.param({}, 0.2, id="the session expires"), pytest.param({"dedicatedIdle": 0.1}, 1800.0, id="it is idle")],
 )
-@in_loop
 async def test_a_process_ends_after_an_http_client_that_left_without_a_word(
     settings: dict[str, Any], session_seconds: float, tmp_path: Path
 ) -> None:
@@ -141,7 +136,6 @@ async def _call_and_leave(web: Web) -> int:
     return pid
 
 
-@in_loop
 async def test_a_process_of_a_stateless_principal_ends_when_it_is_idle(tmp_path: Path) -> None:
     async with (
         Host.open({"p": program(dedicatedIdle=0.1)}, folder=tmp_path, policy=allow("p"), audit=False) as host,
@@ -152,7 +146,6 @@ async def test_a_process_of_a_stateless_principal_ends_when_it_is_idle(tmp_path:
         await until(lambda: gone(pid))
 
 
-@in_loop
 async def test_the_connection_that_was_idle_for_the_longest_time_makes_room(tmp_path: Path) -> None:
     async with on_stage({"p": program(dedicatedMost=2)}, tmp_path) as stage, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(stage.client(OLD, elicitation=_answer)) for _ in range(3)]
@@ -165,7 +158,6 @@ async def test_the_connection_that_was_idle_for_the_longest_time_makes_room(tmp_
         assert _dedicated(stage.host) == 2
 
 
-@in_loop
 async def test_a_connection_in_use_makes_no_room(tmp_path: Path) -> None:
     async with on_stage({"p": program(dedicatedMost=1)}, tmp_path) as stage, AsyncExitStack() as stack:
         busy, other = [await stack.enter_async_context(stage.client(OLD, elicitation=_answer)) for _ in range(2)]
@@ -185,18 +177,19 @@ async def test_a_connection_in_use_makes_no_room(tmp_path: Path) -> None:
 
 
 def _under_way(stage: Stage) -> bool:
-    return any(lane.busy for session in stage.gateway._core.sessions for lane in session.lanes._lanes)
+    return any(
+        connection.busy for session in stage.gateway._core.sessions for connection in session.connections._connections
+    )
 
 
 @CELLS
-@in_loop
-async def test_nothing_is_left_of_three_clients_that_went_away(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_nothing_is_left_of_three_clients_that_went_away(channel: str, upstream: str, tmp_path: Path) -> None:
     entry = program(dedicatedIdle=0.1)
     entry["args"] = [*entry["args"][:-1], upstream]
     async with on_stage({"p": entry, "q": entry}, tmp_path, policy=allow("p", "q")) as stage:
         pids: set[int] = set()
         for _ in range(3):
-            async with stage.client(front, elicitation=_answer, roots=[tmp_path], log_level="info") as client:
+            async with stage.client(channel, elicitation=_answer, roots=[tmp_path], log_level="info") as client:
                 pids |= {(await client.call_tool(f"{name}__pid")).data for name in ("p", "q")}
         shared = {status.pid for status in stage.host.status()}
         own = pids - shared

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.host.gateway.support import FRONTS, in_loop, on_stage, until
+from tests.host.gateway.support import FRONTS, on_stage, until
 from tests.host.supervised import program
 from trunkline.errors import InvalidParams, RequestFailed
-from trunkline.host.gateway.options import GatewayOptions
+from trunkline.host.gateway.sessions import GatewayOptions
 
 LISTS = ["list_tools", "list_prompts", "list_resources", "list_resource_templates"]
 
@@ -27,10 +27,9 @@ async def _names(client: Any) -> list[str]:
 
 
 @FRONTS
-@in_loop
-async def test_the_first_list_waits_for_a_server_of_which_nothing_is_kept(front: str, tmp_path: Path) -> None:
+async def test_the_first_list_waits_for_a_server_of_which_nothing_is_kept(channel: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    async with on_stage(_slow(go), tmp_path, wait="none") as stage, stage.client(front) as client:
+    async with on_stage(_slow(go), tmp_path, wait="none") as stage, stage.client(channel) as client:
         listing = asyncio.ensure_future(_names(client))
         await until(lambda: stage.host.status()[0].state == "starting")
         assert not listing.done()
@@ -39,7 +38,6 @@ async def test_the_first_list_waits_for_a_server_of_which_nothing_is_kept(front:
 
 
 @pytest.mark.parametrize("method", LISTS)
-@in_loop
 async def test_every_list_waits_no_longer_than_it_may(method: str, tmp_path: Path) -> None:
     servers = _slow(tmp_path / "never")
     async with on_stage(servers, tmp_path, wait="none", list_seconds=0.2) as stage, stage.client() as client:
@@ -47,14 +45,12 @@ async def test_every_list_waits_no_longer_than_it_may(method: str, tmp_path: Pat
         assert stage.host.status()[0].state == "starting"
 
 
-@in_loop
 async def test_how_long_is_waited_for_a_server_can_be_said_in_its_entry(tmp_path: Path) -> None:
     servers = _slow(tmp_path / "never", wait=0.0)
     async with on_stage(servers, tmp_path, wait="none", list_seconds=3600.0) as stage, stage.client() as client:
         assert await _names(client) == []
 
 
-@in_loop
 async def test_nothing_but_lists_waits(tmp_path: Path) -> None:
     servers = _slow(tmp_path / "never")
     async with on_stage(servers, tmp_path, wait="none", list_seconds=3600.0) as stage, stage.client("2025-11-25") as c:
@@ -62,7 +58,6 @@ async def test_nothing_but_lists_waits(tmp_path: Path) -> None:
         assert c.revision == "2025-11-25"
 
 
-@in_loop
 async def test_a_profile_waits_for_its_own_servers_alone(tmp_path: Path) -> None:
     servers = {**_slow(tmp_path / "never"), "a": program("a", "plain")}
     options = GatewayOptions(profile="small", servers=frozenset({"a"}))
@@ -71,7 +66,6 @@ async def test_a_profile_waits_for_its_own_servers_alone(tmp_path: Path) -> None
         assert await _names(client) == ["a__pid"]
 
 
-@in_loop
 async def test_a_call_by_a_name_that_is_not_known_yet_waits_too(tmp_path: Path) -> None:
     go = tmp_path / "go"
     async with on_stage(_slow(go), tmp_path, wait="none") as stage, stage.client() as client:
@@ -83,7 +77,6 @@ async def test_a_call_by_a_name_that_is_not_known_yet_waits_too(tmp_path: Path) 
             await client.call_tool("slow__nothing")
 
 
-@in_loop
 async def test_a_call_to_a_server_that_takes_longer_than_lists_wait_is_waited_for(tmp_path: Path) -> None:
     go = tmp_path / "go"
     async with on_stage(_slow(go), tmp_path, wait="none", list_seconds=0.1) as stage, stage.client() as client:
@@ -98,14 +91,13 @@ async def test_a_call_to_a_server_that_takes_longer_than_lists_wait_is_waited_fo
 
 
 @FRONTS
-@in_loop
-async def test_a_client_that_lists_once_sees_every_tool_at_the_second_run(front: str, tmp_path: Path) -> None:
+async def test_a_client_that_lists_once_sees_every_tool_at_the_second_run(channel: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     go.touch()
     async with on_stage(_slow(go), tmp_path):
         pass
     go.unlink()
-    async with on_stage(_slow(go), tmp_path, wait="kept", list_seconds=0.0) as stage, stage.client(front) as client:
+    async with on_stage(_slow(go), tmp_path, wait="kept", list_seconds=0.0) as stage, stage.client(channel) as client:
         assert await _names(client) == ["slow__pid"]
         assert stage.host.status()[0].state == "starting"
         call = asyncio.ensure_future(client.call_tool("slow__pid"))
@@ -128,7 +120,6 @@ def _tell(folder: Path, **tools: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["lazy", "eager"])
-@in_loop
 async def test_a_tool_that_is_gone_by_now_is_not_called(start: str, tmp_path: Path) -> None:
     _tell(tmp_path, one="first", two="second")
     async with on_stage(_telling(tmp_path), tmp_path, lazy=start == "lazy"):
@@ -141,7 +132,6 @@ async def test_a_tool_that_is_gone_by_now_is_not_called(start: str, tmp_path: Pa
         assert (await stage.host.call_tool("a/one")).text
 
 
-@in_loop
 async def test_a_definition_that_changed_is_held_to_its_pin_before_the_first_call(tmp_path: Path) -> None:
     _tell(tmp_path, one="Read a file.")
     async with on_stage(_telling(tmp_path), tmp_path):
@@ -154,8 +144,7 @@ async def test_a_definition_that_changed_is_held_to_its_pin_before_the_first_cal
 
 
 @FRONTS
-@in_loop
-async def test_clients_hear_when_a_server_comes_up_with_other_lists(front: str, tmp_path: Path) -> None:
+async def test_clients_hear_when_a_server_comes_up_with_other_lists(channel: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     go.touch()
     entry = {"a": program("a", "told_list", str(tmp_path / "list.json"), str(go))}
@@ -164,7 +153,7 @@ async def test_clients_hear_when_a_server_comes_up_with_other_lists(front: str, 
         pass
     go.unlink()
     _tell(tmp_path, one="first", two="second")
-    async with on_stage(entry, tmp_path, wait="kept") as stage, stage.client(front) as client:
+    async with on_stage(entry, tmp_path, wait="kept") as stage, stage.client(channel) as client:
         async with client.listen() as changes:
             assert await _names(client) == ["a__one"]
             go.touch()

@@ -24,7 +24,6 @@ from tests.host.gateway.support import (
     again,
     asked,
     gone,
-    in_loop,
     on_stage,
     until,
 )
@@ -58,16 +57,15 @@ async def behind(kind: str, revision: str, folder: Path) -> AsyncIterator[Stage]
 
 @CELLS
 @KINDS
-@in_loop
 async def test_calls_questions_progress_and_log_messages_cross(
-    front: str, upstream: str, kind: str, tmp_path: Path
+    channel: str, upstream: str, kind: str, tmp_path: Path
 ) -> None:
     progress: list[float] = []
     logged: list[str] = []
     async with (
         behind(kind, upstream, tmp_path) as stage,
         stage.client(
-            front,
+            channel,
             elicitation=lambda _: "Ada",
             logging=lambda message: logged.append(message.level),
             log_level="info",
@@ -83,11 +81,10 @@ async def test_calls_questions_progress_and_log_messages_cross(
 
 @CELLS
 @KINDS
-@in_loop
 async def test_what_is_cancelled_in_front_frees_the_server(
-    front: str, upstream: str, kind: str, tmp_path: Path
+    channel: str, upstream: str, kind: str, tmp_path: Path
 ) -> None:
-    async with behind(kind, upstream, tmp_path) as stage, stage.client(front) as client:
+    async with behind(kind, upstream, tmp_path) as stage, stage.client(channel) as client:
         call = asyncio.create_task(client.call_tool("p__wait"))
         await asyncio.wait([call], timeout=0.1)
         call.cancel()
@@ -95,21 +92,19 @@ async def test_what_is_cancelled_in_front_frees_the_server(
 
 
 @FRONTS
-@in_loop
-async def test_sessions_that_may_be_asked_have_processes_of_their_own(front: str, tmp_path: Path) -> None:
+async def test_sessions_that_may_be_asked_have_processes_of_their_own(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"p": process(OLD)}, tmp_path) as stage,
-        stage.client(front, elicitation=lambda _: "x") as one,
-        stage.client(front, elicitation=lambda _: "x") as two,
-        stage.client(front) as three,
-        stage.client(front) as four,
+        stage.client(channel, elicitation=lambda _: "x") as one,
+        stage.client(channel, elicitation=lambda _: "x") as two,
+        stage.client(channel) as three,
+        stage.client(channel) as four,
     ):
         pids = [(await client.call_tool("p__pid")).data for client in (one, two, three, four, one)]
     assert len({*pids[:3]}) == 3
     assert (pids[2], pids[0]) == (pids[3], pids[4])
 
 
-@in_loop
 async def test_no_process_is_left_when_the_gateway_ends(tmp_path: Path) -> None:
     async with (
         on_stage({"p": process(OLD)}, tmp_path) as stage,
@@ -120,7 +115,6 @@ async def test_no_process_is_left_when_the_gateway_ends(tmp_path: Path) -> None:
     assert all(map(gone, pids))
 
 
-@in_loop
 async def test_a_process_that_dies_fails_what_was_parked_there_and_nothing_else(tmp_path: Path) -> None:
     async with (
         on_stage({"p": process(OLD), "q": make(OLD)}, tmp_path) as stage,
@@ -131,15 +125,14 @@ async def test_a_process_that_dies_fails_what_was_parked_there_and_nothing_else(
         other, elsewhere = await asked(client, "q__ask")
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(RequestFailed, match="'p'"):
-            await client.pass_on("tools/call", again(params, question, "Ada"))
-        result, _ = await client.pass_on("tools/call", again(other, elsewhere, "Bea"))
+            await client.forward("tools/call", again(params, question, "Ada"))
+        result, _ = await client.forward("tools/call", again(other, elsewhere, "Bea"))
         assert result.content[0].text == "hello Bea"
         again_there = (await client.call_tool("p__pid")).data
     assert again_there != pid
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_process_that_dies_while_it_works_fails_the_call_at_once(upstream: str, tmp_path: Path) -> None:
     async with on_stage({"p": process(upstream)}, tmp_path) as stage, stage.client() as client:
         pid = (await client.call_tool("p__pid")).data
@@ -153,13 +146,12 @@ async def test_a_process_that_dies_while_it_works_fails_the_call_at_once(upstrea
 
 
 @FRONTS
-@in_loop
-async def test_what_a_server_wrote_to_its_stderr_stays_with_the_host(front: str, tmp_path: Path) -> None:
+async def test_what_a_server_wrote_to_its_stderr_stays_with_the_host(channel: str, tmp_path: Path) -> None:
     entry = process(NEW)
     entry["args"] = ["-c", "import sys; sys.stderr.write('password=hunter2\\n'); sys.exit(3)"]
     async with (
         on_stage({"p": entry, "q": make(NEW)}, tmp_path, wait_seconds=2.0) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         assert all(tool.name.startswith("q__") for tool in await client.list_tools())
         with pytest.raises(RequestFailed, match="Unknown tool") as refused:

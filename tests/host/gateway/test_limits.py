@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, allow, in_loop, on_stage, over_http, server, until
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, allow, on_stage, over_http, server, until
 from trunkline import RequestFailed, Server
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import InvalidRequest, TooManyRequests
-from trunkline.host.gateway.options import GatewayOptions
+from trunkline.host.gateway.sessions import GatewayOptions
 from trunkline.host.host import Host
-from trunkline.host.passing.loops import VIA
+from trunkline.host.upstreams.routing.channels import VIA
 
 
 class Slow:
@@ -40,14 +40,13 @@ class Slow:
 
 
 @CELLS
-@in_loop
 async def test_calls_beyond_those_of_a_minute_are_refused_with_the_time_to_wait(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     options = GatewayOptions(per_minute=3)
     async with (
         on_stage({"s": Slow(upstream).server}, tmp_path, gateway=options) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         await asyncio.gather(*(client.call_tool("s__hi") for _ in range(3)))
         with pytest.raises(TooManyRequests, match="the limit is 3 a minute for each caller; try again in") as refused:
@@ -60,13 +59,12 @@ async def test_calls_beyond_those_of_a_minute_are_refused_with_the_time_to_wait(
 
 
 @CELLS
-@in_loop
-async def test_calls_beyond_those_at_once_are_refused(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_calls_beyond_those_at_once_are_refused(channel: str, upstream: str, tmp_path: Path) -> None:
     slow = Slow(upstream)
     options = GatewayOptions(concurrent=2)
     async with (
         on_stage({"s": slow.server}, tmp_path, gateway=options) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         calls = [asyncio.create_task(client.call_tool("s__wait")) for _ in range(2)]
         await until(lambda: slow.began == 2)
@@ -79,7 +77,6 @@ async def test_calls_beyond_those_at_once_are_refused(front: str, upstream: str,
 
 
 @pytest.mark.parametrize(("one", "two"), [(OLD, OLD), (NEW, NEW), (OLD, NEW)])
-@in_loop
 async def test_a_principal_has_one_budget_for_all_its_sessions(one: str, two: str, tmp_path: Path) -> None:
     auth = StaticTokens({"a" * 20: "ada", "b" * 20: "bea"})
     async with (
@@ -101,13 +98,12 @@ async def test_a_principal_has_one_budget_for_all_its_sessions(one: str, two: st
 
 @FRONTS
 @pytest.mark.parametrize("era", ["stateless", "handshake"])
-@in_loop
-async def test_a_host_does_not_offer_its_own_gateway_as_a_server(front: str, era: str, tmp_path: Path) -> None:
+async def test_a_host_does_not_offer_its_own_gateway_as_a_server(channel: str, era: str, tmp_path: Path) -> None:
     made = Slow().server
     async with (
         Host.open({"s": made}, folder=tmp_path, policy=allow("s", "loop"), audit=False) as host,
         over_http(host) as web,
-        web.client(front) as client,
+        web.client(channel) as client,
     ):
         entry = {"url": web.url, "headers": {"Authorization": f"Bearer {web.token}"}, "era": era}
         await host.add_server("loop", entry)
@@ -127,15 +123,14 @@ _late = late
 
 
 @FRONTS
-@in_loop
-async def test_two_hosts_that_serve_each_other_do_not_grow(front: str, tmp_path: Path) -> None:
+async def test_two_hosts_that_serve_each_other_do_not_grow(channel: str, tmp_path: Path) -> None:
     policy = allow("s", "one", "two")
     async with (
         Host.open({"s": Slow().server}, folder=tmp_path / "1", policy=policy, audit=False) as first,
         Host.open({"s": Slow().server}, folder=tmp_path / "2", policy=policy, audit=False) as second,
         over_http(first, no_auth=True) as one,
         over_http(second, no_auth=True) as two,
-        one.client(front) as client,
+        one.client(channel) as client,
     ):
         await first.add_server("two", {"url": two.url})
         await until(lambda: len(first.catalog.tools) == 4)
@@ -153,18 +148,18 @@ async def _names(client: object) -> list[str]:
 
 @FRONTS
 @pytest.mark.parametrize("hops", [8, 9, 1000])
-@in_loop
-async def test_a_request_that_came_through_too_many_gateways_is_refused(front: str, hops: int, tmp_path: Path) -> None:
-    async with on_stage({"s": Slow().server}, tmp_path) as stage, stage.client(front) as client:
+async def test_a_request_that_came_through_too_many_gateways_is_refused(
+    channel: str, hops: int, tmp_path: Path
+) -> None:
+    async with on_stage({"s": Slow().server}, tmp_path) as stage, stage.client(channel) as client:
         with pytest.raises(InvalidRequest, match="gateway"):
             await client.call_tool("s__hi", meta={VIA: [f"g{number}" for number in range(hops)]})
 
 
 @CELLS
-@in_loop
-async def test_a_request_that_came_through_this_gateway_is_refused(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_request_that_came_through_this_gateway_is_refused(channel: str, upstream: str, tmp_path: Path) -> None:
     slow = Slow(upstream)
-    async with on_stage({"s": slow.server}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"s": slow.server}, tmp_path) as stage, stage.client(channel) as client:
         with pytest.raises(InvalidRequest, match="this gateway already"):
             await client.call_tool("s__hi", meta={VIA: ["other", stage.gateway._core.id]})
         assert (await client.call_tool("s__hi", meta={VIA: ["other"]})).data == "hi"
@@ -172,22 +167,20 @@ async def test_a_request_that_came_through_this_gateway_is_refused(front: str, u
 
 @FRONTS
 @pytest.mark.parametrize("via", ["text", 7, {"a": 1}, None, []], ids=str)
-@in_loop
-async def test_nonsense_in_place_of_gateways_counts_for_nothing(front: str, via: object, tmp_path: Path) -> None:
-    async with on_stage({"s": Slow().server}, tmp_path) as stage, stage.client(front) as client:
+async def test_nonsense_in_place_of_gateways_counts_for_nothing(channel: str, via: object, tmp_path: Path) -> None:
+    async with on_stage({"s": Slow().server}, tmp_path) as stage, stage.client(channel) as client:
         assert (await client.call_tool("s__hi", meta={VIA: via})).data == "hi"
 
 
 @CELLS
-@in_loop
-async def test_a_gateway_may_stand_behind_another(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_gateway_may_stand_behind_another(channel: str, upstream: str, tmp_path: Path) -> None:
     made = server("deep", upstream)
 
     made.add_tool(late)
     async with (
         on_stage({"inner": made}, tmp_path / "1") as inner,
         on_stage({"outer": inner.gateway}, tmp_path / "2", policy=allow("outer")) as outer,
-        outer.client(front) as client,
+        outer.client(channel) as client,
     ):
         assert (await client.call_tool((await _names(client))[0])).data == "late"
         assert outer.gateway._core.id != inner.gateway._core.id
@@ -195,8 +188,9 @@ async def test_a_gateway_may_stand_behind_another(front: str, upstream: str, tmp
 
 @pytest.mark.parametrize("asked", [True, False], ids=["on a lane", "on the shared connection"])
 @FRONTS
-@in_loop
-async def test_an_answer_over_the_limit_fails_in_front_with_the_reason(front: str, asked: bool, tmp_path: Path) -> None:
+async def test_an_answer_over_the_limit_fails_in_front_with_the_reason(
+    channel: str, asked: bool, tmp_path: Path
+) -> None:
     program = {
         "command": sys.executable,
         "args": ["-S", "-m", "tests.host.servers.long_answers"],
@@ -204,7 +198,7 @@ async def test_an_answer_over_the_limit_fails_in_front_with_the_reason(front: st
         "messageBytes": 6000,
     }
     options = {"elicitation": lambda _: "x"} if asked else {}
-    async with on_stage({"s": program}, tmp_path) as stage, stage.client(front, **options) as client:
+    async with on_stage({"s": program}, tmp_path) as stage, stage.client(channel, **options) as client:
         with pytest.raises(RequestFailed, match="is longer than 6000 bytes, the limit message_bytes: raise it") as told:
             await client.call_tool("s__text", {"length": 10_000, "id": "last"})
         assert "messageBytes in a host's entry" in told.value.message

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, NEW, OLD, UPSTREAMS, Stage, in_loop, on_stage, server, until
+from tests.host.gateway.support import CELLS, NEW, OLD, UPSTREAMS, Stage, on_stage, server, until
 from trunkline import Client, Context, Server
 
 
@@ -44,17 +44,17 @@ class Ear:
         return [text for _, text in self.heard]
 
 
-async def _say(stage: Stage, front: str, word: str, level: t.LoggingLevel, **options: Any) -> list[object]:
+async def _say(stage: Stage, channel: str, word: str, level: t.LoggingLevel, **options: Any) -> list[object]:
     ear = Ear()
-    async with stage.client(front, on_notification=ear, **options) as client:
+    async with stage.client(channel, on_notification=ear, **options) as client:
         await client.set_logging_level(level)
         await client.call_tool("t__say", {"word": word})
     return ear.texts
 
 
-async def _say_unasked(stage: Stage, front: str, word: str, **options: Any) -> list[object]:
+async def _say_unasked(stage: Stage, channel: str, word: str, **options: Any) -> list[object]:
     ear = Ear()
-    async with stage.client(front, on_notification=ear, **options) as client:
+    async with stage.client(channel, on_notification=ear, **options) as client:
         await client.call_tool("t__say", {"word": word})
     return ear.texts
 
@@ -70,17 +70,15 @@ async def _say_unasked(stage: Stage, front: str, word: str, **options: Any) -> l
         pytest.param("critical", [], id="critical"),
     ],
 )
-@in_loop
 async def test_a_client_hears_what_it_asked_for(
-    front: str, upstream: str, level: t.LoggingLevel, expected: list[str], asking: bool, tmp_path: Path
+    channel: str, upstream: str, level: t.LoggingLevel, expected: list[str], asking: bool, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"elicitation": lambda _: "x"} if asking else {}
     async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
-        assert await _say(stage, front, "a", level, **options) == expected
+        assert await _say(stage, channel, "a", level, **options) == expected
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_stateless_client_that_did_not_ask_hears_nothing(upstream: str, tmp_path: Path) -> None:
     async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
         assert await _say_unasked(stage, NEW, "a") == []
@@ -88,7 +86,6 @@ async def test_a_stateless_client_that_did_not_ask_hears_nothing(upstream: str, 
 
 @UPSTREAMS
 @pytest.mark.parametrize("asking", [False, True], ids=["plain", "may be asked"])
-@in_loop
 async def test_a_handshake_client_hears_what_it_would_hear_without_the_gateway(
     upstream: str, asking: bool, tmp_path: Path
 ) -> None:
@@ -98,12 +95,11 @@ async def test_a_handshake_client_hears_what_it_would_hear_without_the_gateway(
         await client.call_tool("say", {"word": "a"})
     async with on_stage({"t": made}, tmp_path) as stage:
         through = await _say_unasked(stage, OLD, "a", **options)
-        assert sum(len(session.lanes) for session in stage.gateway._core.sessions) == 0 or asking
+        assert sum(len(session.connections) for session in stage.gateway._core.sessions) == 0 or asking
     assert through == direct.texts == ["a info", "a error"]
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_stateless_client_on_the_same_connection_adds_nothing_to_what_others_hear(
     upstream: str, tmp_path: Path
 ) -> None:
@@ -118,7 +114,6 @@ async def test_a_stateless_client_on_the_same_connection_adds_nothing_to_what_ot
     assert ear.texts == ["mine info", "mine error"]
 
 
-@in_loop
 async def test_clients_that_did_not_ask_never_hear_of_the_calls_of_others(tmp_path: Path) -> None:
     made, both = server("both", OLD), asyncio.Barrier(2)
 
@@ -142,7 +137,6 @@ async def test_clients_that_did_not_ask_never_hear_of_the_calls_of_others(tmp_pa
 
 
 @pytest.mark.parametrize("asking", [False, True], ids=["shared connection", "own connection"])
-@in_loop
 async def test_what_a_server_logs_between_calls_reaches_the_only_client(asking: bool, tmp_path: Path) -> None:
     made = server("late", OLD)
     go_on = asyncio.Event()
@@ -173,18 +167,16 @@ async def test_what_a_server_logs_between_calls_reaches_the_only_client(asking: 
 
 
 @CELLS
-@in_loop
-async def test_clients_hear_of_their_own_calls_alone(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_clients_hear_of_their_own_calls_alone(channel: str, upstream: str, tmp_path: Path) -> None:
     async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
         heard = await asyncio.gather(
-            *(_say(stage, front, f"w{number}", "info") for number in range(5)), _say_unasked(stage, front, "quiet")
+            *(_say(stage, channel, f"w{number}", "info") for number in range(5)), _say_unasked(stage, channel, "quiet")
         )
-    unasked = ["quiet info", "quiet error"] if front == OLD else []
+    unasked = ["quiet info", "quiet error"] if channel == OLD else []
     assert heard == [*([f"w{number} info", f"w{number} error"] for number in range(5)), unasked]
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_program_hears_log_messages(upstream: str, tmp_path: Path) -> None:
     heard: list[t.LoggingLevel] = []
     async with on_stage(

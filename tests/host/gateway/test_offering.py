@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, in_loop, on_stage, server
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, on_stage, server
 from trunkline import Audio, Client, Image, RequestFailed, Server, ToolResult
 from trunkline.errors import InvalidParams
 from trunkline.protocol.limits import Limits
@@ -85,9 +85,8 @@ def shop(revision: str) -> Server:
 
 
 @CELLS
-@in_loop
-async def test_tools_are_listed_under_the_servers_name_and_called(front: str, upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+async def test_tools_are_listed_under_the_servers_name_and_called(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         names = [tool.name for tool in await client.list_tools()]
         called = await client.call_tool("shop__add", {"a": 1, "b": 2})
     assert names == [f"shop__{name}" for name in ("add", "fail", "fruits", "labelled", "media", "person")]
@@ -103,22 +102,20 @@ async def test_tools_are_listed_under_the_servers_name_and_called(front: str, up
         pytest.param("shop__person", {"name": "Ada"}, {"Ada": 3}, id="object"),
     ],
 )
-@in_loop
 async def test_a_structured_result_keeps_its_value_between_eras(
-    front: str, upstream: str, name: str, arguments: dict[str, Any], expected: object, tmp_path: Path
+    channel: str, upstream: str, name: str, arguments: dict[str, Any], expected: object, tmp_path: Path
 ) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         await client.list_tools()
         result = await client.call_tool(name, arguments)
     assert result.data == expected
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_handshake_client_gets_an_object_with_a_schema_that_says_so(upstream: str, tmp_path: Path) -> None:
     async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(OLD) as client:
         tools = {tool.name: tool for tool in await client.list_tools()}
-        result, _ = await client.pass_on("tools/call", t.CallToolRequestParams(name="shop__fruits"))
+        result, _ = await client.forward("tools/call", t.CallToolRequestParams(name="shop__fruits"))
     schema = tools["shop__fruits"].output_schema
     assert schema is not None
     assert schema["type"] == "object"
@@ -126,9 +123,10 @@ async def test_a_handshake_client_gets_an_object_with_a_schema_that_says_so(upst
 
 
 @CELLS
-@in_loop
-async def test_media_pass_and_links_can_be_read_through_the_gateway(front: str, upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+async def test_media_pass_and_links_can_be_read_through_the_gateway(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         content: list[Any] = list((await client.call_tool("shop__media")).content)
         text, image, audio, link, embedded = content
         read = await client.read_resource(link.uri)
@@ -138,9 +136,8 @@ async def test_media_pass_and_links_can_be_read_through_the_gateway(front: str, 
 
 
 @CELLS
-@in_loop
-async def test_resources_are_listed_and_read_under_outer_uris(front: str, upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+async def test_resources_are_listed_and_read_under_outer_uris(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         listed = [each.uri for each in await client.list_resources()]
         templates = [each.uri_template for each in await client.list_resource_templates()]
         (binary,) = await client.read_resource("bin://shop/1")
@@ -152,9 +149,8 @@ async def test_resources_are_listed_and_read_under_outer_uris(front: str, upstre
 
 
 @CELLS
-@in_loop
-async def test_prompts_are_listed_and_filled_in(front: str, upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+async def test_prompts_are_listed_and_filled_in(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         (prompt,) = await client.list_prompts()
         filled = await client.get_prompt("shop__greet", {"name": "Ada"})
     assert (prompt.name, prompt.description) == ("shop__greet", "Greet.")
@@ -174,47 +170,43 @@ async def test_prompts_are_listed_and_filled_in(front: str, upstream: str, tmp_p
         ),
     ],
 )
-@in_loop
 async def test_arguments_are_completed(
-    front: str, upstream: str, ref: Any, argument: dict[str, str], expected: list[str], tmp_path: Path
+    channel: str, upstream: str, ref: Any, argument: dict[str, str], expected: list[str], tmp_path: Path
 ) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         found = await client.complete(ref, argument)
     assert found.values == expected
 
 
 @CELLS
-@in_loop
-async def test_a_server_without_completion_proposes_nothing(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_server_without_completion_proposes_nothing(channel: str, upstream: str, tmp_path: Path) -> None:
     plain = server("plain", upstream)
 
     @plain.prompt
     async def greet(name: str) -> str:
         return name
 
-    async with on_stage({"plain": plain}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"plain": plain}, tmp_path) as stage, stage.client(channel) as client:
         found = await client.complete(t.PromptReference(name="plain__greet"), {"name": "name", "value": ""})
     assert found.values == []
 
 
 @FRONTS
-@in_loop
-async def test_instructions_of_all_servers_are_given_with_their_names(front: str, tmp_path: Path) -> None:
+async def test_instructions_of_all_servers_are_given_with_their_names(channel: str, tmp_path: Path) -> None:
     servers = {"one": Server("a", "First."), "two": Server("b", "Second."), "three": Server("c")}
-    async with on_stage(servers, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage(servers, tmp_path) as stage, stage.client(channel) as client:
         assert client.instructions == "## one\nFirst.\n\n## two\nSecond."
 
 
 @CELLS
-@in_loop
 async def test_all_pages_of_a_server_are_offered_in_pages_of_the_gateway(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     many = server("many", upstream, list_page_size=7)
     for number in range(50):
         many.add_tool(_returning(number), name=f"tool_{number:02}")
     limits = Limits(page_size=20)
-    async with on_stage({"many": many}, tmp_path, limits=limits) as stage, stage.client(front) as client:
+    async with on_stage({"many": many}, tmp_path, limits=limits) as stage, stage.client(channel) as client:
         page = await client.list_page("tools/list")
         everything = await client.list_tools()
         last = await client.call_tool("many__tool_49")
@@ -231,9 +223,8 @@ def _returning(number: int) -> Any:
 
 
 @CELLS
-@in_loop
-async def test_who_the_server_is_does_not_leave_the_gateway(front: str, upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+async def test_who_the_server_is_does_not_leave_the_gateway(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         info = client.server_info
         result = await client.call_tool("shop__labelled")
         called = str(result.meta)
@@ -247,7 +238,6 @@ async def test_who_the_server_is_does_not_leave_the_gateway(front: str, upstream
     "method", ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"]
 )
 @UPSTREAMS
-@in_loop
 async def test_nothing_may_be_kept_by_others_or_for_long(method: str, upstream: str, tmp_path: Path) -> None:
     params = {"uri": "note://shop/1"} if method == "resources/read" else {}
     async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(NEW) as client:
@@ -256,21 +246,19 @@ async def test_nothing_may_be_kept_by_others_or_for_long(method: str, upstream: 
 
 
 @CELLS
-@in_loop
-async def test_a_tool_that_fails_is_an_answer_and_tells_nothing(front: str, upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+async def test_a_tool_that_fails_is_an_answer_and_tells_nothing(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         result = await client.call_tool("shop__fail", raise_on_error=False)
     assert result.is_error
     assert "secret" not in result.text
 
 
 @CELLS
-@in_loop
 async def test_wrong_arguments_are_answered_as_the_server_answers_them(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     behind = shop(upstream)
-    async with on_stage({"shop": behind}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"shop": behind}, tmp_path) as stage, stage.client(channel) as client:
         through = await client.call_tool("shop__add", {"a": "x"}, raise_on_error=False)
         async with Client(behind) as direct:
             expected = await direct.call_tool("add", {"a": "x"}, raise_on_error=False)
@@ -279,9 +267,8 @@ async def test_wrong_arguments_are_answered_as_the_server_answers_them(
 
 @FRONTS
 @pytest.mark.parametrize("name", ["shop__nothing", "add", "shop/add", "other__add", ""])
-@in_loop
-async def test_a_name_that_is_none_here_is_an_unknown_tool(front: str, name: str, tmp_path: Path) -> None:
-    async with on_stage({"shop": shop(NEW)}, tmp_path) as stage, stage.client(front) as client:
+async def test_a_name_that_is_none_here_is_an_unknown_tool(channel: str, name: str, tmp_path: Path) -> None:
+    async with on_stage({"shop": shop(NEW)}, tmp_path) as stage, stage.client(channel) as client:
         with pytest.raises(InvalidParams, match="Unknown tool") as refused:
             await client.call_tool(name, {})
     assert refused.value.data == {"name": name}
@@ -289,12 +276,11 @@ async def test_a_name_that_is_none_here_is_an_unknown_tool(front: str, name: str
 
 @CELLS
 @pytest.mark.parametrize("uri", ["note://shop/9", "note://1", "note://other/1", "nonsense", "page://shop/x/../text"])
-@in_loop
 async def test_a_resource_that_is_none_is_not_found_as_the_clients_revision_says_it(
-    front: str, upstream: str, uri: str, tmp_path: Path
+    channel: str, upstream: str, uri: str, tmp_path: Path
 ) -> None:
-    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         with pytest.raises(RequestFailed) as refused:
             await client.read_resource(uri)
-    assert refused.value.code == {OLD: -32002, NEW: -32602}[front]
+    assert refused.value.code == {OLD: -32002, NEW: -32602}[channel]
     assert (refused.value.message, refused.value.data) == (f"Resource not found: {uri}", {"uri": uri})

@@ -33,10 +33,10 @@ from tests.host.gateway.support import (
 from trunkline import Client, ConfigError, Context, JWTVerifier, Server, TrunklineError
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import InvalidParams
-from trunkline.host.entries import Filters, ServerEntry, ServerSettings, Source
-from trunkline.host.gateway.serving import Profile
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.config.model import Filters, ServerEntry, ServerSettings, Source
+from trunkline.host.gateway.app import Profile
 from trunkline.host.host import Host
-from trunkline.host.policy.reading import read_policy
 
 ADA, BEA = "ada-" * 8, "bea-" * 8
 USERS = StaticTokens({ADA: "ada", BEA: "bea"})
@@ -98,11 +98,10 @@ def _never(question: t.ElicitRequestParams) -> Any:
 
 
 @CELLS
-@in_loop
-async def test_calls_questions_and_progress_cross_sockets(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_calls_questions_and_progress_cross_sockets(channel: str, upstream: str, tmp_path: Path) -> None:
     async with (
         served(Office(upstream), tmp_path) as web,
-        web.client(front, elicitation=lambda _: "Ada") as client,
+        web.client(channel, elicitation=lambda _: "Ada") as client,
     ):
         results = await asyncio.gather(*(client.call_tool("o__ask") for _ in range(5)))
         assert (await client.call_tool("o__hi")).data == "hi"
@@ -110,17 +109,15 @@ async def test_calls_questions_and_progress_cross_sockets(front: str, upstream: 
 
 
 @CELLS
-@in_loop
-async def test_a_client_that_hangs_up_cancels_its_call(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_client_that_hangs_up_cancels_its_call(channel: str, upstream: str, tmp_path: Path) -> None:
     office = Office(upstream)
-    async with served(office, tmp_path) as web, web.client(front) as client:
+    async with served(office, tmp_path) as web, web.client(channel) as client:
         call = asyncio.create_task(client.call_tool("o__wait"))
         await until(lambda: office.events)
         call.cancel()
         await until(lambda: office.events == ["began", "cancelled"])
 
 
-@in_loop
 async def test_a_session_that_ends_takes_its_connections_with_it(tmp_path: Path) -> None:
     office = Office(OLD)
     async with (
@@ -159,13 +156,11 @@ async def _status(url: str, *, verb: str = "POST", **headers: str) -> int:
         pytest.param({"mcp-session-id": "guess"}, id="session"),
     ],
 )
-@in_loop
 async def test_nobody_comes_in_without_the_token(path: str, verb: str, headers: dict[str, str], tmp_path: Path) -> None:
     async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
         assert await _status(f"{web.url}{path}", verb=verb, **headers) == 401
 
 
-@in_loop
 async def test_a_token_is_made_up_for_each_gateway(tmp_path: Path) -> None:
     async with served(Office(NEW), tmp_path / "1") as one, served(Office(NEW), tmp_path / "2") as two:
         tokens = {one.token, two.token}
@@ -182,7 +177,6 @@ async def test_a_token_is_made_up_for_each_gateway(tmp_path: Path) -> None:
         pytest.param({"Origin": "https://evil.example"}, 403, id="origin"),
     ],
 )
-@in_loop
 async def test_a_page_of_somebody_elses_is_refused_even_with_the_token(
     path: str, headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
@@ -201,7 +195,6 @@ async def test_a_page_of_somebody_elses_is_refused_even_with_the_token(
         pytest.param({"http": "127.0.0.1:70000"}, "no address", id="large port"),
     ],
 )
-@in_loop
 async def test_a_gateway_that_would_not_be_safe_is_not_served(
     options: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
@@ -211,9 +204,8 @@ async def test_a_gateway_that_would_not_be_safe_is_not_served(
 
 
 @FRONTS
-@in_loop
-async def test_a_gateway_on_this_machine_may_ask_nobody(front: str, tmp_path: Path) -> None:
-    async with served(Office(NEW), tmp_path, no_auth=True) as web, web.client(front) as client:
+async def test_a_gateway_on_this_machine_may_ask_nobody(channel: str, tmp_path: Path) -> None:
+    async with served(Office(NEW), tmp_path, no_auth=True) as web, web.client(channel) as client:
         assert web.token is None
         assert (await client.call_tool("o__hi")).data == "hi"
 
@@ -221,7 +213,6 @@ async def test_a_gateway_on_this_machine_may_ask_nobody(front: str, tmp_path: Pa
 # --- what belongs to whom --------------------------------------------------------------------------------------------
 
 
-@in_loop
 async def test_a_parked_call_is_its_principals_alone(tmp_path: Path) -> None:
     async with (
         served(Office(OLD), tmp_path, auth=USERS) as web,
@@ -230,29 +221,27 @@ async def test_a_parked_call_is_its_principals_alone(tmp_path: Path) -> None:
     ):
         params, question = await asked(ada, "o__ask")
         with pytest.raises(InvalidParams):
-            await bea.pass_on("tools/call", again(params, question, "Bea"))
-        result, _ = await ada.pass_on("tools/call", again(params, question, "Ada"))
+            await bea.forward("tools/call", again(params, question, "Bea"))
+        result, _ = await ada.forward("tools/call", again(params, question, "Ada"))
     assert result.content[0].text == "Ada"
 
 
 @FRONTS
-@in_loop
-async def test_consent_for_a_session_is_not_another_principals(front: str, tmp_path: Path) -> None:
-    policy = read_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
+async def test_consent_for_a_session_is_not_another_principals(channel: str, tmp_path: Path) -> None:
+    policy = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
     office = Office(NEW)
     async with (
         served(office, tmp_path, auth=USERS, policy=policy) as web,
-        web.client(front, token=ADA, elicitation=lambda _: {"decision": "allow for this session"}) as ada,
-        web.client(front, token=BEA, elicitation=lambda _: {"decision": "do not allow"}) as bea,
+        web.client(channel, token=ADA, elicitation=lambda _: {"decision": "allow for this session"}) as ada,
+        web.client(channel, token=BEA, elicitation=lambda _: {"decision": "do not allow"}) as bea,
     ):
         await ada.call_tool("o__risk")
         refused = await bea.call_tool("o__risk", raise_on_error=False)
     assert (refused.is_error, office.events) == (True, ["done"])
 
 
-@in_loop
 async def test_consent_for_a_session_holds_for_a_stateless_principal(tmp_path: Path) -> None:
-    policy = read_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
+    policy = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
     office = Office(NEW)
     answers = ["allow for this session"]
     async with (
@@ -277,9 +266,8 @@ async def test_consent_for_a_session_holds_for_a_stateless_principal(tmp_path: P
     ],
     ids=["own token", "given token", "users", "no token", "other hosts", "browsers"],
 )
-@in_loop
 async def test_answers_that_last_are_offered_to_the_users_own_client_alone(
-    front: str, options: dict[str, Any], lasting: bool, tmp_path: Path
+    channel: str, options: dict[str, Any], lasting: bool, tmp_path: Path
 ) -> None:
     seen: list[list[str]] = []
 
@@ -288,10 +276,10 @@ async def test_answers_that_last_are_offered_to_the_users_own_client_alone(
         seen.append(question.requested_schema["properties"]["decision"]["enum"])
         return t.ElicitResult(action="decline")
 
-    policy = read_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
+    policy = parse_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
     async with (
         served(Office(NEW), tmp_path, policy=policy, **options) as web,
-        web.client(front, token=ADA if "auth" in options else None, elicitation=decline) as client,
+        web.client(channel, token=ADA if "auth" in options else None, elicitation=decline) as client,
     ):
         await client.call_tool("o__risk", raise_on_error=False)
     (choices,) = seen
@@ -300,8 +288,7 @@ async def test_answers_that_last_are_offered_to_the_users_own_client_alone(
 
 
 @FRONTS
-@in_loop
-async def test_a_client_over_stdio_may_allow_for_longer_than_the_session(front: str, tmp_path: Path) -> None:
+async def test_a_client_over_stdio_may_allow_for_longer_than_the_session(channel: str, tmp_path: Path) -> None:
     seen: list[str] = []
 
     def always(question: t.ElicitRequestParams) -> Any:
@@ -310,19 +297,18 @@ async def test_a_client_over_stdio_may_allow_for_longer_than_the_session(front: 
 
     command = [sys.executable, "-m", "tests.host.gateway.own_gateway", str(tmp_path)]
     for _ in range(2):
-        async with Client(command, revision=front, elicitation=always) as client:
+        async with Client(command, revision=channel, elicitation=always) as client:
             assert (await client.call_tool("s__look")).text == "seen"
     assert len(seen) == 1
 
 
 @FRONTS
-@in_loop
-async def test_what_a_rule_denies_one_principal_another_has(front: str, tmp_path: Path) -> None:
+async def test_what_a_rule_denies_one_principal_another_has(channel: str, tmp_path: Path) -> None:
     policy = allow("o", more='[[rule]]\neffect = "deny"\nserver = "o"\ntool = "risk"\nprincipal = "bea"\n')
     async with (
         served(Office(NEW), tmp_path, auth=USERS, policy=policy) as web,
-        web.client(front, token=ADA) as ada,
-        web.client(front, token=BEA) as bea,
+        web.client(channel, token=ADA) as ada,
+        web.client(channel, token=BEA) as bea,
     ):
         assert (await ada.call_tool("o__risk")).data == "done"
         assert "o__risk" not in [tool.name for tool in await bea.list_tools()]
@@ -331,17 +317,16 @@ async def test_what_a_rule_denies_one_principal_another_has(front: str, tmp_path
 
 
 @CELLS
-@in_loop
 async def test_two_users_never_share_a_connection_to_a_server_that_is_each_ones_own(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     office = Office(upstream)
     entry = ServerEntry(name="o", source=Source("given"), target=office.server, settings=ServerSettings(per_user=True))
     async with (
         Host.open({"o": entry}, folder=tmp_path, policy=allow("o"), audit=False) as host,
         over_http(host, auth=USERS) as web,
-        web.client(front, token=ADA) as ada,
-        web.client(front, token=BEA) as bea,
+        web.client(channel, token=ADA) as ada,
+        web.client(channel, token=BEA) as bea,
     ):
         await ada.call_tool("o__hi")
         await ada.call_tool("o__hi")
@@ -352,13 +337,12 @@ async def test_two_users_never_share_a_connection_to_a_server_that_is_each_ones_
 
 
 @FRONTS
-@in_loop
-async def test_who_a_signed_token_names_stands_in_the_trail(front: str, tmp_path: Path) -> None:
+async def test_who_a_signed_token_names_stands_in_the_trail(channel: str, tmp_path: Path) -> None:
     verifier = JWTVerifier(issuer=ISSUER, audience=AUDIENCE, keys=jwks(ec_key()), now=lambda: NOW)
     trail = tmp_path / "trail.jsonl"
     async with (
         served(Office(NEW), tmp_path, auth=verifier, audit=trail) as web,
-        web.client(front, token=token(sub="carol")) as client,
+        web.client(channel, token=token(sub="carol")) as client,
     ):
         await client.call_tool("o__hi")
     begun = [json.loads(line) for line in trail.read_text().splitlines()]
@@ -369,8 +353,7 @@ async def test_who_a_signed_token_names_stands_in_the_trail(front: str, tmp_path
 
 
 @FRONTS
-@in_loop
-async def test_a_profile_has_its_own_servers_filters_and_rules(front: str, tmp_path: Path) -> None:
+async def test_a_profile_has_its_own_servers_filters_and_rules(channel: str, tmp_path: Path) -> None:
     profiles = {
         "one": Profile(servers=("a",), tools=Filters(deny=("wait",))),
         "strict": Profile(policy=allow("a", more='[[rule]]\neffect = "deny"\nserver = "*"\ntool = "risk"\n')),
@@ -380,10 +363,10 @@ async def test_a_profile_has_its_own_servers_filters_and_rules(front: str, tmp_p
     async with (
         Host.open(servers, folder=tmp_path, policy=allow("a", "b"), audit=False) as host,
         over_http(host, profiles=profiles) as web,
-        web.client(front) as whole,
-        web.client(front, path="/one") as one,
-        web.client(front, path="/strict") as strict,
-        web.client(front, path="/none") as none,
+        web.client(channel) as whole,
+        web.client(channel, path="/one") as one,
+        web.client(channel, path="/strict") as strict,
+        web.client(channel, path="/none") as none,
     ):
         lists = [[tool.name for tool in await each.list_tools()] for each in (whole, one, strict, none)]
         with pytest.raises(InvalidParams, match="Unknown tool: b__hi"):
@@ -400,17 +383,15 @@ async def test_a_profile_has_its_own_servers_filters_and_rules(front: str, tmp_p
 
 
 @FRONTS
-@in_loop
-async def test_a_path_that_is_no_profile_is_nothing(front: str, tmp_path: Path) -> None:
+async def test_a_path_that_is_no_profile_is_nothing(channel: str, tmp_path: Path) -> None:
     async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
         assert await _status(f"{web.url}/other", Authorization=f"Bearer {web.token}") == 404
         assert await _status(f"{web.url}x", Authorization=f"Bearer {web.token}") == 404
         assert await _status(web.url.replace("/mcp", "/x/mcp"), Authorization=f"Bearer {web.token}") == 404
         with pytest.raises(TrunklineError):
-            await web.client(front, path="/devx").__aenter__()
+            await web.client(channel, path="/devx").__aenter__()
 
 
-@in_loop
 async def test_state_of_one_profile_is_nothing_in_another(tmp_path: Path) -> None:
     async with (
         served(Office(OLD), tmp_path, profiles={"dev": Profile()}) as web,
@@ -419,10 +400,9 @@ async def test_state_of_one_profile_is_nothing_in_another(tmp_path: Path) -> Non
     ):
         params, question = await asked(whole, "o__ask")
         with pytest.raises(InvalidParams):
-            await profile.pass_on("tools/call", again(params, question, "Ada"))
+            await profile.forward("tools/call", again(params, question, "Ada"))
 
 
-@in_loop
 async def test_state_of_one_profile_is_nothing_in_another_under_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,10 +414,9 @@ async def test_state_of_one_profile_is_nothing_in_another_under_one_key(
     ):
         params, question = await asked(whole, "o__ask")
         with pytest.raises(InvalidParams):
-            await profile.pass_on("tools/call", again(params, question, "Ada"))
+            await profile.forward("tools/call", again(params, question, "Ada"))
 
 
-@in_loop
 async def test_a_session_of_one_profile_is_none_in_another(tmp_path: Path) -> None:
     async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web, aiohttp.ClientSession() as http:
         headers = {**HEADERS, "Authorization": f"Bearer {web.token}"}
@@ -458,8 +437,7 @@ async def test_a_session_of_one_profile_is_none_in_another(tmp_path: Path) -> No
 
 @FRONTS
 @UPSTREAMS
-@in_loop
-async def test_the_gateway_can_be_mounted_in_another_application(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_the_gateway_can_be_mounted_in_another_application(channel: str, upstream: str, tmp_path: Path) -> None:
     starlette = pytest.importorskip("starlette.applications", reason="Starlette is the user's")
     routing = pytest.importorskip("starlette.routing")
     from tests.transports.http.small_app import served as small
@@ -467,11 +445,11 @@ async def test_the_gateway_can_be_mounted_in_another_application(front: str, ups
 
     async with Host.open({"o": Office(upstream).server}, folder=tmp_path, policy=allow("o"), audit=False) as host:
         gateway = host.asgi(no_auth=True, profiles={"dev": Profile(tools=Filters(allow=("hi",)))})
-        app = starlette.Starlette(routes=[routing.Mount("/tools", app=gateway)])
+        app = starlette.Starlette(handlers=[routing.Mount("/tools", app=gateway)])
         async with small(app=_drained(app)) as running:
-            async with Client(f"{running.url}/tools/mcp", revision=front, elicitation=lambda _: "Ada") as client:
+            async with Client(f"{running.url}/tools/mcp", revision=channel, elicitation=lambda _: "Ada") as client:
                 assert (await client.call_tool("o__ask")).data == "Ada"
-            async with Client(f"{running.url}/tools/mcp/dev", revision=front) as client:
+            async with Client(f"{running.url}/tools/mcp/dev", revision=channel) as client:
                 assert [tool.name for tool in await client.list_tools()] == ["o__hi"]
         await gateway.aclose()
 

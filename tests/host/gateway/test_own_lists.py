@@ -19,16 +19,15 @@ from tests.host.gateway.support import (
     OLD,
     Stage,
     allow,
-    in_loop,
     on_stage,
     server,
     until,
 )
 from trunkline import Client, Server
 from trunkline.errors import InvalidParams
-from trunkline.host.catalog.offerings import Offering
 from trunkline.host.host import Host
-from trunkline.host.passing.views import extras_of, merged
+from trunkline.host.upstreams.catalog.items import Offering
+from trunkline.host.upstreams.routing.session_views import extras_of, merged
 
 _ROOT = str(Path(__file__).parents[3])
 _CAPABLE: dict[str, dict[str, Any]] = {
@@ -59,16 +58,15 @@ async def _declared(client: Client) -> list[str]:
 
 
 def _lanes(stage: Stage) -> int:
-    return sum(len(session.lanes) for session in stage.gateway._core.sessions)
+    return sum(len(session.connections) for session in stage.gateway._core.sessions)
 
 
 # --- what is declared ------------------------------------------------------------------------------------------------
 
 
 @FRONTS
-@in_loop
-async def test_a_client_that_can_answer_nothing_is_not_said_to(front: str, tmp_path: Path) -> None:
-    async with on_stage({"g": growing()}, tmp_path) as stage, stage.client(front) as client:
+async def test_a_client_that_can_answer_nothing_is_not_said_to(channel: str, tmp_path: Path) -> None:
+    async with on_stage({"g": growing()}, tmp_path) as stage, stage.client(channel) as client:
         assert await _declared(client) == []
         # Servers fall back to what they know where there are no roots, and fail where they ask for them in vain.
         assert (await client.call_tool("g__folders")).content == [t.TextContent(text="folders")]
@@ -78,18 +76,16 @@ async def test_a_client_that_can_answer_nothing_is_not_said_to(front: str, tmp_p
 
 @pytest.mark.parametrize("capability", _CAPABLE)
 @FRONTS
-@in_loop
-async def test_a_server_is_told_what_the_one_client_can_answer(front: str, capability: str, tmp_path: Path) -> None:
+async def test_a_server_is_told_what_the_one_client_can_answer(channel: str, capability: str, tmp_path: Path) -> None:
     async with (
         on_stage({"g": growing()}, tmp_path) as stage,
-        stage.client(front, **_CAPABLE[capability]) as able,
-        stage.client(front) as other,
+        stage.client(channel, **_CAPABLE[capability]) as able,
+        stage.client(channel) as other,
     ):
         assert await _declared(able) == [capability]
         assert await _declared(other) == []
 
 
-@in_loop
 async def test_roots_of_an_entry_are_declared_for_everybody(tmp_path: Path) -> None:
     async with on_stage({"g": growing(roots=[str(tmp_path)])}, tmp_path) as stage, stage.client(OLD) as client:
         assert await _declared(client) == ["roots"]
@@ -99,7 +95,6 @@ async def test_roots_of_an_entry_are_declared_for_everybody(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("settings", [{"asks": []}, {"share": "shared"}], ids=["asks nothing", "shared"])
-@in_loop
 async def test_a_server_that_may_not_ask_is_told_so(settings: dict[str, Any], tmp_path: Path) -> None:
     async with (
         on_stage({"g": growing(**settings)}, tmp_path) as stage,
@@ -109,7 +104,6 @@ async def test_a_server_that_may_not_ask_is_told_so(settings: dict[str, Any], tm
         assert "only_elicitation" not in await _names(client)
 
 
-@in_loop
 async def test_a_program_declares_what_it_can_answer_itself(tmp_path: Path) -> None:
     table = {"g": growing()}
     async with Host.open(table, folder=tmp_path, policy=allow("g"), audit=False, **_CAPABLE["elicitation"]) as host:
@@ -122,7 +116,6 @@ async def test_a_program_declares_what_it_can_answer_itself(tmp_path: Path) -> N
             assert await _declared(client) == []
 
 
-@in_loop
 async def test_a_root_that_is_added_later_is_declared(tmp_path: Path) -> None:
     async with Host.open({"g": growing()}, folder=tmp_path, policy=allow("g"), audit=False) as host:
         await host.add_root("g", tmp_path)
@@ -153,15 +146,14 @@ def conditional(revision: str) -> Server:
 
 
 @CELLS
-@in_loop
 async def test_a_client_sees_and_calls_what_a_server_lists_only_to_such_clients(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     async with (
         on_stage({"g": conditional(upstream)}, tmp_path) as stage,
-        stage.client(front, **_CAPABLE["elicitation"]) as able,
-        stage.client(front) as other,
-        stage.client(front, **_CAPABLE["roots"]) as third,
+        stage.client(channel, **_CAPABLE["elicitation"]) as able,
+        stage.client(channel) as other,
+        stage.client(channel, **_CAPABLE["roots"]) as third,
     ):
         assert await _names(able) == {"form", "plain"}
         assert (await able.call_tool("g__form")).data == "filled"
@@ -172,12 +164,11 @@ async def test_a_client_sees_and_calls_what_a_server_lists_only_to_such_clients(
 
 
 @FRONTS
-@in_loop
-async def test_what_is_listed_to_such_clients_is_known_in_the_next_run(front: str, tmp_path: Path) -> None:
+async def test_what_is_listed_to_such_clients_is_known_in_the_next_run(channel: str, tmp_path: Path) -> None:
     for run in (1, 2):
         async with (
             on_stage({"g": growing()}, tmp_path) as stage,
-            stage.client(front, **_CAPABLE["elicitation"]) as client,
+            stage.client(channel, **_CAPABLE["elicitation"]) as client,
         ):
             assert "only_elicitation" in await _names(client)
             # The first time it takes a connection to find out, which is then used for calls; then it is known.
@@ -195,14 +186,13 @@ def _late(go: Path) -> dict[str, Any]:
 
 
 @FRONTS
-@in_loop
-async def test_what_is_kept_of_such_lists_is_listed_while_the_server_starts(front: str, tmp_path: Path) -> None:
+async def test_what_is_kept_of_such_lists_is_listed_while_the_server_starts(channel: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     go.touch()
     for _ in (1, 2):
         async with (
             on_stage({"g": _late(go)}, tmp_path, wait="kept") as stage,
-            stage.client(front, **_CAPABLE["roots"]) as client,
+            stage.client(channel, **_CAPABLE["roots"]) as client,
         ):
             assert "only_roots" in await _names(client)
             assert go.exists() or stage.host.status()[0].state == "starting"
@@ -210,8 +200,7 @@ async def test_what_is_kept_of_such_lists_is_listed_while_the_server_starts(fron
 
 
 @FRONTS
-@in_loop
-async def test_a_list_for_a_capable_client_waits_for_a_server_that_starts(front: str, tmp_path: Path) -> None:
+async def test_a_list_for_a_capable_client_waits_for_a_server_that_starts(channel: str, tmp_path: Path) -> None:
     """What the server lists to other clients is kept; that is not all that this one may see."""
     go = tmp_path / "go"
     go.touch()
@@ -220,8 +209,8 @@ async def test_a_list_for_a_capable_client_waits_for_a_server_that_starts(front:
     go.unlink()
     async with (
         on_stage({"g": _late(go)}, tmp_path, wait="kept") as stage,
-        stage.client(front, **_CAPABLE["roots"]) as client,
-        stage.client(front) as plain,
+        stage.client(channel, **_CAPABLE["roots"]) as client,
+        stage.client(channel) as plain,
     ):
         listing = asyncio.ensure_future(_names(client))
         # What is kept is there at once for a client to whom the server lists no more than that.
@@ -232,7 +221,6 @@ async def test_a_list_for_a_capable_client_waits_for_a_server_that_starts(front:
         assert "only_roots" in await listing
 
 
-@in_loop
 async def test_a_list_for_a_capable_client_waits_no_longer_than_a_first_list_may(tmp_path: Path) -> None:
     go = tmp_path / "go"
     go.touch()
@@ -250,16 +238,14 @@ async def test_a_list_for_a_capable_client_waits_no_longer_than_a_first_list_may
 
 
 @FRONTS
-@in_loop
-async def test_what_is_listed_only_to_such_clients_can_be_called_without_listing(front: str, tmp_path: Path) -> None:
+async def test_what_is_listed_only_to_such_clients_can_be_called_without_listing(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"g": growing()}, tmp_path) as stage,
-        stage.client(front, **_CAPABLE["elicitation"]) as client,
+        stage.client(channel, **_CAPABLE["elicitation"]) as client,
     ):
         assert (await client.call_tool("g__only_elicitation")).content == [t.TextContent(text="only_elicitation")]
 
 
-@in_loop
 async def test_two_clients_with_the_same_capabilities_cost_one_connection_to_list(tmp_path: Path) -> None:
     async with on_stage({"g": growing()}, tmp_path) as stage, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(stage.client(OLD, **_CAPABLE["roots"])) for _ in range(3)]
@@ -268,7 +254,6 @@ async def test_two_clients_with_the_same_capabilities_cost_one_connection_to_lis
         assert _lanes(stage) == 1
 
 
-@in_loop
 async def test_a_client_with_more_capabilities_sees_what_fewer_show(tmp_path: Path) -> None:
     able = {**_CAPABLE["roots"], **_CAPABLE["elicitation"]}
     async with on_stage({"g": growing()}, tmp_path) as stage, stage.client(OLD, **able) as client:
@@ -276,7 +261,6 @@ async def test_a_client_with_more_capabilities_sees_what_fewer_show(tmp_path: Pa
         assert "only_sampling" not in await _names(client)
 
 
-@in_loop
 async def test_a_server_that_cannot_be_started_again_costs_the_list_nothing(tmp_path: Path) -> None:
     # Its second process ends at once.
     marker = tmp_path / "started"
@@ -318,14 +302,13 @@ async def _sees(changes: AsyncIterator[Any], client: Client, name: str) -> None:
 @UNDECLARED
 @pytest.mark.parametrize("able", [True, False], ids=["own connection", "shared connection"])
 @FRONTS
-@in_loop
 async def test_a_change_on_the_connection_of_a_call_reaches_its_client(
-    front: str, able: bool, how: tuple[str, ...], tmp_path: Path
+    channel: str, able: bool, how: tuple[str, ...], tmp_path: Path
 ) -> None:
     options = _CAPABLE["elicitation"] if able else {}
     async with (
         on_stage({"g": growing(*how)}, tmp_path) as stage,
-        stage.client(front, **options) as client,
+        stage.client(channel, **options) as client,
         client.listen(tools=True, resources=True) as changes,
     ):
         assert "grown" not in await _names(client)
@@ -339,13 +322,12 @@ async def test_a_change_on_the_connection_of_a_call_reaches_its_client(
 
 
 @FRONTS
-@in_loop
-async def test_a_change_on_one_session_s_connection_is_not_for_others(front: str, tmp_path: Path) -> None:
+async def test_a_change_on_one_session_s_connection_is_not_for_others(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"g": growing()}, tmp_path) as stage,
-        stage.client(front, **_CAPABLE["elicitation"]) as able,
-        stage.client(front) as plain,
-        stage.client(front, **_CAPABLE["elicitation"]) as twin,
+        stage.client(channel, **_CAPABLE["elicitation"]) as able,
+        stage.client(channel) as plain,
+        stage.client(channel, **_CAPABLE["elicitation"]) as twin,
         able.listen(tools=True) as changes,
     ):
         await twin.call_tool("g__declared")
@@ -359,13 +341,12 @@ async def test_a_change_on_one_session_s_connection_is_not_for_others(front: str
     ("tool", "gone_or_new"), [("shrink", None), ("reword", "Another description.")], ids=["removed", "reworded"]
 )
 @FRONTS
-@in_loop
 async def test_what_is_removed_or_reworded_on_a_connection_is_so_for_its_client(
-    front: str, tool: str, gone_or_new: str | None, tmp_path: Path
+    channel: str, tool: str, gone_or_new: str | None, tmp_path: Path
 ) -> None:
     async with (
         on_stage({"g": growing()}, tmp_path, pins=False) as stage,
-        stage.client(front, **_CAPABLE["elicitation"]) as client,
+        stage.client(channel, **_CAPABLE["elicitation"]) as client,
         client.listen(tools=True) as changes,
     ):
         await client.list_tools()
@@ -376,7 +357,6 @@ async def test_what_is_removed_or_reworded_on_a_connection_is_so_for_its_client(
                 break
 
 
-@in_loop
 async def test_what_a_connection_alone_listed_goes_with_it(tmp_path: Path) -> None:
     async with (
         on_stage({"g": growing(dedicatedIdle=0.2)}, tmp_path) as stage,
@@ -392,7 +372,6 @@ async def test_what_a_connection_alone_listed_goes_with_it(tmp_path: Path) -> No
 
 
 @UNDECLARED
-@in_loop
 async def test_a_change_on_the_shared_connection_reaches_clients_with_their_own(
     how: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -409,14 +388,13 @@ async def test_a_change_on_the_shared_connection_reaches_clients_with_their_own(
 
 @pytest.mark.parametrize("able", [True, False], ids=["own connection", "shared connection"])
 @FRONTS
-@in_loop
 async def test_a_resource_that_cannot_be_subscribed_to_is_told_of_all_the_same(
-    front: str, able: bool, tmp_path: Path
+    channel: str, able: bool, tmp_path: Path
 ) -> None:
     options = _CAPABLE["elicitation"] if able else {}
     async with (
         on_stage({"g": growing()}, tmp_path) as stage,
-        stage.client(front, **options) as client,
+        stage.client(channel, **options) as client,
         client.listen(uris=["note://g/1"]) as changes,
     ):
         await client.call_tool("g__touch")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import NEW, OLD, UPSTREAMS, again, asked, in_loop, on_stage, server, until
+from tests.host.gateway.support import NEW, OLD, UPSTREAMS, again, asked, on_stage, server, until
 from trunkline import Context, RequestFailed, Server
 from trunkline.errors import InvalidParams
 from trunkline.protocol.limits import Limits
@@ -68,21 +68,19 @@ def _never(question: t.ElicitRequestParams) -> Any:
     raise AssertionError("the test answers by hand")
 
 
-@in_loop
 async def test_a_parked_call_is_taken_up_where_it_was_left(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params, first = await asked(client, "c__ask_twice")
         assert stage.parked == 1
-        second, _ = await client.pass_on("tools/call", again(params, first, "Ada"))
+        second, _ = await client.forward("tools/call", again(params, first, "Ada"))
         assert stage.parked == 1
-        result, _ = await client.pass_on("tools/call", again(params, second, "Lovelace"))
+        result, _ = await client.forward("tools/call", again(params, second, "Lovelace"))
         assert stage.parked == 0
     assert result.content[0].text == "Ada Lovelace"
     assert clerk.ran == 1
 
 
-@in_loop
 async def test_a_parked_call_whose_time_is_over_is_cancelled_and_never_repeated(tmp_path: Path) -> None:
     clerk = Clerk()
     limits = Limits(state_seconds=0.1)
@@ -94,73 +92,68 @@ async def test_a_parked_call_whose_time_is_over_is_cancelled_and_never_repeated(
         await until(lambda: clerk.ended)
         assert (clerk.ended, stage.parked) == (["cancelled"], 0)
         with pytest.raises(InvalidParams):
-            await client.pass_on("tools/call", again(params, question, "Ada"))
+            await client.forward("tools/call", again(params, question, "Ada"))
     assert clerk.ran == 1
 
 
-@in_loop
 async def test_the_same_state_does_not_serve_twice(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params, question = await asked(client, "c__ask")
-        await client.pass_on("tools/call", again(params, question, "Ada"))
+        await client.forward("tools/call", again(params, question, "Ada"))
         with pytest.raises(InvalidParams, match="does not wait any more"):
-            await client.pass_on("tools/call", again(params, question, "Ada"))
+            await client.forward("tools/call", again(params, question, "Ada"))
     assert clerk.ran == 1
 
 
-@in_loop
 async def test_the_same_state_does_not_serve_two_at_once(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params, question = await asked(client, "c__ask_and_work")
         retry = again(params, question, "Ada")
-        first = asyncio.create_task(client.pass_on("tools/call", retry))
+        first = asyncio.create_task(client.forward("tools/call", retry))
         await until(lambda: clerk.ended)
         with pytest.raises(InvalidParams, match="does not wait any more"):
-            await client.pass_on("tools/call", retry)
+            await client.forward("tools/call", retry)
         clerk.go_on.set()
         result, _ = await first
     assert result.content[0].text == "done"
     assert (clerk.ran, clerk.ended) == (1, ["working"])
 
 
-@in_loop
 async def test_an_answer_is_not_spent_on_another_question(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params, first = await asked(client, "c__ask_twice")
         retry = again(params, first, "Ada")
-        await client.pass_on("tools/call", retry)
-        replayed, _ = await client.pass_on("tools/call", retry)
+        await client.forward("tools/call", retry)
+        replayed, _ = await client.forward("tools/call", retry)
         assert [each.params for each in replayed.input_requests.values()] != [
             each.params for each in (first.input_requests or {}).values()
         ]
-        result, _ = await client.pass_on("tools/call", again(params, replayed, "Lovelace"))
+        result, _ = await client.forward("tools/call", again(params, replayed, "Lovelace"))
     assert result.content[0].text == "Ada Lovelace"
 
 
 @pytest.mark.parametrize("state", ["", "x" * 100, "AQ" * 60], ids=["empty", "letters", "forged"])
 @UPSTREAMS
-@in_loop
 async def test_made_up_state_is_refused(state: str, upstream: str, tmp_path: Path) -> None:
     clerk = Clerk(upstream)
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params = t.CallToolRequestParams(name="c__ask", request_state=state)
         with pytest.raises(InvalidParams):
-            await client.pass_on("tools/call", params)
+            await client.forward("tools/call", params)
     assert clerk.ran == 0
 
 
 @UPSTREAMS
-@in_loop
 async def test_state_is_good_for_its_own_call_alone(upstream: str, tmp_path: Path) -> None:
     clerk = Clerk(upstream)
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params, question = await asked(client, "c__ask")
         retry = again(params, question, "Ada")
         with pytest.raises(InvalidParams):
-            await client.pass_on("tools/call", _called(retry, "c__ask_twice"))
+            await client.forward("tools/call", _called(retry, "c__ask_twice"))
 
 
 def _called(params: t.CallToolRequestParams, name: str) -> t.CallToolRequestParams:
@@ -169,7 +162,6 @@ def _called(params: t.CallToolRequestParams, name: str) -> t.CallToolRequestPara
     return replace(params, name=name)
 
 
-@in_loop
 async def test_there_is_a_limit_to_how_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trunkline.host.core._MOST_PARKED", 1)
     clerk = Clerk()
@@ -178,59 +170,54 @@ async def test_there_is_a_limit_to_how_many_wait(tmp_path: Path, monkeypatch: py
         with pytest.raises(RequestFailed, match="Too many calls wait"):
             await asked(client, "c__ask")
         await until(lambda: clerk.ended)
-        result, _ = await client.pass_on("tools/call", again(params, question, "Ada"))
+        result, _ = await client.forward("tools/call", again(params, question, "Ada"))
     assert clerk.ended == ["cancelled"]
     assert result.content[0].text == "Ada"
 
 
-@in_loop
 async def test_a_result_that_comes_while_the_client_is_away_is_kept_for_it(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params, question = await asked(client, "c__lose_patience")
         clerk.go_on.set()
-        result, _ = await client.pass_on("tools/call", again(params, question, "too late"))
+        result, _ = await client.forward("tools/call", again(params, question, "too late"))
         assert stage.parked == 0
     assert result.content[0].text == "nobody came"
 
 
-@in_loop
 async def test_a_client_that_gives_up_after_its_return_cancels_the_call(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params, question = await asked(client, "c__ask_and_work")
-        retry = asyncio.create_task(client.pass_on("tools/call", again(params, question, "Ada")))
+        retry = asyncio.create_task(client.forward("tools/call", again(params, question, "Ada")))
         await until(lambda: clerk.ended)
         retry.cancel()
         await until(lambda: clerk.ended[-1] == "cancelled")
         assert stage.parked == 0
 
 
-@in_loop
 async def test_a_client_that_leaves_while_its_call_is_parked_does_not_end_it(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage:
         async with stage.client(elicitation=_never) as client:
             params, question = await asked(client, "c__ask")
         async with stage.client(elicitation=_never) as client:
-            result, _ = await client.pass_on("tools/call", again(params, question, "Ada"))
+            result, _ = await client.forward("tools/call", again(params, question, "Ada"))
     assert result.content[0].text == "Ada"
 
 
-@in_loop
 async def test_a_server_that_is_restarted_loses_its_parked_calls(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
         params, question = await asked(client, "c__ask")
         await stage.host.restart("c")
         with pytest.raises(RequestFailed):
-            await client.pass_on("tools/call", again(params, question, "Ada"))
+            await client.forward("tools/call", again(params, question, "Ada"))
         assert stage.parked == 0
         (await asked(client, "c__ask"))[1]
     assert clerk.ran == 2
 
 
-@in_loop
 async def test_a_server_that_is_removed_takes_its_parked_calls_with_it(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
@@ -238,11 +225,10 @@ async def test_a_server_that_is_removed_takes_its_parked_calls_with_it(tmp_path:
         await stage.host.remove_server("c")
         await until(lambda: clerk.ended)
         with pytest.raises(RequestFailed):
-            await client.pass_on("tools/call", again(params, question, "Ada"))
+            await client.forward("tools/call", again(params, question, "Ada"))
     assert (clerk.ran, clerk.ended) == (1, ["cancelled"])
 
 
-@in_loop
 async def test_the_end_of_the_host_cancels_what_is_parked(tmp_path: Path) -> None:
     clerk = Clerk()
     async with on_stage({"c": clerk.server}, tmp_path) as stage, stage.client(elicitation=_never) as client:
@@ -252,14 +238,13 @@ async def test_the_end_of_the_host_cancels_what_is_parked(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("front", [OLD, NEW])
 @UPSTREAMS
-@in_loop
 async def test_a_server_that_is_removed_while_it_works_fails_the_call(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     clerk = Clerk(upstream)
     async with (
         on_stage({"c": clerk.server}, tmp_path) as stage,
-        stage.client(front, elicitation=lambda _: "Ada") as client,
+        stage.client(channel, elicitation=lambda _: "Ada") as client,
     ):
         call = asyncio.create_task(client.call_tool("c__ask_and_work"))
         await until(lambda: "working" in clerk.ended)

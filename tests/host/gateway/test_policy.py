@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, asked, in_loop, on_stage, server
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, asked, on_stage, server
 from tests.support import run_async
 from trunkline import Client, Context, RequestFailed, Server, ToolError
-from trunkline.host.entries import Filters
-from trunkline.host.gateway.options import GatewayOptions
-from trunkline.host.judgement.consent import Answer, Question
-from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import read_policy
+from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import Filters
+from trunkline.host.gateway.sessions import GatewayOptions
 
 DENY = '[[rule]]\nname = "no danger"\neffect = "deny"\nserver = "s"\ntool = "danger"\n'
-ASK = read_policy('[[rule]]\nname = "careful"\neffect = "ask"\nserver = "s"\ntool = "*"\n', file="policy.toml")
+ASK = parse_policy('[[rule]]\nname = "careful"\neffect = "ask"\nserver = "s"\ntool = "*"\n', file="policy.toml")
 ONCE, SESSION, NO = "allow once", "allow for this session", "do not allow"
 
 
@@ -81,13 +81,12 @@ async def _refusal(client: Client, method: str, params: dict[str, Any]) -> tuple
 
 
 @CELLS
-@in_loop
 async def test_a_denied_tool_is_not_listed_and_called_like_one_that_is_not_there(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     shelf = Shelf(upstream)
     policy = allow("s", more=DENY)
-    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(channel) as client:
         names = [tool.name for tool in await client.list_tools()]
         denied = await _refusal(client, "tools/call", {"name": "s__danger", "arguments": {}})
         unknown = await _refusal(client, "tools/call", {"name": "s__dangeR", "arguments": {}})
@@ -110,9 +109,8 @@ async def test_a_denied_tool_is_not_listed_and_called_like_one_that_is_not_there
         pytest.param('prompt = "curse"', "prompts/get", {"name": "s__curse"}, {"name": "s__none"}, id="prompt"),
     ],
 )
-@in_loop
 async def test_a_denied_resource_or_prompt_is_as_one_that_is_not_there(
-    front: str,
+    channel: str,
     upstream: str,
     rule: str,
     method: str,
@@ -122,7 +120,7 @@ async def test_a_denied_resource_or_prompt_is_as_one_that_is_not_there(
 ) -> None:
     shelf = Shelf(upstream)
     policy = allow("s", more=f'[[rule]]\neffect = "deny"\nserver = "s"\n{rule}\n')
-    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(channel) as client:
         listed = [each.uri for each in await client.list_resources()]
         listed += [each.name for each in await client.list_prompts()]
         denied = await _refusal(client, method, params)
@@ -150,13 +148,12 @@ when = [{ arg = "/value/size", min = 10 }]
         pytest.param("", "The policy of this host does not allow s/put.", id="no message"),
     ],
 )
-@in_loop
 async def test_a_call_denied_for_its_arguments_says_no_more_than_the_rule_wants_told(
-    front: str, upstream: str, message: str, told: str, tmp_path: Path
+    channel: str, upstream: str, message: str, told: str, tmp_path: Path
 ) -> None:
     shelf = Shelf(upstream)
     policy = allow("s", more=f"{BY_ARGUMENT}{message}\n")
-    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(channel) as client:
         assert (await client.call_tool("s__put", {"value": {"size": 1}})).text == "put"
         refused = await client.call_tool("s__put", {"value": {"size": 11}}, raise_on_error=False)
     assert (refused.is_error, refused.text) == (True, told)
@@ -183,16 +180,15 @@ async def test_a_call_denied_for_its_arguments_says_no_more_than_the_rule_wants_
         '{"value":{"size":"11"}}',
     ],
 )
-@in_loop
 async def test_members_given_twice_mean_the_same_to_policy_and_server(
-    front: str, upstream: str, arguments: str, tmp_path: Path
+    channel: str, upstream: str, arguments: str, tmp_path: Path
 ) -> None:
     """Whatever the server got, the policy would have allowed that very thing."""
     shelf = Shelf(upstream)
     policy = allow("s", more=BY_ARGUMENT)
-    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(channel) as client:
         params = t.CallToolRequestParams(name="s__put", arguments=msgspec.Raw(arguments.encode()))
-        await asyncio.gather(client.pass_on("tools/call", params), return_exceptions=True)
+        await asyncio.gather(client.forward("tools/call", params), return_exceptions=True)
     assert all(_is_small(value.get("size")) for value in shelf.done)
 
 
@@ -249,7 +245,7 @@ def test_the_server_sees_what_the_policy_saw(pairs: list[tuple[str, Any]], tmp_p
         policy = Judging(allow("s").rules)
         async with on_stage({"s": made}, tmp_path, policy=policy) as stage, stage.client() as client:
             params = t.CallToolRequestParams(name="s__put", arguments=msgspec.Raw(written.encode()))
-            await client.pass_on("tools/call", params)
+            await client.forward("tools/call", params)
 
     run_async(main())
     assert judged == sent == [msgspec.json.decode(written)]
@@ -259,10 +255,9 @@ def test_the_server_sees_what_the_policy_saw(pairs: list[tuple[str, Any]], tmp_p
 
 
 @CELLS
-@in_loop
-async def test_nobody_to_ask_is_a_no_that_names_the_rule_to_add(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_nobody_to_ask_is_a_no_that_names_the_rule_to_add(channel: str, upstream: str, tmp_path: Path) -> None:
     shelf = Shelf(upstream)
-    async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage, stage.client(front) as client:
+    async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage, stage.client(channel) as client:
         result = await client.call_tool("s__danger", raise_on_error=False)
     assert result.is_error
     assert result.text == (
@@ -288,14 +283,13 @@ class User:
 
 @CELLS
 @pytest.mark.parametrize(("answer", "done"), [pytest.param(ONCE, ["danger"], id="yes"), pytest.param(NO, [], id="no")])
-@in_loop
 async def test_the_client_in_front_is_asked_for_consent(
-    front: str, upstream: str, answer: str, done: list[str], tmp_path: Path
+    channel: str, upstream: str, answer: str, done: list[str], tmp_path: Path
 ) -> None:
     shelf, user = Shelf(upstream), User(answer)
     async with (
         on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(front, elicitation=user) as client,
+        stage.client(channel, elicitation=user) as client,
     ):
         result = await client.call_tool("s__danger", raise_on_error=False)
     (question,) = user.asked
@@ -314,14 +308,13 @@ async def test_the_client_in_front_is_asked_for_consent(
     ],
     ids=["decline", "no", "cancel"],
 )
-@in_loop
 async def test_each_answer_but_a_yes_is_a_no_of_its_own(
-    front: str, upstream: str, answer: Any, said: str, tmp_path: Path
+    channel: str, upstream: str, answer: Any, said: str, tmp_path: Path
 ) -> None:
     shelf, trail = Shelf(upstream), tmp_path / "audit.jsonl"
     async with (
         on_stage({"s": shelf.server}, tmp_path, policy=ASK, audit=trail) as stage,
-        stage.client(front, elicitation=lambda _: answer) as client,
+        stage.client(channel, elicitation=lambda _: answer) as client,
     ):
         with pytest.raises(ToolError, match=said):
             await client.call_tool("s__danger")
@@ -343,7 +336,6 @@ async def test_each_answer_but_a_yes_is_a_no_of_its_own(
     ],
     ids=["unknown", "not offered", "list", "empty", "no content", "boolean"],
 )
-@in_loop
 async def test_an_answer_that_fits_no_choice_is_a_no(upstream: str, answer: Any, tmp_path: Path) -> None:
     """Our own client would not send such answers, so they are put on the wire by hand."""
     shelf = Shelf(upstream)
@@ -353,7 +345,7 @@ async def test_an_answer_that_fits_no_choice_is_a_no(upstream: str, answer: Any,
     ):
         params, question = await asked(client, "s__danger")
         raw = msgspec.Raw(msgspec.json.encode(answer))
-        result, _ = await client.pass_on(
+        result, _ = await client.forward(
             "tools/call",
             replace(params, input_responses={"consent": raw}, request_state=question.request_state),
         )
@@ -363,17 +355,16 @@ async def test_an_answer_that_fits_no_choice_is_a_no(upstream: str, answer: Any,
 
 
 @CELLS
-@in_loop
-async def test_a_client_that_fails_to_ask_is_told_so(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_client_that_fails_to_ask_is_told_so(channel: str, upstream: str, tmp_path: Path) -> None:
     def broken(question: t.ElicitRequestParams) -> Any:
         raise RequestFailed("no window", code=-32050)
 
     shelf = Shelf(upstream)
     async with (
         on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(front, elicitation=broken) as client,
+        stage.client(channel, elicitation=broken) as client,
     ):
-        if front == NEW:
+        if channel == NEW:
             # Nothing is sent back in this era: the client's own call ends.
             with pytest.raises(RequestFailed, match="no window"):
                 await client.call_tool("s__danger")
@@ -383,7 +374,6 @@ async def test_a_client_that_fails_to_ask_is_told_so(front: str, upstream: str, 
     assert shelf.done == []
 
 
-@in_loop
 async def test_a_client_that_does_not_answer_is_told_so(tmp_path: Path) -> None:
     async def silent(question: t.ElicitRequestParams) -> Any:
         await asyncio.Event().wait()
@@ -434,9 +424,8 @@ READING = "always allow all 2 read-only tools of s"
 
 
 @CELLS
-@in_loop
 async def test_what_outlives_the_session_is_offered_only_to_the_users_own_client(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     offered = []
 
@@ -448,7 +437,7 @@ async def test_what_outlives_the_session_is_offered_only_to_the_users_own_client
         options = GatewayOptions(own_user=own)
         async with (
             on_stage({"s": library(upstream)}, tmp_path, policy=ASK, gateway=options) as stage,
-            stage.client(front, elicitation=decline) as client,
+            stage.client(channel, elicitation=decline) as client,
         ):
             await client.call_tool("s__look", raise_on_error=False)
     assert offered == [
@@ -458,8 +447,7 @@ async def test_what_outlives_the_session_is_offered_only_to_the_users_own_client
 
 
 @CELLS
-@in_loop
-async def test_everything_of_a_server_is_allowed_for_the_session(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_everything_of_a_server_is_allowed_for_the_session(channel: str, upstream: str, tmp_path: Path) -> None:
     seen: list[str] = []
 
     def once_for_all(question: t.ElicitRequestParams) -> Any:
@@ -468,7 +456,7 @@ async def test_everything_of_a_server_is_allowed_for_the_session(front: str, ups
 
     async with (
         on_stage({"s": library(upstream), "other": library(upstream)}, tmp_path, policy=ASK) as stage,
-        stage.client(front, elicitation=once_for_all) as client,
+        stage.client(channel, elicitation=once_for_all) as client,
     ):
         for name in ("look", "list", "burn"):
             assert (await client.call_tool(f"s__{name}")).text == f"{name} done"
@@ -479,8 +467,7 @@ async def test_everything_of_a_server_is_allowed_for_the_session(front: str, ups
 
 
 @CELLS
-@in_loop
-async def test_read_only_tools_are_allowed_beyond_the_session(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_read_only_tools_are_allowed_beyond_the_session(channel: str, upstream: str, tmp_path: Path) -> None:
     seen: list[str] = []
 
     def reading(question: t.ElicitRequestParams) -> Any:
@@ -490,7 +477,7 @@ async def test_read_only_tools_are_allowed_beyond_the_session(front: str, upstre
     for _ in range(2):
         async with (
             on_stage({"s": library(upstream)}, tmp_path, policy=ASK, gateway=GatewayOptions(own_user=True)) as stage,
-            stage.client(front, elicitation=reading) as client,
+            stage.client(channel, elicitation=reading) as client,
         ):
             assert (await client.call_tool("s__look")).text == "look done"
             assert (await client.call_tool("s__list")).text == "list done"
@@ -499,22 +486,21 @@ async def test_read_only_tools_are_allowed_beyond_the_session(front: str, upstre
 
 
 @FRONTS
-@in_loop
-async def test_what_a_profile_hides_is_not_named_in_a_question(front: str, tmp_path: Path) -> None:
+async def test_what_a_profile_hides_is_not_named_in_a_question(channel: str, tmp_path: Path) -> None:
     seen: list[tuple[str, list[str]]] = []
 
     def decline(question: t.ElicitRequestParams) -> Any:
         seen.append((question.message, choices(question)))
         return t.ElicitResult(action="decline")
 
-    denying = read_policy(
+    denying = parse_policy(
         '[[rule]]\neffect = "ask"\nserver = "s"\ntool = "*"\n[[rule]]\neffect = "deny"\nserver = "s"\ntool = "burn"\n',
         file="policy.toml",
     )
     options = GatewayOptions(tools=Filters(deny=("list",)))
     async with (
         on_stage({"s": library(NEW)}, tmp_path, policy=denying, gateway=options) as stage,
-        stage.client(front, elicitation=decline) as client,
+        stage.client(channel, elicitation=decline) as client,
     ):
         await client.call_tool("s__look", raise_on_error=False)
     ((message, offered),) = seen
@@ -524,16 +510,15 @@ async def test_what_a_profile_hides_is_not_named_in_a_question(front: str, tmp_p
 
 
 @CELLS
-@in_loop
-async def test_consent_for_a_session_holds_for_that_session_alone(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_consent_for_a_session_holds_for_that_session_alone(channel: str, upstream: str, tmp_path: Path) -> None:
     shelf, one, two = Shelf(upstream), User(SESSION), User(NO)
     async with (
         on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(front, elicitation=one) as client,
+        stage.client(channel, elicitation=one) as client,
     ):
         await client.call_tool("s__danger")
         await client.call_tool("s__danger")
-        async with stage.client(front, elicitation=two) as other:
+        async with stage.client(channel, elicitation=two) as other:
             refused = await other.call_tool("s__danger", raise_on_error=False)
         await client.call_tool("s__danger")
     assert (len(one.asked), len(two.asked)) == (1, 1)
@@ -541,14 +526,13 @@ async def test_consent_for_a_session_holds_for_that_session_alone(front: str, up
 
 
 @CELLS
-@in_loop
 async def test_consent_and_the_servers_own_question_are_both_asked_once(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     shelf, user = Shelf(upstream), User(ONCE, "Ada")
     async with (
         on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(front, elicitation=user) as client,
+        stage.client(channel, elicitation=user) as client,
     ):
         assert (await client.call_tool("s__ask")).text == "Ada"
     assert [question.message.partition(" ")[0] for question in user.asked] == ["May", "[s]"]
@@ -556,14 +540,13 @@ async def test_consent_and_the_servers_own_question_are_both_asked_once(
 
 
 @CELLS
-@in_loop
 async def test_consent_for_a_session_survives_the_servers_own_question(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     shelf, user = Shelf(upstream), User(SESSION, "Ada", "Bea")
     async with (
         on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(front, elicitation=user) as client,
+        stage.client(channel, elicitation=user) as client,
     ):
         results = [(await client.call_tool("s__ask")).text, (await client.call_tool("s__ask")).text]
     assert results == ["Ada", "Bea"]
@@ -571,20 +554,21 @@ async def test_consent_for_a_session_survives_the_servers_own_question(
 
 
 @CELLS
-@in_loop
-async def test_a_face_at_the_gateway_is_asked_in_place_of_the_client(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_face_at_the_gateway_is_asked_in_place_of_the_client(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
     from trunkline.host.gateway.gateway import Gateway
 
     shelf = Shelf(upstream)
-    seen: list[Question] = []
+    seen: list[ApprovalRequest] = []
 
-    async def face(question: Question) -> Answer:
+    async def prompter(question: ApprovalRequest) -> ApprovalAnswer:
         seen.append(question)
-        return Answer(allow=True, arguments={"value": {"size": 2}})
+        return ApprovalAnswer(allow=True, arguments={"value": {"size": 2}})
 
     async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage:
-        gateway = Gateway(stage.gateway._core, ASK, GatewayOptions(), face=face)
-        async with Client(gateway, revision=front, elicitation=lambda _: pytest.fail("asked")) as client:
+        gateway = Gateway(stage.gateway._core, ASK, GatewayOptions(), prompter=prompter)
+        async with Client(gateway, revision=channel, elicitation=lambda _: pytest.fail("asked")) as client:
             await client.call_tool("s__put", {"value": {"size": 1}})
         await gateway.aclose()
     assert [question.arguments for question in seen] == [{"value": {"size": 1}}]
@@ -592,11 +576,10 @@ async def test_a_face_at_the_gateway_is_asked_in_place_of_the_client(front: str,
 
 
 @FRONTS
-@in_loop
-async def test_hints_of_a_server_do_not_make_its_tools_free(front: str, tmp_path: Path) -> None:
+async def test_hints_of_a_server_do_not_make_its_tools_free(channel: str, tmp_path: Path) -> None:
     made = Server("liar")
     made.tool(annotations=t.ToolAnnotations(read_only_hint=True))(_wipe)
-    async with on_stage({"s": made}, tmp_path, policy=Policy()) as stage, stage.client(front) as client:
+    async with on_stage({"s": made}, tmp_path, policy=Policy()) as stage, stage.client(channel) as client:
         with pytest.raises(ToolError, match="the client in front of this gateway cannot be asked"):
             await client.call_tool("s__wipe")
 
@@ -610,7 +593,6 @@ _wipe = wipe
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_policy_that_knows_principals_hides_by_principal(upstream: str, tmp_path: Path) -> None:
     """Nobody is known over a pipe in memory, so a rule for somebody does not hold."""
     rule = '[[rule]]\neffect = "deny"\nserver = "s"\ntool = "danger"\nprincipal = "eve"\n'

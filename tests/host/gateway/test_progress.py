@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, OLD, UPSTREAMS, in_loop, on_stage, server, until
+from tests.host.gateway.support import CELLS, OLD, UPSTREAMS, on_stage, server, until
 from trunkline import Context, RequestFailed, Server
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
 
 ASKING = pytest.mark.parametrize("asking", [False, True], ids=["shared", "lane"])
 
@@ -55,25 +55,23 @@ def _answers(asking: bool) -> dict[str, object]:
 
 @CELLS
 @ASKING
-@in_loop
 async def test_progress_comes_in_order_under_the_clients_own_token(
-    front: str, upstream: str, asking: bool, tmp_path: Path
+    channel: str, upstream: str, asking: bool, tmp_path: Path
 ) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
     async with (
         on_stage({"w": Worker(upstream).server}, tmp_path) as stage,
-        stage.client(front, **_answers(asking)) as client,
+        stage.client(channel, **_answers(asking)) as client,
     ):
         await client.call_tool("w__count", {"steps": 50}, on_progress=lambda *news: heard.append(news))
     assert heard == [(step + 1, 50, f"step {step}") for step in range(50)]
 
 
 @CELLS
-@in_loop
-async def test_two_calls_hear_their_own_progress(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_two_calls_hear_their_own_progress(channel: str, upstream: str, tmp_path: Path) -> None:
     one: list[float | None] = []
     two: list[float | None] = []
-    async with on_stage({"w": Worker(upstream).server}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"w": Worker(upstream).server}, tmp_path) as stage, stage.client(channel) as client:
         await asyncio.gather(
             client.call_tool("w__count", {"steps": 3}, on_progress=lambda done, total, text: one.append(total)),
             client.call_tool("w__count", {"steps": 5}, on_progress=lambda done, total, text: two.append(total)),
@@ -82,7 +80,6 @@ async def test_two_calls_hear_their_own_progress(front: str, upstream: str, tmp_
 
 
 @UPSTREAMS
-@in_loop
 async def test_a_program_hears_progress(upstream: str, tmp_path: Path) -> None:
     heard: list[str | None] = []
     async with on_stage({"w": Worker(upstream).server}, tmp_path) as stage:
@@ -92,14 +89,13 @@ async def test_a_program_hears_progress(upstream: str, tmp_path: Path) -> None:
 
 @CELLS
 @ASKING
-@in_loop
 async def test_what_the_client_cancels_is_cancelled_at_the_server(
-    front: str, upstream: str, asking: bool, tmp_path: Path
+    channel: str, upstream: str, asking: bool, tmp_path: Path
 ) -> None:
     worker = Worker(upstream)
     async with (
         on_stage({"w": worker.server}, tmp_path) as stage,
-        stage.client(front, **_answers(asking)) as client,
+        stage.client(channel, **_answers(asking)) as client,
     ):
         call = asyncio.create_task(client.call_tool("w__wait"))
         await until(lambda: worker.events)
@@ -110,13 +106,12 @@ async def test_what_the_client_cancels_is_cancelled_at_the_server(
 
 @CELLS
 @ASKING
-@in_loop
 async def test_what_a_client_that_leaves_had_under_way_is_cancelled(
-    front: str, upstream: str, asking: bool, tmp_path: Path
+    channel: str, upstream: str, asking: bool, tmp_path: Path
 ) -> None:
     worker = Worker(upstream)
     async with on_stage({"w": worker.server}, tmp_path) as stage:
-        client = stage.client(front, **_answers(asking))
+        client = stage.client(channel, **_answers(asking))
         async with client:
             call = asyncio.create_task(client.call_tool("w__wait"))
             await until(lambda: worker.events)
@@ -126,7 +121,6 @@ async def test_what_a_client_that_leaves_had_under_way_is_cancelled(
 
 
 @UPSTREAMS
-@in_loop
 async def test_what_a_program_cancels_is_cancelled_at_the_server(upstream: str, tmp_path: Path) -> None:
     worker = Worker(upstream)
     async with on_stage({"w": worker.server}, tmp_path) as stage:
@@ -138,19 +132,17 @@ async def test_what_a_program_cancels_is_cancelled_at_the_server(upstream: str, 
 
 @CELLS
 @ASKING
-@in_loop
 async def test_a_server_that_stays_silent_too_long_fails_the_call_and_is_cancelled(
-    front: str, upstream: str, asking: bool, tmp_path: Path
+    channel: str, upstream: str, asking: bool, tmp_path: Path
 ) -> None:
     worker = Worker(upstream)
     entry = ServerEntry(name="w", source=Source("given"), target=worker.server, settings=ServerSettings(timeout=0.1))
-    async with on_stage({"w": entry}, tmp_path) as stage, stage.client(front, **_answers(asking)) as client:
+    async with on_stage({"w": entry}, tmp_path) as stage, stage.client(channel, **_answers(asking)) as client:
         with pytest.raises(RequestFailed, match=r"'w'.*0\.1"):
             await client.call_tool("w__wait")
         await until(lambda: worker.events == ["began", "cancelled"])
 
 
-@in_loop
 async def test_a_question_that_the_server_withdraws_is_withdrawn_in_front(tmp_path: Path) -> None:
     worker = Worker(OLD)
 
@@ -172,10 +164,9 @@ async def test_a_question_that_the_server_withdraws_is_withdrawn_in_front(tmp_pa
 
 
 @CELLS
-@in_loop
-async def test_no_call_under_way_delays_another(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_no_call_under_way_delays_another(channel: str, upstream: str, tmp_path: Path) -> None:
     slow, quick = Worker(upstream), Worker(upstream)
-    async with on_stage({"s": slow.server, "q": quick.server}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"s": slow.server, "q": quick.server}, tmp_path) as stage, stage.client(channel) as client:
         call = asyncio.create_task(client.call_tool("s__wait"))
         await until(lambda: slow.events)
         results = await asyncio.gather(*(client.call_tool("q__count", {"steps": 1}) for _ in range(20)))
@@ -185,7 +176,6 @@ async def test_no_call_under_way_delays_another(front: str, upstream: str, tmp_p
 
 
 @UPSTREAMS
-@in_loop
 async def test_calls_beyond_what_a_server_takes_at_once_wait_their_turn(upstream: str, tmp_path: Path) -> None:
     worker = Worker(upstream)
     entry = ServerEntry(name="w", source=Source("given"), target=worker.server, settings=ServerSettings(concurrency=1))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.gateway.support import CELLS, NEW, OLD, in_loop, on_stage, revisions_of
+from tests.host.gateway.support import CELLS, NEW, OLD, on_stage, revisions_of
 from trunkline import Server
 from trunkline.host.host import Host
 
@@ -29,11 +29,10 @@ def server(revision: str, *, wraps: bool) -> Server:
 
 @CELLS
 @BARE
-@in_loop
 async def test_a_value_that_is_no_object_is_wrapped_for_every_client(
-    front: str, upstream: str, tmp_path: Path, *, wraps: bool
+    channel: str, upstream: str, tmp_path: Path, *, wraps: bool
 ) -> None:
-    async with on_stage({"s": server(upstream, wraps=wraps)}, tmp_path) as stage, stage.client(front) as client:
+    async with on_stage({"s": server(upstream, wraps=wraps)}, tmp_path) as stage, stage.client(channel) as client:
         schemas = {tool.name: tool.output_schema or {} for tool in await client.list_tools()}
         assert {schema.get("type") for schema in schemas.values()} == {"object"}
         for arguments, value in (({"there": True}, {"n": 1}), ({"there": False}, None)):
@@ -42,7 +41,6 @@ async def test_a_value_that_is_no_object_is_wrapped_for_every_client(
         assert (await client.call_tool("s__count")).structured_content == {"result": 3}
 
 
-@in_loop
 async def test_the_pin_of_a_tool_is_the_same_in_both_eras_and_forms(tmp_path: Path) -> None:
     pins = set()
     for number, (revision, wraps) in enumerate([(OLD, True), (NEW, True), (NEW, False)]):
@@ -53,7 +51,6 @@ async def test_the_pin_of_a_tool_is_the_same_in_both_eras_and_forms(tmp_path: Pa
 
 @pytest.mark.parametrize("revision", [OLD, NEW])
 @BARE
-@in_loop
 async def test_a_program_reads_the_value_itself(revision: str, tmp_path: Path, *, wraps: bool) -> None:
     async with on_stage({"s": server(revision, wraps=wraps)}, tmp_path) as stage:
         assert (await stage.host.call_tool("s/count")).data == 3

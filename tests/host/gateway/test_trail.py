@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.host.gateway.support import CELLS, FRONTS, NEW, Stage, allow, in_loop, on_stage, server, until
+from tests.host.gateway.support import CELLS, FRONTS, NEW, Stage, allow, on_stage, server, until
 from trunkline import Context, RequestFailed, Server
-from trunkline.host.audit.reading import verify
-from trunkline.host.entries import ServerEntry, Source
-from trunkline.host.policy.reading import read_policy
+from trunkline.host.audit.reader import verify
+from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.config.model import ServerEntry, Source
 
 RULES = """
 [[rule]]
@@ -88,9 +88,8 @@ def _outcomes(trail: Path) -> list[str]:
 
 
 @CELLS
-@in_loop
-async def test_what_is_begun_is_ended_with_a_digest(front: str, upstream: str, tmp_path: Path) -> None:
-    async with recorded(upstream, tmp_path) as (stage, trail), stage.client(front) as client:
+async def test_what_is_begun_is_ended_with_a_digest(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with recorded(upstream, tmp_path) as (stage, trail), stage.client(channel) as client:
         await client.call_tool("a__login", {"user": "ada", "pin": "1"})
         await client.read_resource("note://a/1")
         await client.get_prompt("a__greet", {"name": "Ada"})
@@ -108,18 +107,16 @@ async def test_what_is_begun_is_ended_with_a_digest(front: str, upstream: str, t
 
 
 @CELLS
-@in_loop
-async def test_secrets_among_the_arguments_are_not_written(front: str, upstream: str, tmp_path: Path) -> None:
-    async with recorded(upstream, tmp_path) as (stage, trail), stage.client(front) as client:
+async def test_secrets_among_the_arguments_are_not_written(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with recorded(upstream, tmp_path) as (stage, trail), stage.client(channel) as client:
         await client.call_tool("a__login", {"user": "s3cret-value", "pin": "4711", "password": "hunter2"})
     text = trail.read_text()
     assert not [secret for secret in ("4711", "hunter2", "s3cret-value") if secret in text]
 
 
 @CELLS
-@in_loop
-async def test_a_denial_names_its_rule(front: str, upstream: str, tmp_path: Path) -> None:
-    async with recorded(upstream, tmp_path) as (stage, trail), stage.client(front) as client:
+async def test_a_denial_names_its_rule(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with recorded(upstream, tmp_path) as (stage, trail), stage.client(channel) as client:
         refused = await client.call_tool("a__danger", {"level": 9}, raise_on_error=False)
     (entry,) = _entries(trail)
     assert refused.is_error
@@ -128,9 +125,8 @@ async def test_a_denial_names_its_rule(front: str, upstream: str, tmp_path: Path
 
 
 @CELLS
-@in_loop
-async def test_failure_and_cancellation_are_told_apart(front: str, upstream: str, tmp_path: Path) -> None:
-    async with recorded(upstream, tmp_path) as (stage, trail), stage.client(front) as client:
+async def test_failure_and_cancellation_are_told_apart(channel: str, upstream: str, tmp_path: Path) -> None:
+    async with recorded(upstream, tmp_path) as (stage, trail), stage.client(channel) as client:
         await client.call_tool("a__danger", {"level": 1}, raise_on_error=False)
         waiting = asyncio.create_task(client.call_tool("a__wait"))
         await until(lambda: len(_entries(trail)) == 3)
@@ -140,13 +136,12 @@ async def test_failure_and_cancellation_are_told_apart(front: str, upstream: str
 
 
 @CELLS
-@in_loop
 async def test_a_call_that_asks_is_recorded_with_what_was_asked_and_every_round(
-    front: str, upstream: str, tmp_path: Path
+    channel: str, upstream: str, tmp_path: Path
 ) -> None:
     async with (
         recorded(upstream, tmp_path) as (stage, trail),
-        stage.client(front, elicitation=lambda _: "Ada") as client,
+        stage.client(channel, elicitation=lambda _: "Ada") as client,
     ):
         await client.call_tool("a__ask")
     entries = _entries(trail)
@@ -157,25 +152,23 @@ async def test_a_call_that_asks_is_recorded_with_what_was_asked_and_every_round(
 
 
 @FRONTS
-@in_loop
-async def test_what_is_unknown_leaves_no_trace_of_an_act(front: str, tmp_path: Path) -> None:
-    async with recorded(NEW, tmp_path) as (stage, trail), stage.client(front) as client:
+async def test_what_is_unknown_leaves_no_trace_of_an_act(channel: str, tmp_path: Path) -> None:
+    async with recorded(NEW, tmp_path) as (stage, trail), stage.client(channel) as client:
         with pytest.raises(RequestFailed):
             await client.call_tool("a__nothing")
     assert _entries(trail) == []
 
 
 @CELLS
-@in_loop
 async def test_what_cannot_be_recorded_is_not_done(
-    front: str, upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    channel: str, upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from trunkline.host.audit.trail import AuditFailed, AuditTrail
 
     def full(self: AuditTrail, entry: object) -> None:
         raise AuditFailed("audit.jsonl cannot be written: No space left on device")
 
-    async with recorded(upstream, tmp_path) as (stage, _), stage.client(front) as client:
+    async with recorded(upstream, tmp_path) as (stage, _), stage.client(channel) as client:
         monkeypatch.setattr(AuditTrail, "record", full)
         with pytest.raises(RequestFailed, match="cannot write its audit trail"):
             await client.call_tool("a__login", {"user": "ada", "pin": "1"})
@@ -184,14 +177,13 @@ async def test_what_cannot_be_recorded_is_not_done(
 
 
 @FRONTS
-@in_loop
 async def test_what_is_answered_like_nothing_since_a_rule_denies_it_stands_in_the_trail(
-    front: str, tmp_path: Path
+    channel: str, tmp_path: Path
 ) -> None:
-    policy = read_policy('[[rule]]\neffect = "deny"\nserver = "a"\ntool = "danger"\n', file="policy.toml")
+    policy = parse_policy('[[rule]]\neffect = "deny"\nserver = "a"\ntool = "danger"\n', file="policy.toml")
     async with (
         on_stage({"a": vault(NEW)}, tmp_path, policy=policy, audit=True) as stage,
-        stage.client(front) as client,
+        stage.client(channel) as client,
     ):
         for name in ("a__danger", "a__nothing"):
             with pytest.raises(RequestFailed, match="Unknown tool"):

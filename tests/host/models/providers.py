@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trunkline.host.models.choosing import open_model
 from trunkline.host.models.interface import Model, ModelError, ModelEvent, ModelRequest
+from trunkline.host.models.selection import open_model
 
 __all__ = [
     "ANTHROPIC",

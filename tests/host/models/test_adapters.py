@@ -26,10 +26,10 @@ from trunkline.host.models.interface import (
     AudioBlock,
     Finished,
     ImageBlock,
-    Message,
     Model,
     ModelError,
     ModelEvent,
+    ModelMessage,
     ModelRequest,
     TextBlock,
     TextDelta,
@@ -42,7 +42,7 @@ from trunkline.host.models.interface import (
 
 PIXEL = ImageBlock("aGk=", "image/png")
 SOUND = AudioBlock("aGk=", "audio/wav")
-ASKED = ModelRequest(messages=(Message("user", (TextBlock("Hello?"),)),))
+ASKED = ModelRequest(messages=(ModelMessage("user", (TextBlock("Hello?"),)),))
 LOOK = ToolSpec("files__look", "Looks.", {"type": "object", "properties": {"path": {"type": "string"}}})
 
 
@@ -112,7 +112,7 @@ def test_text_comes_in_pieces_and_then_whole(dialect: Dialect) -> None:
     events = turn(dialect, dialect.reply(["Gr", "üezi", "!"]))
     assert "".join(event.text for event in _of(TextDelta, events)) == "Grüezi!"
     assert len(_of(TextDelta, events)) == 3
-    assert last(events).message == Message("assistant", (TextBlock("Grüezi!"),))
+    assert last(events).message == ModelMessage("assistant", (TextBlock("Grüezi!"),))
     assert last(events).stop_reason == "end"
 
 
@@ -148,31 +148,28 @@ def test_an_answer_that_did_not_end_by_itself_says_why(dialect: Dialect, reason:
 
 
 def test_an_answer_of_nothing_is_an_empty_message(dialect: Dialect) -> None:
-    assert last(turn(dialect, dialect.reply())).message == Message("assistant", ())
+    assert last(turn(dialect, dialect.reply())).message == ModelMessage("assistant", ())
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def test_the_key_is_sent_and_nothing_is_asked_twice(dialect: Dialect) -> None:
-    async def main() -> None:
-        async with opened(dialect, dialect.reply(["Yes."])) as (model, provider):
-            await _all(model)
-            headers = provider.seen[0].headers
-            assert KEY in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer "))
-            assert len(provider.seen) == 1
-
-    run_async(main())
+async def test_the_key_is_sent_and_nothing_is_asked_twice(dialect: Dialect) -> None:
+    async with opened(dialect, dialect.reply(["Yes."])) as (model, provider):
+        await _all(model)
+        headers = provider.seen[0].headers
+        assert KEY in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer "))
+        assert len(provider.seen) == 1
 
 
 def test_a_whole_conversation_is_sent_with_its_calls_and_results(dialect: Dialect) -> None:
     asked = ModelRequest(
         messages=(
-            Message("user", (TextBlock("Look at /a"), PIXEL)),
-            Message("assistant", (TextBlock("Yes."), ToolUseBlock("c1", "files__look", {"path": "/a"}))),
-            Message("user", (ToolResultBlock("c1", (TextBlock("an apple"), PIXEL)),)),
-            Message("assistant", (TextBlock("An apple."),)),
-            Message("user", (TextBlock("And /b?"),)),
+            ModelMessage("user", (TextBlock("Look at /a"), PIXEL)),
+            ModelMessage("assistant", (TextBlock("Yes."), ToolUseBlock("c1", "files__look", {"path": "/a"}))),
+            ModelMessage("user", (ToolResultBlock("c1", (TextBlock("an apple"), PIXEL)),)),
+            ModelMessage("assistant", (TextBlock("An apple."),)),
+            ModelMessage("user", (TextBlock("And /b?"),)),
         ),
         system="Be brief.",
         tools=(LOOK,),
@@ -210,8 +207,8 @@ def test_a_call_that_was_no_json_goes_back_as_an_object(dialect: Dialect) -> Non
     asked = ModelRequest(
         messages=(
             *ASKED.messages,
-            Message("assistant", (ToolUseBlock("c1", "files__look", None, '{"path'),)),
-            Message("user", (ToolResultBlock("c1", (TextBlock("no JSON"),), is_error=True),)),
+            ModelMessage("assistant", (ToolUseBlock("c1", "files__look", None, '{"path'),)),
+            ModelMessage("user", (ToolResultBlock("c1", (TextBlock("no JSON"),), is_error=True),)),
         ),
         tools=(LOOK,),
     )
@@ -219,7 +216,7 @@ def test_a_call_that_was_no_json_goes_back_as_an_object(dialect: Dialect) -> Non
 
 
 def test_empty_texts_and_messages_are_left_out(dialect: Dialect) -> None:
-    empty, more = Message("assistant", (TextBlock(""),)), Message("user", (TextBlock("Still there?"),))
+    empty, more = ModelMessage("assistant", (TextBlock(""),)), ModelMessage("user", (TextBlock("Still there?"),))
     body = sent(dialect, ModelRequest(messages=(*ASKED.messages, empty, more)))
     said = body["input"] if "input" in body else body["messages"]
     assert [each["role"] for each in said] == ["user", "user"]
@@ -242,7 +239,7 @@ def test_what_a_model_cannot_take_is_refused_by_name_before_anything_is_sent(
     error = failure(
         dialect,
         dialect.reply(["Yes."]),
-        asked=ModelRequest(messages=(Message("user", (TextBlock("This?"), block)),)),
+        asked=ModelRequest(messages=(ModelMessage("user", (TextBlock("This?"), block)),)),
         traits=traits,
     )
     assert error.fault == "refused"
@@ -254,8 +251,8 @@ def test_in_the_result_of_a_tool_it_becomes_a_note(dialect: Dialect) -> None:
     asked = ModelRequest(
         messages=(
             *ASKED.messages,
-            Message("assistant", (ToolUseBlock("c1", "files__look", {}),)),
-            Message("user", (ToolResultBlock("c1", (PIXEL, TextBlock("seen"))),)),
+            ModelMessage("assistant", (ToolUseBlock("c1", "files__look", {}),)),
+            ModelMessage("user", (ToolResultBlock("c1", (PIXEL, TextBlock("seen"))),)),
         ),
         tools=(LOOK,),
     )
@@ -310,17 +307,14 @@ def test_a_provider_that_is_busy_is_asked_again_before_the_first_word(dialect: D
     assert last(events).message.text == "At last."
 
 
-def test_it_is_asked_so_often_and_no_oftener(dialect: Dialect) -> None:
-    async def main() -> None:
-        async with opened(dialect, dialect.refuse(529, "overloaded_error", "Full"), pace={"tries": 3}) as (
-            model,
-            there,
-        ):
-            with pytest.raises(ModelError, match="try again"):
-                await _all(model)
-            assert len(there.seen) == 3
-
-    run_async(main())
+async def test_it_is_asked_so_often_and_no_oftener(dialect: Dialect) -> None:
+    async with opened(dialect, dialect.refuse(529, "overloaded_error", "Full"), pace={"tries": 3}) as (
+        model,
+        there,
+    ):
+        with pytest.raises(ModelError, match="try again"):
+            await _all(model)
+        assert len(there.seen) == 3
 
 
 def test_a_wait_that_is_too_long_is_told_and_not_waited(dialect: Dialect) -> None:
@@ -351,16 +345,13 @@ def test_nobody_listening_is_a_provider_that_is_down(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("then", ["break", "end"])
-def test_a_stream_that_is_cut_gives_what_came_and_then_fails(dialect: Dialect, then: str) -> None:
-    async def main() -> None:
-        cut = Reply(_until(dialect, "One"), then=then)
-        async with opened(dialect, cut, dialect.reply(["Again"]), pace={"tries": 3}) as (model, _):
-            events, error = await cut_short(model, ASKED)
-            assert events == [TextDelta("One")]
-            assert error is not None
-            assert error.fault == "cut off"
-
-    run_async(main())
+async def test_a_stream_that_is_cut_gives_what_came_and_then_fails(dialect: Dialect, then: str) -> None:
+    cut = Reply(_until(dialect, "One"), then=then)
+    async with opened(dialect, cut, dialect.reply(["Again"]), pace={"tries": 3}) as (model, _):
+        events, error = await cut_short(model, ASKED)
+        assert events == [TextDelta("One")]
+        assert error is not None
+        assert error.fault == "cut off"
 
 
 def test_silence_ends_a_turn(dialect: Dialect) -> None:
@@ -368,16 +359,13 @@ def test_silence_ends_a_turn(dialect: Dialect) -> None:
     assert failure(dialect, quiet, pace={"idle_seconds": 0.2}).fault in ("down", "cut off")
 
 
-def test_an_answer_without_an_end_is_ended(dialect: Dialect) -> None:
+async def test_an_answer_without_an_end_is_ended(dialect: Dialect) -> None:
     endless = Reply(_until(dialect, "more "), then="repeat")
 
-    async def main() -> None:
-        async with opened(dialect, endless, pace={"answer_bytes": 50_000}) as (model, provider):
-            with pytest.raises(ModelError, match="50000 bytes"):
-                await _all(model)
-            await provider.hung_up.wait()
-
-    run_async(main())
+    async with opened(dialect, endless, pace={"answer_bytes": 50_000}) as (model, provider):
+        with pytest.raises(ModelError, match="50000 bytes"):
+            await _all(model)
+        await provider.hung_up.wait()
 
 
 @pytest.mark.parametrize(
@@ -395,40 +383,31 @@ def test_something_else_at_the_url_is_told_in_a_sentence(dialect: Dialect, reply
 # --- ending a turn ---------------------------------------------------------------------------------------------------
 
 
-def test_closing_the_iterator_closes_the_stream_at_the_provider(dialect: Dialect) -> None:
-    async def main() -> None:
-        async with opened(dialect, Reply(_until(dialect, "One"), then="wait")) as (model, provider):
-            events = model.stream(ASKED)
-            assert await anext(events) == TextDelta("One")
-            await events.aclose()  # type: ignore[attr-defined]
-            await provider.hung_up.wait()
-
-    run_async(main())
+async def test_closing_the_iterator_closes_the_stream_at_the_provider(dialect: Dialect) -> None:
+    async with opened(dialect, Reply(_until(dialect, "One"), then="wait")) as (model, provider):
+        events = model.stream(ASKED)
+        assert await anext(events) == TextDelta("One")
+        await events.aclose()  # type: ignore[attr-defined]
+        await provider.hung_up.wait()
 
 
-def test_cancelling_the_task_closes_the_stream_at_the_provider(dialect: Dialect) -> None:
-    async def main() -> None:
-        async with opened(dialect, Reply(_until(dialect, "One"), then="wait")) as (model, provider):
-            came = asyncio.Event()
+async def test_cancelling_the_task_closes_the_stream_at_the_provider(dialect: Dialect) -> None:
+    async with opened(dialect, Reply(_until(dialect, "One"), then="wait")) as (model, provider):
+        came = asyncio.Event()
 
-            async def listen() -> None:
-                async for _ in model.stream(ASKED):
-                    came.set()
+        async def listen() -> None:
+            async for _ in model.stream(ASKED):
+                came.set()
 
-            task = asyncio.create_task(listen())
-            await came.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await provider.hung_up.wait()
-
-    run_async(main())
+        task = asyncio.create_task(listen())
+        await came.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await provider.hung_up.wait()
 
 
-def test_one_model_makes_many_turns_at_once(dialect: Dialect) -> None:
-    async def main() -> None:
-        async with opened(dialect, dialect.reply(["Yes."])) as (model, _):
-            turns = await asyncio.gather(*(_all(model) for _ in range(5)))
-            assert [last(events).message.text for events in turns] == ["Yes."] * 5
-
-    run_async(main())
+async def test_one_model_makes_many_turns_at_once(dialect: Dialect) -> None:
+    async with opened(dialect, dialect.reply(["Yes."])) as (model, _):
+        turns = await asyncio.gather(*(_all(model) for _ in range(5)))
+        assert [last(events).message.text for events in turns] == ["Yes."] * 5

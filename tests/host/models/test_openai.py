@@ -14,9 +14,9 @@ from trunkline.host.models.interface import (
     AudioBlock,
     Finished,
     ImageBlock,
-    Message,
     Model,
     ModelError,
+    ModelMessage,
     ModelRequest,
     TextBlock,
     TextDelta,
@@ -25,9 +25,9 @@ from trunkline.host.models.interface import (
     ToolUseBlock,
 )
 
-HELLO = Message("user", (TextBlock("Hello?"),))
+HELLO = ModelMessage("user", (TextBlock("Hello?"),))
 LOOK = ToolSpec("look", "Looks.", {"type": "object"})
-RESULT = Message("user", (ToolResultBlock("c1", (TextBlock("an apple"),)),))
+RESULT = ModelMessage("user", (ToolResultBlock("c1", (TextBlock("an apple"),)),))
 CALLING = RESPONSES.reply(["Let me see."], [Called("c1", "look", ["{}"])])
 
 
@@ -36,12 +36,12 @@ def _installed() -> None:
     dialect_of(RESPONSES)
 
 
-async def _events(model: Model, *messages: Message, **more: Any) -> list[Any]:
+async def _events(model: Model, *messages: ModelMessage, **more: Any) -> list[Any]:
     request = ModelRequest(messages=messages, tools=(LOOK,), **more)
     return [event async for event in model.stream(request)]
 
 
-def _asked(dialect: Dialect, *messages: Message, **more: Any) -> dict[str, Any]:
+def _asked(dialect: Dialect, *messages: ModelMessage, **more: Any) -> dict[str, Any]:
     async def main() -> dict[str, Any]:
         async with played(dialect.reply(["Yes."])) as provider:
             model = dialect.open(provider.url, **more)
@@ -58,37 +58,31 @@ def test_nothing_is_kept_at_the_provider() -> None:
     assert body["include"] == ["reasoning.encrypted_content"]
 
 
-def test_a_model_that_does_not_think_is_not_asked_for_thoughts() -> None:
-    async def main() -> None:
-        async with played(RESPONSES.reply(["Yes."])) as provider:
-            model = RESPONSES._replace(model="openai:gpt-4.1").open(provider.url)
-            await _events(model, HELLO)
-            await model.aclose()
-            assert "include" not in provider.seen[0].body
-
-    run_async(main())
+async def test_a_model_that_does_not_think_is_not_asked_for_thoughts() -> None:
+    async with played(RESPONSES.reply(["Yes."])) as provider:
+        model = RESPONSES._replace(model="openai:gpt-4.1").open(provider.url)
+        await _events(model, HELLO)
+        await model.aclose()
+        assert "include" not in provider.seen[0].body
 
 
-def test_what_was_thought_goes_back_with_the_result() -> None:
-    async def main() -> None:
-        async with played(CALLING, RESPONSES.reply(["An apple."])) as provider:
-            model = RESPONSES.open(provider.url)
-            finished = (await _events(model, HELLO))[-1]
-            assert isinstance(finished, Finished)
-            await _events(model, HELLO, finished.message, RESULT)
-            await model.aclose()
-            items = provider.seen[1].body["input"]
-            assert [item.get("type", "user") for item in items] == [
-                *("user", "reasoning", "message", "function_call", "function_call_output")
-            ]
-            assert items[1] == {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "sealed"}
-
-    run_async(main())
+async def test_what_was_thought_goes_back_with_the_result() -> None:
+    async with played(CALLING, RESPONSES.reply(["An apple."])) as provider:
+        model = RESPONSES.open(provider.url)
+        finished = (await _events(model, HELLO))[-1]
+        assert isinstance(finished, Finished)
+        await _events(model, HELLO, finished.message, RESULT)
+        await model.aclose()
+        items = provider.seen[1].body["input"]
+        assert [item.get("type", "user") for item in items] == [
+            *("user", "reasoning", "message", "function_call", "function_call_output")
+        ]
+        assert items[1] == {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "sealed"}
 
 
 def test_an_image_of_a_result_goes_with_the_result() -> None:
-    called = Message("assistant", (ToolUseBlock("c1", "look", {}),))
-    seen = Message("user", (ToolResultBlock("c1", (ImageBlock("aGk=", "image/png"),), is_error=True),))
+    called = ModelMessage("assistant", (ToolUseBlock("c1", "look", {}),))
+    seen = ModelMessage("user", (ToolResultBlock("c1", (ImageBlock("aGk=", "image/png"),), is_error=True),))
     output = _asked(RESPONSES, HELLO, called, seen)["input"][-1]["output"]
     assert [part["type"] for part in output] == ["input_text", "input_image"]
 
@@ -102,17 +96,14 @@ def test_an_image_of_a_result_goes_with_the_result() -> None:
         pytest.param(["One ST"], "One ST", id="a-beginning-at-the-end"),
     ],
 )
-def test_the_text_ends_at_a_stop_sequence_however_it_is_cut(pieces: list[str], text: str) -> None:
-    async def main() -> None:
-        async with played(RESPONSES.reply(pieces)) as provider:
-            model = RESPONSES.open(provider.url)
-            events = await _events(model, HELLO, stop_sequences=("STOP", "END"))
-            await model.aclose()
-            assert events[-1].message.text == text
-            assert "".join(event.text for event in events if isinstance(event, TextDelta)) == text
-            assert events[-1].stop_reason == ("stop_sequence" if text == "One " else "end")
-
-    run_async(main())
+async def test_the_text_ends_at_a_stop_sequence_however_it_is_cut(pieces: list[str], text: str) -> None:
+    async with played(RESPONSES.reply(pieces)) as provider:
+        model = RESPONSES.open(provider.url)
+        events = await _events(model, HELLO, stop_sequences=("STOP", "END"))
+        await model.aclose()
+        assert events[-1].message.text == text
+        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == text
+        assert events[-1].stop_reason == ("stop_sequence" if text == "One " else "end")
 
 
 @pytest.mark.parametrize(
@@ -137,18 +128,15 @@ def test_a_response_that_failed_says_why(code: str, fault: str) -> None:
     assert run_async(main()).fault == fault
 
 
-def test_a_model_that_hears_is_asked_by_chat_completions() -> None:
-    async def main() -> None:
-        async with played(CHAT.reply(["A bell."])) as provider:
-            model = CHAT._replace(model="openai:gpt-audio", options={}).open(provider.url)
-            await _events(model, Message("user", (AudioBlock("aGk=", "audio/mpeg"),)))
-            await model.aclose()
-            assert provider.seen[0].path == "/v1/chat/completions"
-            assert provider.seen[0].body["messages"][0]["content"] == [
-                {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}
-            ]
-
-    run_async(main())
+async def test_a_model_that_hears_is_asked_by_chat_completions() -> None:
+    async with played(CHAT.reply(["A bell."])) as provider:
+        model = CHAT._replace(model="openai:gpt-audio", options={}).open(provider.url)
+        await _events(model, ModelMessage("user", (AudioBlock("aGk=", "audio/mpeg"),)))
+        await model.aclose()
+        assert provider.seen[0].path == "/v1/chat/completions"
+        assert provider.seen[0].body["messages"][0]["content"] == [
+            {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}
+        ]
 
 
 def test_there_are_two_interfaces_and_no_third() -> None:

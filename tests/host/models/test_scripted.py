@@ -13,8 +13,8 @@ from tests.support import run_async
 from trunkline.errors import ConfigError
 from trunkline.host.models.interface import (
     Finished,
-    Message,
     ModelError,
+    ModelMessage,
     ModelRequest,
     TextBlock,
     TextDelta,
@@ -23,12 +23,11 @@ from trunkline.host.models.interface import (
     ToolUseBlock,
     Usage,
 )
-from trunkline.host.models.script_files import read_script
-from trunkline.host.models.scripted import Call, ScriptedModel, Turn
+from trunkline.host.models.scripted import ScriptedCall, ScriptedModel, ScriptedTurn, read_script
 
 
 def _said(*texts: str) -> ModelRequest:
-    return ModelRequest(messages=tuple(Message("user", (TextBlock(text),)) for text in texts))
+    return ModelRequest(messages=tuple(ModelMessage("user", (TextBlock(text),)) for text in texts))
 
 
 def _turns(model: ScriptedModel, *requests: ModelRequest) -> list[Finished]:
@@ -46,7 +45,7 @@ def _texts(model: ScriptedModel, *said: str) -> list[str]:
 
 
 def test_turns_are_made_in_order() -> None:
-    assert _texts(ScriptedModel(["One.", {"says": "Two."}, Turn(says="Three.")]), "a", "b", "c") == [
+    assert _texts(ScriptedModel(["One.", {"says": "Two."}, ScriptedTurn(says="Three.")]), "a", "b", "c") == [
         *("One.", "Two.", "Three.")
     ]
 
@@ -59,13 +58,17 @@ def test_text_comes_in_pieces() -> None:
 
 
 def test_a_turn_that_waits_for_something_is_made_when_it_is_said() -> None:
-    script = [Turn(when="weather", says="Rain."), Turn(says="Hello."), Turn(when="bye", says="Bye.", again=True)]
+    script = [
+        ScriptedTurn(when="weather", says="Rain."),
+        ScriptedTurn(says="Hello."),
+        ScriptedTurn(when="bye", says="Bye.", again=True),
+    ]
     assert _texts(ScriptedModel(script), "hi", "the weather?", "bye", "bye") == ["Hello.", "Rain.", "Bye.", "Bye."]
 
 
 def test_a_turn_that_expects_something_else_says_what() -> None:
     with pytest.raises(ModelError, match=r"Turn 1 .* expects 'an apple', .* 'a pear'"):
-        _texts(ScriptedModel([Turn(expects="an apple")]), "a pear")
+        _texts(ScriptedModel([ScriptedTurn(expects="an apple")]), "a pear")
 
 
 def test_a_script_that_is_over_says_so() -> None:
@@ -75,7 +78,7 @@ def test_a_script_that_is_over_says_so() -> None:
 
 def test_calls_are_made_by_whole_names_or_their_ends() -> None:
     offered = tuple(ToolSpec(name, "", {}) for name in ("files__look", "files__list", "web__list"))
-    script = [Turn(calls=tuple(Call(tool=name) for name in ("look", "files__list", "list", "fly")))]
+    script = [ScriptedTurn(calls=tuple(ScriptedCall(tool=name) for name in ("look", "files__list", "list", "fly")))]
     (finished,) = _turns(ScriptedModel(script), ModelRequest(messages=_said("a").messages, tools=offered))
     assert [use.name for use in finished.message.tool_uses] == ["files__look", "files__list", "list", "fly"]
     assert finished.stop_reason == "tools"
@@ -83,43 +86,40 @@ def test_calls_are_made_by_whole_names_or_their_ends() -> None:
 
 
 def test_arguments_may_be_anything() -> None:
-    script = [Turn(calls=(Call(tool="a", arguments={"x": 1}), Call(tool="b", raw="{oops")))]
+    script = [ScriptedTurn(calls=(ScriptedCall(tool="a", arguments={"x": 1}), ScriptedCall(tool="b", raw="{oops")))]
     (finished,) = _turns(ScriptedModel(script), _said("a"))
     assert [(use.arguments, use.raw) for use in finished.message.tool_uses] == [({"x": 1}, None), (None, "{oops")]
 
 
 def test_a_turn_can_repeat_what_was_said_and_what_a_tool_answered() -> None:
     messages = (
-        Message("user", (TextBlock("the {result}?"),)),
-        Message("assistant", (ToolUseBlock("c1", "look", {}),)),
-        Message("user", (ToolResultBlock("c1", (TextBlock("{said} apple"),)),)),
+        ModelMessage("user", (TextBlock("the {result}?"),)),
+        ModelMessage("assistant", (ToolUseBlock("c1", "look", {}),)),
+        ModelMessage("user", (ToolResultBlock("c1", (TextBlock("{said} apple"),)),)),
     )
-    model = ScriptedModel([Turn(expects="apple", says="{said} - {result}!")])
+    model = ScriptedModel([ScriptedTurn(expects="apple", says="{said} - {result}!")])
     (finished,) = _turns(model, ModelRequest(messages=messages))
     assert finished.message.text == "the {result}? - {said} apple!"
 
 
 def test_a_turn_can_fail_after_its_text() -> None:
-    model = ScriptedModel([Turn(says="One", fails="cut off")])
+    model = ScriptedModel([ScriptedTurn(says="One", fails="cut off")])
     events, error = run_async(cut_short(model, _said("a")))
     assert events == [TextDelta("One")]
     assert error is not None
     assert error.fault == "cut off"
 
 
-def test_a_turn_that_hangs_is_stopped_by_closing_it() -> None:
-    async def main() -> None:
-        model = ScriptedModel([Turn(says="One", hangs=True)])
-        events = model.stream(_said("a"))
-        assert await anext(events) == TextDelta("One")
-        await events.aclose()
-        assert model.stopped == 1
-
-    run_async(main())
+async def test_a_turn_that_hangs_is_stopped_by_closing_it() -> None:
+    model = ScriptedModel([ScriptedTurn(says="One", hangs=True)])
+    events = model.stream(_said("a"))
+    assert await anext(events) == TextDelta("One")
+    await events.aclose()
+    assert model.stopped == 1
 
 
 def test_usage_is_what_the_script_says_or_an_estimate() -> None:
-    first, second = _turns(ScriptedModel([Turn(usage=Usage(5, 6)), "Hello there."]), _said("a"), _said("b"))
+    first, second = _turns(ScriptedModel([ScriptedTurn(usage=Usage(5, 6)), "Hello there."]), _said("a"), _said("b"))
     assert first.usage == Usage(5, 6)
     assert second.usage.output_tokens > 0
 

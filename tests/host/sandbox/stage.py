@@ -11,15 +11,15 @@ import pytest
 
 from tests.support import run_async
 from trunkline import Client
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
-from trunkline.host.sandbox import Capabilities, Launch, capabilities, prepare
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
+from trunkline.host.sandbox import Capabilities, LaunchPlan, detect_capabilities, prepare_launch
 
 __all__ = ["ABLE", "KINDS", "SECRET", "Stage", "each_kind", "needs"]
 
 ROOT = Path(__file__).parents[3]
 SECRET = "nobody may read this"
 #: What this machine can do; found out once, when the tests are collected.
-ABLE: Capabilities = capabilities()
+ABLE: Capabilities = detect_capabilities()
 
 
 def needs(kind: str) -> pytest.MarkDecorator:
@@ -58,9 +58,9 @@ class Stage:
             **more,
         )
 
-    def launch(self, sandbox: Mapping[str, Any], *, able: Capabilities = ABLE, **more: Any) -> Launch:
+    def launch(self, sandbox: Mapping[str, Any], *, capabilities: Capabilities = ABLE, **more: Any) -> LaunchPlan:
         """Prepare it."""
-        return prepare(self.entry(sandbox, **more), folder=self.state, able=able)
+        return prepare_launch(self.entry(sandbox, **more), folder=self.state, capabilities=capabilities)
 
     def tries(
         self, *calls: tuple[str, dict[str, Any]], more: Mapping[str, Any] | None = None, **sandbox: Any

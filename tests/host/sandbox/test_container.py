@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from tests.host.sandbox import fake_engine
 from tests.host.sandbox.stage import Stage
-from tests.host.sandbox.test_planning import FULL, planned, record
+from tests.host.sandbox.test_launch import FULL, planned, record
 from tests.support import run_async
 from trunkline import Client
 from trunkline.errors import ConfigError
-from trunkline.host.sandbox import Capabilities, Engine, Launch, prepare
+from trunkline.host.sandbox import Capabilities, ContainerEngine, LaunchPlan, prepare_launch
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path, "container")
 
 
-def words(stage: Stage, able: Capabilities = FULL, image: Any = "python:3", **more: Any) -> list[str]:
+def words(stage: Stage, capabilities: Capabilities = FULL, image: Any = "python:3", **more: Any) -> list[str]:
     sandbox = more.pop("sandbox", {})
-    found: list[str] = record(planned(stage, {"container": image, **sandbox}, able, **more))["argv"]
+    found: list[str] = record(planned(stage, {"container": image, **sandbox}, capabilities, **more))["argv"]
     return found
 
 
@@ -71,9 +71,9 @@ def test_nothing_privileged_is_ever_told(stage: Stage) -> None:
     ],
 )
 def test_what_is_asked_for_is_told(stage: Stage, sandbox: dict[str, Any], word: str) -> None:
-    places = {"inside": str(stage.inside), "outside": str(stage.outside), "group": str(os.getgid())}
+    locations = {"inside": str(stage.inside), "outside": str(stage.outside), "group": str(os.getgid())}
     given = json.loads(json.dumps(sandbox).replace("{outside}", str(stage.outside)))
-    assert word.format(**places) in words(stage, sandbox=given)
+    assert word.format(**locations) in words(stage, sandbox=given)
 
 
 def test_the_network_is_there_unless_it_is_switched_off(stage: Stage) -> None:
@@ -90,9 +90,9 @@ def test_the_network_is_there_unless_it_is_switched_off(stage: Stage) -> None:
     ],
 )
 def test_a_container_is_made_as_its_object_says(
-    stage: Stage, able: Capabilities, image: Any, there: str, not_there: str
+    stage: Stage, capabilities: Capabilities, image: Any, there: str, not_there: str
 ) -> None:
-    told = words(stage, able, image)
+    told = words(stage, capabilities, image)
     assert there in told
     assert not_there not in told
 
@@ -149,7 +149,7 @@ def test_it_starts_in_its_folder_if_that_is_mounted(stage: Stage) -> None:
 @pytest.mark.skipif(shutil.which("docker") is None, reason="docker is not installed")
 @pytest.mark.parametrize("limits", [{}, {"memory": "1G", "processes": 9, "files": 64, "cpuSeconds": 9}])
 def test_docker_understands_every_word(stage: Stage, limits: dict[str, Any]) -> None:
-    engine = Engine(name="docker", path=shutil.which("docker") or "")
+    engine = ContainerEngine(name="docker", path=shutil.which("docker") or "")
     told = words(stage, replace(FULL, engines=(engine,)), sandbox={"limits": limits, "network": False})
     env = {"PATH": os.environ["PATH"], "HOME": str(stage.folder), "DOCKER_HOST": f"unix://{stage.folder}/none.sock"}
     ended = subprocess.run(told, env=env, capture_output=True, timeout=20, check=False)
@@ -166,7 +166,7 @@ def able(tmp_path: Path) -> Capabilities:
     engine.write_text(f"#!{sys.executable}\n" + Path(fake_engine.__file__).read_text())
     engine.chmod(0o755)
     (tmp_path / "containers").mkdir()
-    return replace(FULL, engines=(Engine(name="docker", path=str(engine)),))
+    return replace(FULL, engines=(ContainerEngine(name="docker", path=str(engine)),))
 
 
 def filled(book: Path, count: int) -> None:
@@ -176,7 +176,7 @@ def filled(book: Path, count: int) -> None:
         time.sleep(0.01)
 
 
-def talk(launch: Launch) -> str:
+def talk(launch: LaunchPlan) -> str:
     async def main() -> str:
         async with Client(list(launch.command), env=launch.env, cwd=launch.cwd, revision="legacy") as client:
             result = await client.call_tool("env", {})
@@ -185,19 +185,23 @@ def talk(launch: Launch) -> str:
     return run_async(main())
 
 
-def test_a_server_in_a_container_is_spoken_to_and_gets_only_what_was_named(stage: Stage, able: Capabilities) -> None:
-    launch = prepare(stage.entry({"container": "a"}, env={"TOKEN": "x"}), folder=stage.state, able=able)
+def test_a_server_in_a_container_is_spoken_to_and_gets_only_what_was_named(
+    stage: Stage, capabilities: Capabilities
+) -> None:
+    launch = prepare_launch(
+        stage.entry({"container": "a"}, env={"TOKEN": "x"}), folder=stage.state, capabilities=capabilities
+    )
     # The one by which Python notes the encoding is made by itself.
     assert set(talk(launch).split()) - {"LC_CTYPE"} == {"HOME", "PYTHONPATH", "TOKEN"}
     assert (list((stage.folder / "containers").iterdir()), (stage.folder / "ended").exists()) == ([], True)
 
 
 def test_the_engine_s_own_variables_are_the_host_s(
-    stage: Stage, able: Capabilities, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, capabilities: Capabilities, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONTEXT", "far")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    talk(prepare(stage.entry({"container": "a"}), folder=stage.state, able=able))
+    talk(prepare_launch(stage.entry({"container": "a"}), folder=stage.state, capabilities=capabilities))
     seen = json.loads((stage.folder / "ended").read_text())["environment"]
     assert (seen["DOCKER_CONTEXT"], "AWS_SECRET_ACCESS_KEY" in seen, "TRUNKLINE_SANDBOX_0" in seen) == (
         "far",
@@ -206,11 +210,11 @@ def test_the_engine_s_own_variables_are_the_host_s(
     )
 
 
-def test_a_container_that_ignores_everything_is_removed(stage: Stage, able: Capabilities) -> None:
+def test_a_container_that_ignores_everything_is_removed(stage: Stage, capabilities: Capabilities) -> None:
     from trunkline.protocol.limits import Limits
     from trunkline.transports.process import ProcessLink
 
-    launch = prepare(stage.entry({"container": "stubborn"}), folder=stage.state, able=able)
+    launch = prepare_launch(stage.entry({"container": "stubborn"}), folder=stage.state, capabilities=capabilities)
     book = stage.folder / "containers"
 
     async def main() -> list[Path]:
@@ -222,8 +226,8 @@ def test_a_container_that_ignores_everything_is_removed(stage: Stage, able: Capa
     assert run_async(main()) == []
 
 
-def test_two_starts_of_one_server_have_containers_of_their_own(stage: Stage, able: Capabilities) -> None:
-    launch = prepare(stage.entry({"container": "stubborn"}), folder=stage.state, able=able)
+def test_two_starts_of_one_server_have_containers_of_their_own(stage: Stage, capabilities: Capabilities) -> None:
+    launch = prepare_launch(stage.entry({"container": "stubborn"}), folder=stage.state, capabilities=capabilities)
     book = stage.folder / "containers"
 
     async def main() -> int:
@@ -237,8 +241,8 @@ def test_two_starts_of_one_server_have_containers_of_their_own(stage: Stage, abl
     assert run_async(main()) == 0
 
 
-def test_an_engine_that_is_gone_is_said(stage: Stage, able: Capabilities) -> None:
-    launch = prepare(stage.entry({"container": "a"}), folder=stage.state, able=able)
+def test_an_engine_that_is_gone_is_said(stage: Stage, capabilities: Capabilities) -> None:
+    launch = prepare_launch(stage.entry({"container": "a"}), folder=stage.state, capabilities=capabilities)
     (stage.folder / "docker").unlink()
     ended = subprocess.run(launch.command, env=dict(launch.env), capture_output=True, timeout=20, check=False)
     assert (ended.returncode, b"cannot start the container" in ended.stderr) == (126, True)

@@ -14,8 +14,8 @@ from tests.host.sandbox.stage import ROOT, Stage, each_kind, needs
 from tests.support import run_async
 from tests.transports.processes import gone_within
 from trunkline import Client
-from trunkline.host.sandbox.entering import pack, unpack
-from trunkline.host.supervision.clients import process_id
+from trunkline.host.sandbox.enter_sandbox import pack, unpack
+from trunkline.host.upstreams.supervision.clients import process_id
 from trunkline.transports.watcher import descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these sandboxes are of Linux")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.host.gateway.support import allow, in_loop
+from tests.host.gateway.support import allow
 from tests.host.sandbox.stage import ABLE, ROOT, Stage, each_kind
 from trunkline.errors import PolicyDenied
 from trunkline.host.host import Host
@@ -43,11 +43,10 @@ def weaken(monkeypatch: pytest.MonkeyPatch, **less: Any) -> None:
     def look(path: str | None = None) -> Capabilities:
         return replace(ABLE, bwrap=None, **less)
 
-    monkeypatch.setattr("trunkline.host.sandbox.planning.look", look)
+    monkeypatch.setattr("trunkline.host.sandbox.launch.look", look)
 
 
 @each_kind
-@in_loop
 async def test_a_host_starts_a_server_in_its_sandbox(stage: Stage, kind: str) -> None:
     async with hosting(stage, {"kind": kind}, policy=allow("a")) as host:
         inside = await host.call_tool("a/read", {"path": str(stage.inside / "note")})
@@ -55,7 +54,6 @@ async def test_a_host_starts_a_server_in_its_sandbox(stage: Stage, kind: str) ->
     assert (inside.text, outside.text.startswith("refused")) == ("a note", True)
 
 
-@in_loop
 async def test_a_server_whose_sandbox_cannot_be_made_is_not_started_and_says_why(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +64,6 @@ async def test_a_server_whose_sandbox_cannot_be_made_is_not_started_and_says_why
     assert "its sandbox cannot be set up: the kernel has no Landlock" in (status.reason or "")
 
 
-@in_loop
 async def test_a_server_that_runs_without_the_sandbox_it_asked_for_says_so(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +75,6 @@ async def test_a_server_that_runs_without_the_sandbox_it_asked_for_says_so(
 
 
 @pytest.mark.parametrize("sandbox", [False, True, {"network": False}], ids=["without", "with", "without-network"])
-@in_loop
 async def test_a_call_is_asked_for_whether_its_server_is_sandboxed_or_not(stage: Stage, sandbox: Any) -> None:
     async with hosting(stage, sandbox) as host:
         with pytest.raises(PolicyDenied, match="add this to the policy"):

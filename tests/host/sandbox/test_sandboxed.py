@@ -86,8 +86,8 @@ def test_a_root_that_is_read_only_cannot_be_written(stage: Stage) -> None:
     ],
 )
 def test_nothing_outside_is_reached_or_changed(stage: Stage, name: str, arguments: dict[str, str]) -> None:
-    places = {"outside": str(stage.outside), "inside": str(stage.inside), "test": str(os.getpid())}
-    given = {key: value.format(**places) for key, value in arguments.items()}
+    locations = {"outside": str(stage.outside), "inside": str(stage.inside), "test": str(os.getpid())}
+    given = {key: value.format(**locations) for key, value in arguments.items()}
     assert stage.tries((name, given))[0].startswith("refused")
     assert stage.secret.read_text() == SECRET
 

@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.host.sandbox.stage import ABLE, needs
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
-from trunkline.host.sandbox import prepare
+from trunkline.host.config.model import ServerEntry, ServerSettings, Source
+from trunkline.host.sandbox import prepare_launch
 
 _NOBODY = 65534
 #: A Python that everybody can run, and programs of ours that everybody can read.
@@ -47,7 +47,7 @@ def output(folder: Path, code: str, kind: str, **sandbox: Any) -> str:
         command=(str(_PYTHON), "-c", code),
         settings=ServerSettings(sandbox={"kind": kind, **sandbox}, roots=(str(folder / "inside"),)),
     )
-    launch = prepare(entry, folder=folder / "state", able=replace(ABLE, user=user))
+    launch = prepare_launch(entry, folder=folder / "state", capabilities=replace(ABLE, user=user))
     other: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if os.getuid() == 0 else {}
     for path in (folder, *folder.rglob("*")) if other else ():
         os.chown(path, user, user)

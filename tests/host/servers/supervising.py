@@ -14,7 +14,7 @@ async def main() -> None:
     async with supervising({f"s{n}": program(f"s{n}", "forks") for n in range(5)}) as stage:
         pids: list[int] = []
         for n in range(5):
-            client = await stage.upstream(f"s{n}").reach()
+            client = await stage.upstream(f"s{n}").connected_client()
             pids += map(int, (await client.call_tool("pid")).text.split())
         sys.stdout.write(json.dumps(pids) + "\n")
         sys.stdout.flush()

@@ -153,7 +153,7 @@ def pypi(program: str, *arguments: str, archived: bool = False) -> list[str]:
 
 def ours(name: str, *arguments: str) -> list[str]:
     """Give the command of our server."""
-    return [sys.executable, "-m", f"trunkline.servers.{name}", *arguments]
+    return [sys.executable, "-m", f"trunkline_servers.{name}", *arguments]
 
 
 # --- running ---------------------------------------------------------------------------------------------------------

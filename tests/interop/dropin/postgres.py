@@ -6,8 +6,8 @@ import random
 import sys
 from pathlib import Path
 
+from servers.tests import postgres_cluster
 from tests.interop.dropin.harness import NPM, Call, Read, Script, npm, ours
-from tests.servers import postgres_cluster
 
 __all__ = ["SCRIPT"]
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from examples.code_review.github_double import GitHubDouble
 from examples.code_review.slack_double import SlackDouble
-from tests.servers.sentry.double import SentryDouble
+from servers.tests.sentry.fake_sentry import SentryDouble
 
 TOKEN = "token-of-the-double"
 

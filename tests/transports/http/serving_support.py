@@ -16,9 +16,9 @@ from trunkline import Context, Server
 from trunkline.protocol.caller import Principal
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, NEWEST, NEWEST_HANDSHAKE
-from trunkline.protocol.sse import Event, EventReader
-from trunkline.transports.http.endpoint import Endpoint
-from trunkline.transports.http.serving import serve
+from trunkline.protocol.sse import EventReader, ServerSentEvent
+from trunkline.transports.http.server.endpoint import Endpoint
+from trunkline.transports.http.server.serve import serve
 
 __all__ = [
     "BATCHING",
@@ -67,7 +67,7 @@ class Workshop:
     def __init__(self, limits: Limits | None = None, **options: Any) -> None:
         self.count = 0
         self.started = asyncio.Event()
-        self.gate = asyncio.Event()
+        self.authenticator = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.sent = 0
         self.server = Server("workshop", version="1", limits=limits, **options)
@@ -89,7 +89,7 @@ class Workshop:
             await ctx.info(say)
         self.started.set()
         try:
-            await self.gate.wait()
+            await self.authenticator.wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -125,7 +125,7 @@ class Workshop:
         await ctx.info("before")
         left = await ctx.close_stream()
         self.started.set()
-        await self.gate.wait()
+        await self.authenticator.wait()
         await ctx.info("after")
         return f"left {left}"
 
@@ -185,7 +185,7 @@ class Call:
         self._flowing.set()
         self._moved = asyncio.Condition()
         self._reader = EventReader(max_event=1 << 24)
-        self._events: list[Event] = []
+        self._events: list[ServerSentEvent] = []
         self.task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._run(app))
 
     async def _run(self, app: App) -> None:
@@ -266,7 +266,7 @@ class Call:
         await asyncio.wait([self.task])
         self.task.result()
 
-    async def event(self) -> Event:
+    async def event(self) -> ServerSentEvent:
         """Give the next event that has data."""
         while True:
             await self.until(lambda: bool(self._events))
@@ -278,12 +278,12 @@ class Call:
         """Give the next message of the stream."""
         return json.loads((await self.event()).data)
 
-    async def opening(self) -> Event:
+    async def opening(self) -> ServerSentEvent:
         """Give the next event, whatever is in it."""
         await self.until(lambda: bool(self._events))
         return self._events.pop(0)
 
-    def taken(self) -> list[Event]:
+    def taken(self) -> list[ServerSentEvent]:
         """Give the events that came and were not taken yet."""
         events, self._events = self._events, []
         return events

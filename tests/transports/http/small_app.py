@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.serving import serve
+from trunkline.transports.http.server.serve import serve
 
 __all__ = ["GET", "Served", "SmallApp", "ask", "served"]
 

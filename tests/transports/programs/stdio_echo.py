@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from trunkline.protocol.caller import Origin
-from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, Malformed, Outbound, Request, Response
+from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, InvalidMessage, Outbound, Request, Response
 from trunkline.protocol.limits import Limits
 from trunkline.transports.stdio import StdioLink
 from trunkline.types import ErrorObject
@@ -30,7 +30,7 @@ class Echo:
         if isinstance(incoming, Request):
             misbehave(incoming.method)
             self.link.send([Outbound(Response(incoming.id, incoming.params))])
-        elif isinstance(incoming, Malformed):
+        elif isinstance(incoming, InvalidMessage):
             error = ErrorObject(code=incoming.code, message=incoming.message)
             self.link.send([Outbound(ErrorResponse(incoming.id, error))])
 

@@ -9,6 +9,8 @@ chain. Several processes may append to one file, each line under a lock.
 A line is ``{"seq":…,"at":…,"prev":"…", …,"hash":"…"}``. Its hash is the SHA-256 of the previous hash and of the line's
 own bytes without ``,"hash":"…"``: the bytes as written, so there is no second encoding of the same entry.
 An act that cannot be recorded is not performed: ``AuditFailed`` is a reason to deny.
+
+Notes in the audit trail: records of requests to the user's side, which are not performed at a server.
 """
 
 from __future__ import annotations
@@ -28,19 +30,21 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import TrunklineError
-from trunkline.host.state_files import PathLock, stage
+from trunkline.host.authorization.policy.decisions import Act
+from trunkline.host.state_files import PathLock, write_staged
 
 __all__ = [
     "GENESIS",
     "AuditEntry",
     "AuditFailed",
     "AuditTrail",
-    "Head",
     "Outcome",
     "Stage",
-    "digest_of",
+    "TrailHead",
+    "note_entry",
+    "parse_line",
     "read_head",
-    "read_line",
+    "result_digest",
     "rotated_files",
 ]
 
@@ -51,7 +55,7 @@ Outcome: TypeAlias = Literal["ok", "tool-error", "error", "lost", "cancelled", "
 GENESIS = "0" * 64
 
 _MAX_BYTES = 64 * 1024 * 1024
-_TAIL = 8 * 1024
+_TAIL_BYTES = 8 * 1024
 _SEAL = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n\Z')
 _SEAL_LENGTH = len(',"hash":""}\n') + 64
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -94,14 +98,14 @@ class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str | None = None
 
 
-class Head(Struct, frozen=True, forbid_unknown_fields=True):
+class TrailHead(Struct, frozen=True, forbid_unknown_fields=True):
     """How far a trail has reached: the number and hash of its last entry."""
 
     seq: int
     hash: str
 
 
-class _Sealed(Struct):
+class _ChainMembers(Struct):
     """The members of a line that form the chain."""
 
     seq: int
@@ -109,18 +113,18 @@ class _Sealed(Struct):
     prev: str
 
 
-_START = Head(0, GENESIS)
-_sealed_decoder = msgspec.json.Decoder(_Sealed)
-_head_decoder = msgspec.json.Decoder(Head)
+_START = TrailHead(0, GENESIS)
+_chain_decoder = msgspec.json.Decoder(_ChainMembers)
+_head_decoder = msgspec.json.Decoder(TrailHead)
 
 
-def digest_of(value: Any) -> str:
+def result_digest(value: Any) -> str:
     """Return the digest of a result: of its JSON with sorted members, or of bytes as they are."""
     data = value if isinstance(value, bytes) else _sorted_encoder.encode(value)
     return f"sha256:{sha256(data).hexdigest()}"
 
 
-def read_line(line: bytes) -> tuple[Head, str]:
+def parse_line(line: bytes) -> tuple[TrailHead, str]:
     """Verify one line, including its newline; return its number and hash, and the previous hash it names.
 
     Raises:
@@ -131,16 +135,16 @@ def read_line(line: bytes) -> tuple[Head, str]:
         raise ValueError("is not a complete entry")
     body = line[:-_SEAL_LENGTH] + b"}"
     try:
-        sealed = _sealed_decoder.decode(body)
+        sealed = _chain_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError("is not an entry") from error
     seal = found.group(1).decode()
     if sha256(sealed.prev.encode() + body).hexdigest() != seal:
         raise ValueError("was changed: its hash does not match")
-    return Head(sealed.seq, seal), sealed.prev
+    return TrailHead(sealed.seq, seal), sealed.prev
 
 
-def read_head(path: str) -> Head | None:
+def read_head(path: str) -> TrailHead | None:
     """Read the recorded head of a trail: how far it had reached at its last sync; None if there is none.
 
     Raises:
@@ -217,7 +221,7 @@ class AuditTrail:
         return self._path
 
     @property
-    def head(self) -> Head:
+    def head(self) -> TrailHead:
         """The last entry that this object knows."""
         return self._head
 
@@ -299,7 +303,7 @@ class AuditTrail:
         if self._size and self._size + len(line) > self._max_bytes:
             self._rotate()
         self._write(line)
-        self._head = Head(seq, seal)
+        self._head = TrailHead(seq, seal)
         return seq
 
     def _write(self, line: bytes) -> None:
@@ -355,7 +359,7 @@ class AuditTrail:
             self._append(_remark(text))
         return self._head.seq
 
-    def _go_on_from(self, end: Head) -> list[str]:
+    def _go_on_from(self, end: TrailHead) -> list[str]:
         """Choose the entry that the next one continues; return the remarks to record.
 
         A trail that is shorter than its head says was cut; continuing from the head keeps the gap visible.
@@ -398,7 +402,7 @@ class AuditTrail:
             except OSError as error:
                 raise _failed(self._path, error) from error
 
-    def _end(self) -> Head:
+    def _end(self) -> TrailHead:
         """Return the last entry, of this file or of a rotated one."""
         assert self._file is not None
         if self._size:
@@ -410,17 +414,17 @@ class AuditTrail:
                     return _last_entry(path, file.fileno(), size)
         return _START
 
-    def _note(self, head: Head) -> None:
+    def _note(self, head: TrailHead) -> None:
         """Write the head file, unless another process has recorded a later head."""
         path = f"{self._path}.head"
-        staged = stage(path, _encoder.encode(head) + b"\n")
+        staged = write_staged(path, _encoder.encode(head) + b"\n")
         try:
             self._locked(self._swap, staged, path, head)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(staged)
 
-    def _swap(self, staged: str, path: str, head: Head) -> int:
+    def _swap(self, staged: str, path: str, head: TrailHead) -> int:
         with suppress(ValueError):
             noted = read_head(self._path)
             if noted is not None and noted.seq > head.seq:
@@ -448,7 +452,7 @@ def _first_number(path: str) -> int | None:
     for name in [*rotated_files(path), path]:
         with suppress(OSError, ValueError), open(name, "rb") as file:
             if line := file.readline():
-                return read_line(line)[0].seq
+                return parse_line(line)[0].seq
     return None
 
 
@@ -456,22 +460,22 @@ def _torn_end(file: int, size: int) -> bytes:
     """Return the bytes after the last newline."""
     start, tail = size, b""
     while start > 0 and b"\n" not in tail:
-        step = min(_TAIL, start)
+        step = min(_TAIL_BYTES, start)
         start -= step
         tail = _read_at(file, start, step) + tail
     return tail[tail.rfind(b"\n") + 1 :]
 
 
-def _last_entry(path: str, file: int, size: int) -> Head:
+def _last_entry(path: str, file: int, size: int) -> TrailHead:
     """Parse the last line of a file that ends with a newline."""
     start, tail = size, b""
     while start > 0 and tail.count(b"\n") < 2:
-        step = min(_TAIL, start)
+        step = min(_TAIL_BYTES, start)
         start -= step
         tail = _read_at(file, start, step) + tail
     line = tail[tail.rfind(b"\n", 0, len(tail) - 1) + 1 :]
     try:
-        return read_line(line)[0]
+        return parse_line(line)[0]
     except ValueError as error:
         raise AuditFailed(f"The last line of {path} {error}: {_FIX.format(path=path)}") from error
 
@@ -502,3 +506,19 @@ def _put_aside(path: str, torn: bytes) -> str:
             file.flush()
             os.fsync(file.fileno())
         return os.path.basename(other)
+
+
+def note_entry(act: Act, **more: Any) -> AuditEntry:
+    """Build the audit entry for a request to the user's side."""
+    return AuditEntry(
+        act_id=os.urandom(8).hex(),
+        stage="note",
+        kind=act.kind,
+        server=act.server,
+        name=act.name,
+        session=act.session,
+        principal=act.principal,
+        profile=act.profile,
+        caller=act.caller,
+        **more,
+    )

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from trunkline.host.folders import private_folder
+from trunkline.host.state_files import private_folder
 
 __all__ = ["MOST_BYTES", "MOST_OUTPUTS", "MOST_TOTAL_BYTES", "Output", "Spill", "SpillError", "sweep"]
 

@@ -1,8 +1,11 @@
-"""The tools that a model is offered at a moment, converted for its provider, and the mapping back from names.
+"""What a model is offered at a moment.
 
-The policy decides what a model may see; the share of its window whether tools are listed or searched; the provider's
-dialect how each is converted, and which cannot be. The toolbox is rebuilt when the catalog changes, with a summary of
-what changed. The model is offered tools only: no prompts and no resources.
+The tools that it may see, converted for its provider, the mapping back from names, and the host's own tools (two that
+page and search outputs, two that stand for a large catalog). The policy decides what a model may see, the share of
+its window whether tools are listed or searched, and the provider's dialect how each is converted and which cannot be.
+The toolbox is rebuilt when the catalog changes, with a summary of what changed. The host's own tools read only what
+the conversation has already, so they need no approval; what call_tool calls is authorized as if it had been called by
+its own name. The model is offered tools only: no prompts and no resources.
 """
 
 from __future__ import annotations
@@ -10,40 +13,162 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.host.catalog.catalog import Catalog
-from trunkline.host.catalog.items import Item, estimate_tokens
-from trunkline.host.catalog.names import unambiguous, wire_name
-from trunkline.host.catalog.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools
-from trunkline.host.chat.own_tools import HOST, output_tools
-from trunkline.host.chat.projection import Dialect, Unfit, project
-from trunkline.host.judgement.taint import Taint
+from trunkline.host.authorization.policy.decisions import Act
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.chat.spill import Spill, SpillError
+from trunkline.host.chat.tool_schemas import SchemaDialect, UnsupportedTool, to_tool_spec
 from trunkline.host.models.interface import ToolSpec
-from trunkline.host.policy.acts import Act
-from trunkline.host.policy.policy import Policy
+from trunkline.host.session import Taint
+from trunkline.host.upstreams.catalog.catalog import Catalog
+from trunkline.host.upstreams.catalog.items import CatalogItem, estimate_tokens
+from trunkline.host.upstreams.catalog.names import split_ambiguous, wire_name
+from trunkline.host.upstreams.catalog.search import (
+    CALL_TOOL,
+    SEARCH_TOOL,
+    SearchIndex,
+    SearchMode,
+    choose_exposure,
+    meta_tools,
+    render_hits,
+)
 
-__all__ = ["Toolbox", "Viewpoint", "changes", "instructions_text", "offered_servers", "open_toolbox"]
+__all__ = [
+    "HOST_SERVER",
+    "READ_OUTPUT",
+    "SEARCH_OUTPUT",
+    "HostToolError",
+    "Toolbox",
+    "ToolboxContext",
+    "build_toolbox",
+    "describe_changes",
+    "instructions_text",
+    "offered_servers",
+    "output_tools",
+    "parse_inner_call",
+    "run_output_tool",
+    "search_tools",
+]
+
+#: The name under which the host's own tools are shown and accounted for.
+HOST_SERVER = "trunkline"
+READ_OUTPUT = "read_output"
+SEARCH_OUTPUT = "search_output"
+_USUAL_PAGE = 8000
+_LONGEST_PAGE = 30_000
+_MOST_HITS = 50
+
+
+class HostToolError(ValueError):
+    """The model used one of the host's tools incorrectly; the message tells it how to do it."""
+
+
+def output_tools() -> list[t.Tool]:
+    """Return the tools that page and search outputs."""
+    name = {"type": "string", "description": "The output's id, such as out-1."}
+    read = t.Tool(
+        name=READ_OUTPUT,
+        description="Read a part of an output that was too long to be shown.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "id": name,
+                "offset": {"type": "integer", "minimum": 0, "description": "The character to start at."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": _LONGEST_PAGE, "default": _USUAL_PAGE},
+            },
+            "required": ["id"],
+            "additionalProperties": False,
+        },
+        annotations=t.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+    )
+    search = t.Tool(
+        name=SEARCH_OUTPUT,
+        description="Find matches of a regular expression (RE2) in an output that was too long to be shown.",
+        input_schema={
+            "type": "object",
+            "properties": {"id": name, "pattern": {"type": "string"}},
+            "required": ["id", "pattern"],
+            "additionalProperties": False,
+        },
+        annotations=t.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+    )
+    return [read, search]
+
+
+def run_output_tool(spill: Spill, tool: str, arguments: Mapping[str, Any]) -> str:
+    """Page or search an output; this blocks while the file is read.
+
+    Raises:
+        HostToolError: the arguments are invalid, or the output cannot be read.
+    """
+    name = arguments.get("id")
+    if not isinstance(name, str):
+        raise HostToolError(f"{tool} takes the id of an output, such as out-1.")
+    try:
+        if tool == READ_OUTPUT:
+            offset, limit = arguments.get("offset", 0), arguments.get("limit", _USUAL_PAGE)
+            if not isinstance(offset, int) or not isinstance(limit, int):
+                raise HostToolError(f"{tool} takes offset and limit as integers.")
+            return spill.read(name, offset=offset, limit=min(limit, _LONGEST_PAGE))
+        pattern = arguments.get("pattern")
+        if not isinstance(pattern, str):
+            raise HostToolError(f"{tool} takes a pattern.")
+        return spill.search(name, pattern)
+    except SpillError as problem:
+        raise HostToolError(str(problem)) from None
+
+
+def search_tools(index: SearchIndex, arguments: Mapping[str, Any]) -> t.CallToolResult:
+    """Search the tools.
+
+    Raises:
+        HostToolError: the arguments are invalid.
+    """
+    query, limit = arguments.get("query"), arguments.get("limit", 10)
+    if not isinstance(query, str) or not isinstance(limit, int):
+        raise HostToolError(f"{SEARCH_TOOL} takes query (a string) and limit (an integer).")
+    return render_hits(index.search(query, max(1, min(limit, _MOST_HITS))))
+
+
+def parse_inner_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the tool to call, and its arguments.
+
+    Raises:
+        HostToolError: the arguments are invalid.
+    """
+    name, inner = arguments.get("name"), arguments.get("arguments", {})
+    if isinstance(inner, str):
+        # Some models write the arguments as a JSON string.
+        try:
+            inner = msgspec.json.decode(inner)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            inner = None
+    if not isinstance(name, str) or not isinstance(inner, dict):
+        raise HostToolError(f"{CALL_TOOL} takes name (a string) and arguments (an object).")
+    return name, inner
+
 
 _MOST_NAMED = 12
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _MOST_INSTRUCTIONS = 32 * 1024
 
 
-class Viewpoint(Struct, frozen=True, kw_only=True):
+class ToolboxContext(Struct, frozen=True, kw_only=True):
     """For whom a toolbox is built, and with how much space."""
 
     policy: Policy
-    dialect: Dialect
+    dialect: SchemaDialect
     session: str
     principal: str | None = None
     profile: str | None = None
     taint: Taint | None = None
-    search: Mode = "auto"
+    search: SearchMode = "auto"
     window_tokens: int = 128_000
     share: float = 0.10
     #: Servers whose tools are always listed.
@@ -53,7 +178,7 @@ class Viewpoint(Struct, frozen=True, kw_only=True):
     #: Whether there may be spilled outputs, so that the tools for them are offered.
     outputs: bool = False
 
-    def sees(self, item: Item) -> bool:
+    def is_visible(self, item: CatalogItem) -> bool:
         """Return True if the model may see a tool."""
         act = Act(
             kind="tool",
@@ -62,7 +187,7 @@ class Viewpoint(Struct, frozen=True, kw_only=True):
             annotations=item.annotations,
             pin=item.pin,
             trusted=item.trusted,
-            tainted=self.taint is not None and self.taint.reaches(item.server, item.name, hints=item.annotations),
+            tainted=self.taint is not None and self.taint.affects(item.server, item.name, hints=item.annotations),
             flagged=bool(item.flagged),
             changed=bool(item.changed),
             caller="model",
@@ -70,7 +195,7 @@ class Viewpoint(Struct, frozen=True, kw_only=True):
             session=self.session,
             profile=self.profile,
         )
-        return self.policy.sees(act)
+        return self.policy.is_visible(act)
 
 
 class Toolbox(Struct, frozen=True, kw_only=True, eq=False):
@@ -79,7 +204,7 @@ class Toolbox(Struct, frozen=True, kw_only=True, eq=False):
     #: The tools as sent to the provider.
     specs: tuple[ToolSpec, ...] = ()
     #: Tools of servers by the name that the model uses, including those found by searching.
-    by_name: Mapping[str, Item] = MappingProxyType({})
+    by_name: Mapping[str, CatalogItem] = MappingProxyType({})
     #: The host's own tools, by name.
     own: Mapping[str, t.Tool] = MappingProxyType({})
     #: The tools that are not offered, with the reasons, by id.
@@ -92,19 +217,19 @@ class Toolbox(Struct, frozen=True, kw_only=True, eq=False):
     tokens: Mapping[str, int] = MappingProxyType({})
     counts: Mapping[str, int] = MappingProxyType({})
 
-    def near(self, name: str) -> str | None:
+    def closest_name(self, name: str) -> str | None:
         """Return the closest known name; None if there is none."""
         names = [*self.by_name, *self.own]
         own = [each for each, item in self.by_name.items() if item.name == name]
         return own[0] if own else next(iter(difflib.get_close_matches(name[:200], names, n=1, cutoff=0.5)), None)
 
 
-def open_toolbox(catalog: Catalog, view: Viewpoint) -> Toolbox:
+def build_toolbox(catalog: Catalog, view: ToolboxContext) -> Toolbox:
     """Choose and convert what a model is offered of a catalog."""
-    items = [item for item in catalog.tools.values() if view.sees(item)]
-    named, clashing = unambiguous((wire_name(item.server, item.name, view.dialect.naming), item) for item in items)
+    items = [item for item in catalog.tools.values() if view.is_visible(item)]
+    named, clashing = split_ambiguous((wire_name(item.server, item.name, view.dialect.naming), item) for item in items)
     skipped = {item.id: f"its name would be {name}, like that of another tool" for name, item in clashing}
-    exposure = choose(
+    exposure = choose_exposure(
         named.values(),
         mode="on" if view.search == "auto" and len(named) > view.dialect.most_tools - 4 else view.search,
         window_tokens=view.window_tokens,
@@ -117,13 +242,13 @@ def open_toolbox(catalog: Catalog, view: Viewpoint) -> Toolbox:
         if item in listed:
             try:
                 assert isinstance(item.definition, t.Tool)
-                specs[name] = project(item.definition, name, view.dialect)
-            except Unfit as problem:
+                specs[name] = to_tool_spec(item.definition, name, view.dialect)
+            except UnsupportedTool as problem:
                 skipped[item.id] = str(problem)
     usable = {name: item for name, item in named.items() if item.id not in skipped}
     own = _own_tools(catalog, view, usable.values(), searched=exposure.searched)
     own, overview = _brief(own, view.dialect.longest_description)
-    own_specs = [project(tool, tool.name, view.dialect) for tool in own]
+    own_specs = [to_tool_spec(tool, tool.name, view.dialect) for tool in own]
     tokens, counts = _shares(specs, usable, own_specs)
     return Toolbox(
         specs=(*own_specs, *specs.values()),
@@ -137,7 +262,7 @@ def open_toolbox(catalog: Catalog, view: Viewpoint) -> Toolbox:
     )
 
 
-def _own_tools(catalog: Catalog, view: Viewpoint, items: Iterable[Item], *, searched: bool) -> list[t.Tool]:
+def _own_tools(catalog: Catalog, view: ToolboxContext, items: Iterable[CatalogItem], *, searched: bool) -> list[t.Tool]:
     own = output_tools() if view.outputs else []
     if searched:
         seen = list(items)
@@ -161,13 +286,13 @@ def _brief(tools: list[t.Tool], longest: int) -> tuple[list[t.Tool], str | None]
 
 
 def _shares(
-    specs: Mapping[str, ToolSpec], items: Mapping[str, Item], own: Iterable[ToolSpec]
+    specs: Mapping[str, ToolSpec], items: Mapping[str, CatalogItem], own: Iterable[ToolSpec]
 ) -> tuple[dict[str, int], dict[str, int]]:
     tokens: dict[str, int] = {}
     counts: dict[str, int] = {}
     for server, spec in [
         *((items[name].server, spec) for name, spec in specs.items()),
-        *((HOST, each) for each in own),
+        *((HOST_SERVER, each) for each in own),
     ]:
         tokens[server] = tokens.get(server, 0) + estimate_tokens(msgspec.structs.asdict(spec))
         counts[server] = counts.get(server, 0) + 1
@@ -177,7 +302,7 @@ def _shares(
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-def changes(before: Toolbox, after: Toolbox) -> str | None:
+def describe_changes(before: Toolbox, after: Toolbox) -> str | None:
     """Return a summary of tools that were added, removed or changed; None if there are none."""
     old = {item.id: (name, item.pin) for name, item in before.by_name.items()}
     new = {item.id: (name, item.pin) for name, item in after.by_name.items()}

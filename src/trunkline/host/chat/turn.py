@@ -14,15 +14,14 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from trunkline.host.chat.calls import Calling, Round, read_calls
-from trunkline.host.chat.events import ChatEvent, Noticed, Progressed, Said, TurnOver, TurnReason
-from trunkline.host.chat.repeats import STUCK_AT, Repeats
-from trunkline.host.chat.talk import Talk
+from trunkline.host.chat.events import CallProgressed, ChatEvent, ChatNotice, TextReceived, TurnEnded, TurnEndReason
+from trunkline.host.chat.prompt_builder import PromptBuilder
+from trunkline.host.chat.tool_calls import STOP_AFTER_REPEATS, CallBatch, RepeatCounter, ToolCaller, plan_calls
 from trunkline.host.models.interface import (
     Finished,
-    Message,
     ModelError,
     ModelFault,
+    ModelMessage,
     StopReason,
     TextBlock,
     TextDelta,
@@ -30,13 +29,13 @@ from trunkline.host.models.interface import (
     Usage,
 )
 
-__all__ = ["Turn"]
+__all__ = ["ChatTurn"]
 
 log = logging.getLogger("trunkline.host.chat")
 
 # A listener that is this far behind gets no more progress events until it has caught up.
 _MOST_PROGRESS = 1000
-_REASONS: Mapping[StopReason, tuple[TurnReason, str | None]] = MappingProxyType(
+_REASONS: Mapping[StopReason, tuple[TurnEndReason, str | None]] = MappingProxyType(
     {
         "end": ("end", None),
         "tools": ("end", None),
@@ -47,28 +46,28 @@ _REASONS: Mapping[StopReason, tuple[TurnReason, str | None]] = MappingProxyType(
 )
 
 
-class _Over(Struct, frozen=True):
+class _Outcome(Struct, frozen=True):
     """How a turn ended."""
 
-    reason: TurnReason
+    reason: TurnEndReason
     detail: str | None = None
     fault: ModelFault | None = None
     #: The result of calls that were not made.
     missing: str = "Not called: the turn ended."
 
 
-class Turn:
+class ChatTurn:
     """One turn, run in its own task."""
 
-    def __init__(self, talk: Talk, calling: Calling) -> None:
+    def __init__(self, prompt: PromptBuilder, caller: ToolCaller) -> None:
         """Prepare a turn of a conversation; it starts with ``begin``."""
-        self._talk = talk
-        self._calling = calling
-        self._limits = talk.options.limits
+        self._prompt = prompt
+        self._caller = caller
+        self._limits = prompt.options.limits
         self._events: asyncio.Queue[ChatEvent | None] = asyncio.Queue()
         self._usage = Usage()
         self._cost: float | None = None
-        self._repeats = Repeats()
+        self._repeats = RepeatCounter()
         self._relieved = False
         #: Results that are not in the history yet, and their servers, by the id of the call.
         self._results: dict[str, ToolResultBlock] = {}
@@ -101,79 +100,81 @@ class Turn:
 
     def tell(self, event: ChatEvent) -> None:
         """Emit an event."""
-        if not isinstance(event, Progressed) or self._events.qsize() < _MOST_PROGRESS:
+        if not isinstance(event, CallProgressed) or self._events.qsize() < _MOST_PROGRESS:
             self._events.put_nowait(event)
 
     # --- the task ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        over = _Over("cancelled", "The turn was cancelled.", missing="Cancelled by the user.")
-        watch = self._calling.watch
+        over = _Outcome("cancelled", "The turn was cancelled.", missing="Cancelled by the user.")
+        timer = self._caller.timer
         try:
-            async with watch.limit(self._limits.seconds):
+            async with timer.limit(self._limits.seconds):
                 over = await self._rounds()
         except TimeoutError:
-            if not watch.expired:
+            if not timer.expired:
                 raise
             sentence = f"The turn reached its time limit of {self._limits.seconds:g} s."
-            over = _Over("limit", sentence, missing=f"Cancelled: {sentence}")
+            over = _Outcome("limit", sentence, missing=f"Cancelled: {sentence}")
         finally:
             self._finish(over)
 
-    def _finish(self, over: _Over) -> None:
+    def _finish(self, over: _Outcome) -> None:
         """Complete the history, and emit the last event."""
         try:
             self._answer(over.missing)
-            account = self._talk.account()
-            self.tell(TurnOver(over.reason, self._usage, self._cost, account, over.detail, over.fault))
+            account = self._prompt.context_usage()
+            self.tell(TurnEnded(over.reason, self._usage, self._cost, account, over.detail, over.fault))
         finally:
             self._events.put_nowait(None)
 
-    async def _rounds(self) -> _Over:
+    async def _rounds(self) -> _Outcome:
         """Call the model and make its tool calls, until there are none."""
         for number in range(1, max(1, self._limits.turns) + 1):
             await self._prepare(first=number == 1)
             limit = self._spent(ahead=True)
             if limit is not None:
-                return _Over("limit", limit)
+                return _Outcome("limit", limit)
             try:
                 done = await self._ask()
             except ModelError as error:
-                return _Over("model", str(error), error.fault)
+                return _Outcome("model", str(error), error.fault)
             if not done.message.tool_uses:
                 reason, detail = _REASONS[done.stop_reason]
-                return _Over(reason, detail)
+                return _Outcome(reason, detail)
             limit = self._spent(ahead=False)
             if limit is None and number >= self._limits.turns:
                 limit = f"The model was called {number} times, which is the limit; send a message to let it continue."
             if limit is not None:
-                return _Over("limit", limit, missing=f"Not called: {limit}")
+                return _Outcome("limit", limit, missing=f"Not called: {limit}")
             if await self._call(done.message):
-                sentence = f"The model made the same call {STUCK_AT} times in a row and was stopped."
-                return _Over("stuck", sentence)
-        return _Over("limit", "The limit of turns is reached.")
+                sentence = f"The model made the same call {STOP_AFTER_REPEATS} times in a row and was stopped."
+                return _Outcome("stuck", sentence)
+        return _Outcome("limit", "The limit of turns is reached.")
 
     async def _prepare(self, *, first: bool) -> None:
         """Update the tools, and make room in the window."""
-        notices, for_model = self._talk.refresh()
+        notices, for_model = self._prompt.refresh()
         if for_model is not None:
-            self._talk.history.say(f"[Note from the host: {for_model}]")
-        for notice in [*notices, *await self._talk.make_room()]:
-            self.tell(Noticed(notice))
-        if first and self._limits.cost is not None and self._talk.model.traits.input_price is None:
-            self.tell(Noticed(f"The prices of {self._talk.model.name} are not known: the cost limit has no effect."))
+            self._prompt.history.say(f"[Note from the host: {for_model}]")
+        for notice in [*notices, *await self._prompt.make_room()]:
+            self.tell(ChatNotice(notice))
+        if first and self._limits.cost is not None and self._prompt.model.traits.input_price is None:
+            self.tell(
+                ChatNotice(f"The prices of {self._prompt.model.name} are not known: the cost limit has no effect.")
+            )
 
     def _spent(self, *, ahead: bool) -> str | None:
         """Return the limit that is reached, if any; ``ahead`` includes the estimate of the next request."""
-        limits, talk = self._limits, self._talk
-        used = talk.usage.input_tokens + talk.usage.output_tokens
-        coming = talk.tokens if ahead else 0
+        limits, prompt = self._limits, self._prompt
+        used = prompt.usage.input_tokens + prompt.usage.output_tokens
+        coming = prompt.tokens if ahead else 0
         if limits.tokens is not None and used + coming >= limits.tokens:
             return f"The conversation has used {used} of its limit of {limits.tokens} tokens."
         if limits.cost is not None:
-            cost = (talk.cost or 0.0) + (talk.model.traits.cost(Usage(coming)) or 0.0)
+            cost = (prompt.cost or 0.0) + (prompt.model.traits.cost(Usage(coming)) or 0.0)
             if cost >= limits.cost:
-                return f"The conversation has cost ${talk.cost or 0.0:.4f} of its limit of ${limits.cost:g}."
+                return f"The conversation has cost ${prompt.cost or 0.0:.4f} of its limit of ${limits.cost:g}."
         return None
 
     # --- the model ---------------------------------------------------------------------------------------------------
@@ -190,75 +191,75 @@ class Turn:
             if error.fault != "too long" or self._relieved:
                 raise
             self._relieved = True
-            notices = await self._talk.make_room(harder=True)
+            notices = await self._prompt.make_room(harder=True)
             if not notices:
                 raise
             for notice in notices:
-                self.tell(Noticed(notice))
+                self.tell(ChatNotice(notice))
             return await self._stream()
 
     async def _stream(self) -> Finished:
         said: list[str] = []
-        stream = self._talk.model.stream(self._talk.request())
+        stream = self._prompt.model.stream(self._prompt.request())
         done: Finished | None = None
         try:
             async for event in stream:
                 if isinstance(event, TextDelta):
                     said.append(event.text)
-                    self.tell(Said(event.text))
+                    self.tell(TextReceived(event.text))
                 elif isinstance(event, Finished):
                     done = event
                     break
         except ModelError:
             raise
         except Exception as error:
-            log.exception("the model %s failed", self._talk.model.name)
-            raise ModelError(f"{self._talk.model.name} failed: {type(error).__name__}.", fault="cut off") from error
+            log.exception("the model %s failed", self._prompt.model.name)
+            raise ModelError(f"{self._prompt.model.name} failed: {type(error).__name__}.", fault="cut off") from error
         finally:
             if done is None:
-                self._talk.history.say("".join(said), role="assistant")
+                self._prompt.history.say("".join(said), role="assistant")
             await _close(stream)
         if done is None:
-            raise ModelError(f"{self._talk.model.name} stopped early; send a message to continue.", fault="cut off")
+            raise ModelError(f"{self._prompt.model.name} stopped early; send a message to continue.", fault="cut off")
         self._usage = self._usage + done.usage
-        cost = self._talk.spent(done.usage)
+        cost = self._prompt.add_usage(done.usage)
         if cost is not None:
             self._cost = (self._cost or 0.0) + cost
-        message = self._talk.history.add(_worth(done.message))
+        message = self._prompt.history.add(_without_empty_text(done.message))
         return Finished(message, done.stop_reason, done.usage, done.model)
 
     # --- its calls ---------------------------------------------------------------------------------------------------
 
-    async def _call(self, message: Message) -> bool:
+    async def _call(self, message: ModelMessage) -> bool:
         """Make the calls of an answer; return True if the model is stuck."""
-        talk, toolbox = self._talk, self._talk.toolbox
-        plans = read_calls(message.tool_uses, toolbox, most=self._limits.calls_in_a_turn)
+        prompt, toolbox = self._prompt, self._prompt.toolbox
+        plans = plan_calls(message.tool_uses, toolbox, most=self._limits.calls_in_a_turn)
         counted = [(plan, self._repeats.count(plan.name, plan.arguments)) for plan in plans]
         self._results = {}
         self._servers = {plan.use.id: plan.server for plan in plans if plan.server is not None}
         for plan in plans:
             self.tell(plan.proposed)
-        around = Round(
+        batch = CallBatch(
             toolbox=toolbox,
-            renderer=talk.renderer,
+            renderer=prompt.renderer,
             tell=self.tell,
             results=self._results,
-            kept_as=talk.kept_as,
-            most_tokens=talk.room_for(len(plans)),
+            kept_as=prompt.kept_as,
+            most_tokens=prompt.tokens_per_result(len(plans)),
         )
-        await self._calling.run(counted, around)
+        await self._caller.run(counted, batch)
         self._answer("Not called.")
-        return any(times >= STUCK_AT for _, times in counted)
+        return any(times >= STOP_AFTER_REPEATS for _, times in counted)
 
     def _answer(self, missing: str) -> None:
         """Add the results of the last calls to the history, with a text for each that is missing."""
-        self._talk.history.answer(self._results, self._servers, missing=missing)
+        self._prompt.history.answer(self._results, self._servers, missing=missing)
 
 
-def _worth(message: Message) -> Message:
+def _without_empty_text(message: ModelMessage) -> ModelMessage:
     """Remove empty text blocks, which providers reject."""
     kept = tuple(block for block in message.content if not isinstance(block, TextBlock) or block.text.strip())
-    return Message(message.role, kept)
+    return ModelMessage(message.role, kept)
 
 
 async def _close(stream: AsyncIterator[object]) -> None:

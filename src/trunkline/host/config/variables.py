@@ -1,9 +1,9 @@
-"""Expands variables in a text: ``${NAME}``, ``${NAME:-default}``, ``${env:NAME}``, ``${input:id}`` and known folders.
+"""Expands variables in a text (``${NAME}``, ``${NAME:-default}``, ``${env:NAME}``, ``${input:id}`` and known.
 
-A text is expanded once: the value of a variable is not expanded again. A text that cannot be expanded gives no text at
-all, so that a literal ``${NAME}`` never reaches a server. What came from outside the file counts as secret. A secret of
-the user's vault (``secret://name``, ``${secret:name}``) is not looked up here: its name stays in place until the server
-is started. No I/O; the environment comes in as ``VariableSources``.
+Folders), and decides which parts of an expanded value may be shown. A text is expanded once; what a variable holds is
+not expanded again. A text that cannot be expanded gives no text at all, so a literal ``${NAME}`` never reaches a
+server. Secrets of the vault are not looked up here: their names stay in place until the server is started. No I/O;
+the environment comes in as ``VariableSources``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,67 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from trunkline.host.config.openness import Spot, hidden_parts
-from trunkline.host.config.records import Input, Variable
-from trunkline.host.secrecy.names import SCHEME, SecretName, read_secret_name
+from trunkline.host.config.model import InputVariable, VariableUse
+from trunkline.host.secrets.references import SCHEME, SecretReference, parse_secret_reference
+from trunkline.protocol.secret_patterns import holds_secret, names_secret
 
-__all__ = ["Expansion", "Fault", "Surroundings", "expand", "is_secret", "masked"]
+__all__ = [
+    "Expansion",
+    "ExpansionProblem",
+    "ValueContext",
+    "VariableSources",
+    "expand",
+    "is_maskable",
+    "mask_literal",
+    "secret_parts",
+]
+
+#: Where a value is used: as the program, within an argument, or within a URL.
+ValueContext: TypeAlias = Literal["program", "argument", "url"]
+
+_PATH = re.compile(r"(?:[A-Za-z]:|~|\.{1,2})?[/\\]")
+_ADDRESS = re.compile(r"https?://[^/?#@\s]+(?=[/?#]|\Z)", re.I)
+_PROGRAM = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*[0-9.]{0,8}(?:\.exe)?")
+_HOST = re.compile(r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)(?::[0-9]{1,5})?")
+_PIECE = re.compile(r"[^/\\.:\s]+")
+# Tokens are longer than words, and have digits among their letters.
+_LONG_WITH_DIGITS = 16
+_LONG = 32
+
+
+def secret_parts(name: str, value: str, value_context: ValueContext) -> frozenset[str]:
+    """Return the parts of a variable's value that must not be shown there: all of it if in doubt."""
+    whole = frozenset({value})
+    if names_secret(name, setting=True) or holds_secret(value) or not value.isprintable():
+        return whole
+    host = _ADDRESS.match(value)
+    if host is not None:
+        if _has_random_part(host.group().partition("://")[2]):
+            return whole
+        address, _, query = value.partition("?")
+        address, _, fragment = address.partition("#")
+        return frozenset({*filter(_looks_random, address[host.end() :].split("/")), *filter(None, (query, fragment))})
+    plain = (
+        _PATH.match(value) is not None
+        or (value_context == "program" and _PROGRAM.fullmatch(value) is not None)
+        or (value_context == "url" and _HOST.fullmatch(value) is not None)
+    )
+    return frozenset() if plain and not _has_random_part(value) else whole
+
+
+def _has_random_part(value: str) -> bool:
+    return any(_looks_random(piece) for piece in _PIECE.findall(value))
+
+
+def _looks_random(piece: str) -> bool:
+    """Return True if a part of a value looks randomly generated."""
+    digits = any(letter.isdigit() for letter in piece) and any(letter.isalpha() for letter in piece)
+    return len(piece) >= (_LONG_WITH_DIGITS if digits else _LONG) or "=" in piece or "+" in piece
+
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,23 +86,23 @@ _WORDS = frozenset({"true", "false", "null", "none"})
 _SCHEME = re.compile(r"(?:basic|bearer|token|apikey|api-key) +", re.I)
 
 
-class Fault(Struct, frozen=True):
+class ExpansionProblem(Struct, frozen=True):
     """Why a text cannot be expanded, and the fix."""
 
     message: str
     fix: str
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class VariableSources(Struct, frozen=True, kw_only=True):
     """The sources of variables: environment, known folders and inputs."""
 
     environ: Mapping[str, str]
     #: Predefined folders by name, such as ``workspaceFolder``.
     folders: Mapping[str, str] = MappingProxyType({})
     #: The inputs that the file declares.
-    inputs: Mapping[str, Input] = MappingProxyType({})
+    inputs: Mapping[str, InputVariable] = MappingProxyType({})
     #: Prompts a person, once for each input; None if there is no one to prompt.
-    ask: Callable[[Input], str | None] | None = None
+    ask: Callable[[InputVariable], str | None] | None = None
 
     def __repr__(self) -> str:
         """Show nothing of the environment."""
@@ -64,26 +117,26 @@ class Expansion(Struct, frozen=True, kw_only=True):
     #: The literal parts and, between them, the references as they were written.
     literals: tuple[str, ...]
     references: tuple[str, ...] = ()
-    variables: tuple[Variable, ...] = ()
+    variables: tuple[VariableUse, ...] = ()
     secrets: frozenset[str] = frozenset()
     #: The environment variables that ``secrets`` came from, with their values.
-    came: tuple[tuple[str, str], ...] = ()
-    faults: tuple[Fault, ...] = ()
+    from_environment: tuple[tuple[str, str], ...] = ()
+    problems: tuple[ExpansionProblem, ...] = ()
     #: If it names secrets of the vault: the text in parts, with their names; ``text`` has ``${secret:name}`` for
     #: each.
-    sealed: tuple[str | SecretName, ...] = ()
+    sealed: tuple[str | SecretReference, ...] = ()
 
     def __repr__(self) -> str:
         """Show nothing of the values."""
         return "Expansion()"
 
-    def secrets_at(self, spot: Spot | None) -> frozenset[str]:
+    def secrets_in(self, value_context: ValueContext | None) -> frozenset[str]:
         """Return what must not be shown where the text determines what is run or contacted."""
-        if spot is None:
+        if value_context is None:
             return self.secrets
-        parts = [part for name, value in self.came for part in hidden_parts(name, value, spot)]
-        others = self.secrets - {value for _, value in self.came}
-        return others | frozenset(part for part in parts if is_secret(part))
+        parts = [part for name, value in self.from_environment for part in secret_parts(name, value, value_context)]
+        others = self.secrets - {value for _, value in self.from_environment}
+        return others | frozenset(part for part in parts if is_maskable(part))
 
     def shown(self, *, mask: Callable[[str], str] = str) -> str:
         """Return the text as it was written, with a function applied to its literal parts."""
@@ -93,18 +146,18 @@ class Expansion(Struct, frozen=True, kw_only=True):
         return "".join(parts)
 
 
-class _Filled(Struct, frozen=True):
+class _Resolved(Struct, frozen=True):
     """The result of one reference."""
 
     text: str | None
-    variable: Variable | None = None
+    variable: VariableUse | None = None
     secret: bool = False
-    fault: Fault | None = None
+    problem: ExpansionProblem | None = None
     #: The name of the vault secret it refers to.
-    name: SecretName | None = None
+    name: SecretReference | None = None
 
 
-def expand(text: str, around: Surroundings) -> Expansion:
+def expand(text: str, sources: VariableSources) -> Expansion:
     """Expand all variables of a text."""
     if text.startswith(SCHEME):
         return _expansion(["", ""], [text], [_secret(text.removeprefix(SCHEME))])
@@ -113,53 +166,53 @@ def expand(text: str, around: Surroundings) -> Expansion:
     for found in _REFERENCE.finditer(text):
         literals.append(text[at : found.start()])
         references.append(found.group())
-        filled.append(_fill(found.group(1), around) if found.group(2) else _unclosed())
+        filled.append(_resolve(found.group(1), sources) if found.group(2) else _unclosed())
         at = found.end()
     literals.append(text[at:])
     return _expansion(literals, references, filled)
 
 
-def _expansion(literals: list[str], references: list[str], filled: list[_Filled]) -> Expansion:
+def _expansion(literals: list[str], references: list[str], filled: list[_Resolved]) -> Expansion:
     inside = [_inside()] if any(SCHEME in literal for literal in literals) else []
     return Expansion(
         text=_joined(literals, filled),
         literals=tuple(literals),
         references=tuple(references),
         variables=tuple(each.variable for each in filled if each.variable is not None),
-        secrets=frozenset(each.text for each in filled if each.secret and each.text and is_secret(each.text)),
-        came=tuple(
+        secrets=frozenset(each.text for each in filled if each.secret and each.text and is_maskable(each.text)),
+        from_environment=tuple(
             (each.variable.name, each.text)
             for each in filled
             if each.secret and each.text and each.variable is not None and each.variable.kind == "variable"
         ),
-        faults=(*inside, *(each.fault for each in filled if each.fault is not None)),
+        problems=(*inside, *(each.problem for each in filled if each.problem is not None)),
         sealed=_sealed(literals, filled),
     )
 
 
-def _sealed(literals: list[str], filled: list[_Filled]) -> tuple[str | SecretName, ...]:
+def _sealed(literals: list[str], filled: list[_Resolved]) -> tuple[str | SecretReference, ...]:
     """Return the parts of a text that names secrets of the vault."""
     if not any(each.name for each in filled):
         return ()
-    parts: list[str | SecretName] = [literals[0]]
+    parts: list[str | SecretReference] = [literals[0]]
     for each, literal in zip(filled, literals[1:], strict=True):
         parts += (each.name or each.text or "", literal)
     return tuple(part for part in parts if part != "")
 
 
-def is_secret(value: str) -> bool:
+def is_maskable(value: str) -> bool:
     """Return True if a value can be masked without garbling every text; very short values and plain words cannot."""
     return len(value) >= _SHORTEST_SECRET and value.lower() not in _WORDS
 
 
-def masked(literal: str) -> str:
+def mask_literal(literal: str) -> str:
     """Mask a literal part of a secret, except its scheme (``Bearer``) and the spaces around it."""
     scheme = _SCHEME.match(literal)
     kept = "" if scheme is None else scheme.group()
     return kept + ("***" if literal[len(kept) :].strip() else literal[len(kept) :])
 
 
-def _joined(literals: list[str], filled: list[_Filled]) -> str | None:
+def _joined(literals: list[str], filled: list[_Resolved]) -> str | None:
     parts = [literals[0]]
     for each, literal in zip(filled, literals[1:], strict=True):
         if each.text is None:
@@ -168,72 +221,76 @@ def _joined(literals: list[str], filled: list[_Filled]) -> str | None:
     return "".join(parts)
 
 
-def _fill(inside: str, around: Surroundings) -> _Filled:
-    if inside in around.folders:
-        return _Filled(around.folders[inside], Variable(inside, "folder", "known"))
+def _resolve(inside: str, sources: VariableSources) -> _Resolved:
+    if inside in sources.folders:
+        return _Resolved(sources.folders[inside], VariableUse(inside, "folder", "known"))
     asked = _INPUT.fullmatch(inside)
     if asked is not None:
-        return _input(asked.group(1), around)
+        return _input(asked.group(1), sources)
     named = _SECRET.fullmatch(inside)
     if named is not None:
         return _secret(named.group(1))
     found = _VARIABLE.fullmatch(inside)
     if found is None:
-        return _Filled(None, fault=_unknown(inside))
-    return _variable(found.group(1), found.group(2), around=around)
+        return _Resolved(None, problem=_unknown(inside))
+    return _variable(found.group(1), found.group(2), sources=sources)
 
 
-def _variable(name: str, default: str | None, *, around: Surroundings) -> _Filled:
-    value = around.environ.get(name)
+def _variable(name: str, default: str | None, *, sources: VariableSources) -> _Resolved:
+    value = sources.environ.get(name)
     if default is not None and ("${" in default or SCHEME in default):
-        fault = Fault(f"the default of ${{{name}}} holds a variable or a secret", "write a plain default")
-        return _Filled(None, Variable(name, "variable", "unset"), fault=fault)
+        problem = ExpansionProblem(f"the default of ${{{name}}} holds a variable or a secret", "write a plain default")
+        return _Resolved(None, VariableUse(name, "variable", "unset"), problem=problem)
     if default is not None and not value:
-        return _Filled(default, Variable(name, "variable", "default"))
+        return _Resolved(default, VariableUse(name, "variable", "default"))
     if value is None:
-        fault = Fault(f"the variable {name} is not set", f"set {name}, or write ${{{name}:-default}}")
-        return _Filled(None, Variable(name, "variable", "unset"), fault=fault)
-    return _Filled(value, Variable(name, "variable", "set"), secret=name.upper() not in _PUBLIC)
+        problem = ExpansionProblem(f"the variable {name} is not set", f"set {name}, or write ${{{name}:-default}}")
+        return _Resolved(None, VariableUse(name, "variable", "unset"), problem=problem)
+    return _Resolved(value, VariableUse(name, "variable", "set"), secret=name.upper() not in _PUBLIC)
 
 
-def _input(name: str, around: Surroundings) -> _Filled:
-    declared = around.inputs.get(name)
+def _input(name: str, sources: VariableSources) -> _Resolved:
+    declared = sources.inputs.get(name)
     if declared is None:
-        known = ", ".join(sorted(around.inputs)) or "none"
-        fault = Fault(f"no input {name[:60]!r} is declared in this file (declared: {known})", 'declare it in "inputs"')
-        return _Filled(None, Variable(name, "input", "unanswered"), fault=fault)
-    answer = around.environ.get(declared.variable)
-    if answer is None and around.ask is not None:
-        answer = around.ask(declared)
+        known = ", ".join(sorted(sources.inputs)) or "none"
+        problem = ExpansionProblem(
+            f"no input {name[:60]!r} is declared in this file (declared: {known})", 'declare it in "inputs"'
+        )
+        return _Resolved(None, VariableUse(name, "input", "unanswered"), problem=problem)
+    answer = sources.environ.get(declared.variable)
+    if answer is None and sources.ask is not None:
+        answer = sources.ask(declared)
     elif answer is None and declared.default is not None:
-        return _Filled(declared.default, Variable(name, "input", "default"))
+        return _Resolved(declared.default, VariableUse(name, "input", "default"))
     if answer is None:
-        fault = Fault(f"the input {name!r} has no answer", f"run in a terminal, or set {declared.variable}")
-        return _Filled(None, Variable(name, "input", "unanswered"), fault=fault)
+        problem = ExpansionProblem(
+            f"the input {name!r} has no answer", f"run in a terminal, or set {declared.variable}"
+        )
+        return _Resolved(None, VariableUse(name, "input", "unanswered"), problem=problem)
     if declared.options and answer not in declared.options:
-        fault = Fault(f"the answer to the input {name!r} is none of its options", "choose one of them")
-        return _Filled(None, Variable(name, "input", "unanswered"), fault=fault)
-    return _Filled(answer, Variable(name, "input", "set"), secret=True)
+        problem = ExpansionProblem(f"the answer to the input {name!r} is none of its options", "choose one of them")
+        return _Resolved(None, VariableUse(name, "input", "unanswered"), problem=problem)
+    return _Resolved(answer, VariableUse(name, "input", "set"), secret=True)
 
 
-def _secret(written: str) -> _Filled:
-    name = read_secret_name(written)
+def _secret(written: str) -> _Resolved:
+    name = parse_secret_reference(written)
     if name is None:
         fix = "names have letters, digits, '.', '_' and '-', optionally after keyring/, file/, env/ or cmd/"
-        return _Filled(None, fault=Fault("secret: is not followed by the name of a secret", fix))
-    return _Filled(f"${{secret:{name}}}", Variable(str(name), "secret", "sealed"), name=name)
+        return _Resolved(None, problem=ExpansionProblem("secret: is not followed by the name of a secret", fix))
+    return _Resolved(f"${{secret:{name}}}", VariableUse(str(name), "secret", "sealed"), name=name)
 
 
-def _inside() -> Fault:
-    return Fault(f"{SCHEME} is used inside a text", "within a text, write ${secret:name}")
+def _inside() -> ExpansionProblem:
+    return ExpansionProblem(f"{SCHEME} is used inside a text", "within a text, write ${secret:name}")
 
 
-def _unknown(inside: str) -> Fault:
+def _unknown(inside: str) -> ExpansionProblem:
     kind, colon, _ = inside.partition(":")
     if colon and _NAME.fullmatch(kind):
-        return Fault(f"${{{kind}:...}} is an unknown kind of variable", "use ${NAME} or ${input:id}")
-    return Fault("there is no variable name between ${ and }", "use ${NAME} or ${NAME:-default}")
+        return ExpansionProblem(f"${{{kind}:...}} is an unknown kind of variable", "use ${NAME} or ${input:id}")
+    return ExpansionProblem("there is no variable name between ${ and }", "use ${NAME} or ${NAME:-default}")
 
 
-def _unclosed() -> _Filled:
-    return _Filled(None, fault=Fault("${ has no closing }", "write ${NAME}"))
+def _unclosed() -> _Resolved:
+    return _Resolved(None, problem=ExpansionProblem("${ has no closing }", "write ${NAME}"))

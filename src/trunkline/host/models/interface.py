@@ -2,27 +2,36 @@
 
 The words are neutral, like MCP's; each adapter translates to and from its vendor's. A conversation is a tuple of
 messages: a tool result is its own message, right after the message that called the tool. No I/O.
+
+Helpers shared by all provider adapters: arguments and results as text, and media that a model cannot take.
+
+Media from the user or from a server's request that the model cannot take is rejected, by name. In a tool result it
+becomes a note instead, since a conversation must be able to go on after any result.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from trunkline.errors import TrunklineError
 
 __all__ = [
+    "AUDIO_FORMATS",
+    "IMAGE_TYPES",
     "AudioBlock",
     "Block",
     "Finished",
     "ImageBlock",
-    "Message",
     "Model",
     "ModelError",
     "ModelEvent",
     "ModelFault",
+    "ModelMessage",
     "ModelRequest",
     "StopReason",
     "TextBlock",
@@ -33,6 +42,13 @@ __all__ = [
     "ToolUseBlock",
     "Traits",
     "Usage",
+    "as_count",
+    "as_object",
+    "check_media",
+    "encode_json",
+    "parse_tool_call",
+    "result_blocks",
+    "sent_arguments",
 ]
 
 StopReason: TypeAlias = Literal["end", "tools", "length", "stop_sequence", "refusal"]
@@ -44,14 +60,14 @@ class ModelError(TrunklineError):
     """A model did not answer; the message is one sentence with the fix."""
 
     def __init__(
-        self, message: str, *, fault: ModelFault, retry_after: float | None = None, passing: bool = False
+        self, message: str, *, fault: ModelFault, retry_after: float | None = None, transient: bool = False
     ) -> None:
         """Store what went wrong, and after how many seconds to retry, if the provider said so."""
         super().__init__(message)
         self.fault: ModelFault = fault
         self.retry_after = retry_after
         #: Whether the same request may succeed in a moment, with nothing changed.
-        self.passing = passing
+        self.transient = transient
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -97,7 +113,7 @@ class ToolResultBlock(Struct, frozen=True, tag="tool_result"):
 Block: TypeAlias = TextBlock | ImageBlock | AudioBlock | ToolUseBlock | ToolResultBlock
 
 
-class Message(Struct, frozen=True):
+class ModelMessage(Struct, frozen=True):
     """One message of a conversation; tool results come in a user message."""
 
     role: Literal["user", "assistant"]
@@ -125,7 +141,7 @@ class ToolSpec(Struct, frozen=True):
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """A request for one turn of a model."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ModelMessage, ...]
     system: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int = 4096
@@ -172,7 +188,7 @@ class ToolUseBegun(Struct, frozen=True, tag="tool_use_begun"):
 class Finished(Struct, frozen=True, tag="finished"):
     """The end of a turn: the whole message, why it ended, and its usage. Always the last event."""
 
-    message: Message
+    message: ModelMessage
     stop_reason: StopReason
     usage: Usage
     #: The model that answered, as the provider names it.
@@ -244,3 +260,93 @@ class Model(Protocol):
 
     async def aclose(self) -> None:
         """Close the connections."""
+
+
+#: Image types that vision models accept.
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+#: Audio types that audio models accept, and what the API calls them.
+AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "audio/wav": "wav",
+        "audio/x-wav": "wav",
+        "audio/wave": "wav",
+        "audio/mpeg": "mp3",
+        "audio/mp3": "mp3",
+    }
+)
+# The maximum length of invalid arguments that is repeated to the model.
+_MOST_RAW = 4096
+#: Encodes any value as compact JSON.
+encode_json = msgspec.json.encode
+
+
+def as_object(value: Any) -> Mapping[str, Any]:
+    """Return a provider's value if it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_count(value: Any) -> int:
+    """Return a provider's value if it is an integer, else 0."""
+    return value if isinstance(value, int) else 0
+
+
+def parse_tool_call(call_id: str, name: str, raw: str) -> ToolUseBlock:
+    """Parse a tool call as the model wrote it; arguments that are no JSON object stay text, missing ones are empty."""
+    if not raw.strip():
+        return ToolUseBlock(call_id, name, {})
+    try:
+        arguments = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        return ToolUseBlock(call_id, name, None, raw)
+    return ToolUseBlock(call_id, name, arguments)
+
+
+def sent_arguments(block: ToolUseBlock) -> dict[str, Any]:
+    """Return a call's arguments for the provider: always an object, even if the model wrote none.
+
+    Servers of local models parse them for their templates, and fail on anything else.
+    """
+    if block.arguments is not None:
+        return block.arguments
+    return {"not_json": (block.raw or "")[:_MOST_RAW]}
+
+
+def check_media(messages: tuple[ModelMessage, ...], *, name: str, traits: Traits) -> None:
+    """Check that a model accepts the media in the messages; tool results are not checked.
+
+    Raises:
+        ModelError: it does not.
+    """
+    for message in messages:
+        for block in message.content:
+            why = _unfit(block, traits) if isinstance(block, ImageBlock | AudioBlock) else None
+            if why is not None:
+                fix = "choose a model that can, or leave it out"
+                raise ModelError(f"{name} cannot take {why}: {fix}.", fault="refused")
+
+
+def result_blocks(block: ToolResultBlock, traits: Traits) -> Iterator[TextBlock | ImageBlock | AudioBlock]:
+    """Yield the content of a tool result as the model can take it."""
+    for each in block.content:
+        why = None if isinstance(each, TextBlock) else _unfit(each, traits)
+        if why is None:
+            yield each
+        else:
+            yield TextBlock(f"[The result has {why}, which cannot be shown to you.]")
+
+
+def _unfit(block: ImageBlock | AudioBlock | TextBlock, traits: Traits) -> str | None:
+    """Return what the block is, if the model cannot take it."""
+    match block:
+        case ImageBlock() if not traits.images:
+            return "images"
+        case ImageBlock() if block.mime_type.lower() not in IMAGE_TYPES:
+            return f"an image of type {block.mime_type[:60]!r}"
+        case AudioBlock() if not traits.audio:
+            return "audio"
+        case AudioBlock() if block.mime_type.lower() not in AUDIO_FORMATS:
+            return f"audio of type {block.mime_type[:60]!r}"
+        case _:
+            return None

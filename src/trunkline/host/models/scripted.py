@@ -1,27 +1,28 @@
-"""A model that says what a script says: for tests and demonstrations, without a network and without cost.
+"""A model that says what a script says, for tests and demonstrations, without a network and without cost.
 
-A script is a list of turns, used in order. A turn can require what the last message says (``expects``), or be used only
-when the last message says something (``when``), whatever its place. It says a text, calls tools, fails, or waits.
+A script is a list of turns, used in order, given in Python or in a TOML or JSON file. A turn can demand what the last
+message says (``expects``), or be used only when the last message says something (``when``), whatever its place. It
+says a text, calls tools, fails, or waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError
-from trunkline.host.models.blocks import encoded, read_call
 from trunkline.host.models.interface import (
     Block,
     Finished,
-    Message,
     ModelError,
     ModelEvent,
     ModelFault,
+    ModelMessage,
     ModelRequest,
     StopReason,
     TextBlock,
@@ -31,15 +32,17 @@ from trunkline.host.models.interface import (
     ToolUseBegun,
     Traits,
     Usage,
+    encode_json,
+    parse_tool_call,
 )
-from trunkline.host.models.known import traits_of
+from trunkline.host.models.selection import traits_of
 
-__all__ = ["Call", "ScriptedModel", "Turn"]
+__all__ = ["ScriptedCall", "ScriptedModel", "ScriptedTurn", "read_script"]
 
 _CHARACTERS_A_TOKEN = 4
 
 
-class Call(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tool call of a turn."""
 
     #: The tool's name as offered, or its part after an underscore if only one tool ends with it.
@@ -49,7 +52,7 @@ class Call(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     raw: str | None = None
 
 
-class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One turn of a script."""
 
     #: Text that the last message must contain; otherwise the turn fails and says so.
@@ -58,7 +61,7 @@ class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     when: str | None = None
     #: The text; ``{said}`` stands for the last message's text and ``{result}`` for that of the last results.
     says: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     #: Instead of finishing, fail like this, after the text.
     fails: ModelFault | None = None
     #: Seconds before each piece of the text.
@@ -71,7 +74,7 @@ class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     usage: Usage | None = None
 
 
-Script: TypeAlias = Iterable[Turn | Mapping[str, Any] | str]
+Script: TypeAlias = Iterable[ScriptedTurn | Mapping[str, Any] | str]
 
 
 class ScriptedModel:
@@ -122,8 +125,8 @@ class ScriptedModel:
             for call in turn.calls:
                 tool = _tool(call.tool, request.tools)
                 yield ToolUseBegun(tool)
-                written = encoded(call.arguments).decode() if call.raw is None else call.raw
-                blocks.append(read_call(f"call_{len(self.requests)}_{len(blocks)}", tool, written))
+                written = encode_json(call.arguments).decode() if call.raw is None else call.raw
+                blocks.append(parse_tool_call(f"call_{len(self.requests)}_{len(blocks)}", tool, written))
             whole = True
             yield self._finished(turn, tuple(blocks), request)
         finally:
@@ -133,7 +136,7 @@ class ScriptedModel:
         """Record that the model was closed."""
         self.closed = True
 
-    def _take(self, last: str) -> Turn:
+    def _take(self, last: str) -> ScriptedTurn:
         """Choose the turn: the first whose ``when`` matches, else the first without one."""
         fitting = [at for at in self._left if (when := self._turns[at].when) is not None and when in last]
         plain = [at for at in self._left if self._turns[at].when is None]
@@ -148,24 +151,24 @@ class ScriptedModel:
             self._left.remove(at)
         return turn
 
-    def _finished(self, turn: Turn, blocks: tuple[Block, ...], request: ModelRequest) -> Finished:
+    def _finished(self, turn: ScriptedTurn, blocks: tuple[Block, ...], request: ModelRequest) -> Finished:
         usage = turn.usage
         if usage is None:
-            asked = sum(len(encoded(message)) for message in request.messages)
+            asked = sum(len(encode_json(message)) for message in request.messages)
             usage = Usage(
-                asked // _CHARACTERS_A_TOKEN, sum(len(encoded(each)) for each in blocks) // _CHARACTERS_A_TOKEN
+                asked // _CHARACTERS_A_TOKEN, sum(len(encode_json(each)) for each in blocks) // _CHARACTERS_A_TOKEN
             )
         stop: StopReason = turn.stop or ("tools" if turn.calls else "end")
-        return Finished(Message("assistant", blocks), stop, usage, self.name.partition(":")[2])
+        return Finished(ModelMessage("assistant", blocks), stop, usage, self.name.partition(":")[2])
 
 
-def _turn(number: int, turn: Turn | Mapping[str, Any] | str, name: str) -> Turn:
-    if isinstance(turn, Turn):
+def _turn(number: int, turn: ScriptedTurn | Mapping[str, Any] | str, name: str) -> ScriptedTurn:
+    if isinstance(turn, ScriptedTurn):
         return turn
     if isinstance(turn, str):
-        return Turn(says=turn)
+        return ScriptedTurn(says=turn)
     try:
-        return msgspec.convert(dict(turn), Turn)
+        return msgspec.convert(dict(turn), ScriptedTurn)
     except msgspec.ValidationError as error:
         raise ConfigError(f"Turn {number} of {name} is invalid: {error}") from error
 
@@ -175,11 +178,11 @@ def _last(request: ModelRequest) -> str:
     return _text(request.messages[-1]) if request.messages else ""
 
 
-def _text(message: Message) -> str:
+def _text(message: ModelMessage) -> str:
     return "\n".join(filter(None, (message.text, _results(message))))
 
 
-def _results(message: Message) -> str:
+def _results(message: ModelMessage) -> str:
     return "\n".join(
         each.text
         for block in message.content
@@ -204,3 +207,49 @@ def _tool(name: str, offered: tuple[ToolSpec, ...]) -> str:
     names = [tool.name for tool in offered]
     ending = [each for each in names if each.endswith(f"_{name}")]
     return ending[0] if name not in names and len(ending) == 1 else name
+
+
+_MOST_BYTES = 4 * 1024 * 1024
+_MEMBERS = ("turn", "piece", "traits")
+
+
+def read_script(path: str | Path, *, traits: Mapping[str, Any] | None = None) -> ScriptedModel:
+    """Load a script: a list of ``turn`` tables, and optionally ``piece`` and ``traits``.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not a script.
+    """
+    file = Path(path)
+    document = _document(file)
+    unknown = sorted(set(document) - set(_MEMBERS))
+    if unknown:
+        raise ConfigError(f"{file} has the unknown key {unknown[0]!r}; a script may have: {', '.join(_MEMBERS)}")
+    turns, piece = document.get("turn", []), document.get("piece", 12)
+    if not isinstance(turns, list) or not turns:
+        raise ConfigError(f'{file} has no turns: write each as a [[turn]] table with says = "..."')
+    if not isinstance(piece, int) or piece < 1:
+        raise ConfigError(f"{file}: piece must be a number of characters, at least 1")
+    shown: Traits = traits_of("scripted:script", {**document.get("traits", {}), **(traits or {})})
+    return ScriptedModel(turns, name=f"scripted:{file.name}", traits=shown, piece=piece)
+
+
+def _document(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"The script {file} cannot be read: {error.strerror}") from error
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(f"The script {file} is larger than {_MOST_BYTES} bytes")
+    try:
+        if file.suffix == ".json":
+            document = msgspec.json.decode(data)
+        else:
+            import tomllib
+
+            document = tomllib.loads(data.decode())
+    except ValueError as error:
+        raise ConfigError(f"The script {file} is invalid: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"The script {file} is not a table")
+    return document

@@ -9,22 +9,21 @@ may be called: a sandboxed server is authorized like any other.
 
 from __future__ import annotations
 
-from trunkline.host.sandbox.machine import Capabilities, Engine, capabilities
-from trunkline.host.sandbox.planning import Launch, plan, prepare
-from trunkline.host.sandbox.reach import Places
-from trunkline.host.sandbox.reading import read_sandbox
-from trunkline.host.sandbox.wishes import Container, Quotas, Sandbox
+from trunkline.host.sandbox.backends import Capabilities, ContainerEngine, detect_capabilities
+from trunkline.host.sandbox.file_access import SandboxLocations
+from trunkline.host.sandbox.launch import LaunchPlan, plan_launch, prepare_launch
+from trunkline.host.sandbox.settings import ContainerSettings, ResourceLimits, SandboxSettings, parse_sandbox
 
 __all__ = [
     "Capabilities",
-    "Container",
-    "Engine",
-    "Launch",
-    "Places",
-    "Quotas",
-    "Sandbox",
-    "capabilities",
-    "plan",
-    "prepare",
-    "read_sandbox",
+    "ContainerEngine",
+    "ContainerSettings",
+    "LaunchPlan",
+    "ResourceLimits",
+    "SandboxLocations",
+    "SandboxSettings",
+    "detect_capabilities",
+    "parse_sandbox",
+    "plan_launch",
+    "prepare_launch",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 from tests.transports.http.small_app import Message, Receive, Send, SmallApp
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.serving import serve
+from trunkline.transports.http.server.serve import serve
 
 options: dict[str, Any] = json.loads(sys.argv[1])
 

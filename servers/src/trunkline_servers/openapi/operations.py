@@ -1,0 +1,289 @@
+"""The operations of a document: each path and method with its parameters, body, responses and description.
+
+Reading is separate from serving: everything here is data, built once when the server is defined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+from trunkline_servers.openapi.credentials import Credentials, is_fixed_header
+from trunkline_servers.openapi.document import Document, printable_text
+from trunkline_servers.openapi.parameters import ApiParameter, argument_name, tool_names
+from trunkline_servers.openapi.request_bodies import RequestBody, body_schemas, read_body
+from trunkline_servers.openapi.schemas import SchemaTranslator
+from trunkline_servers.untrusted import as_dict, as_list, one_line
+
+__all__ = ["Operation", "OperationEntry", "input_schema", "list_operations", "output_schema", "read_operation"]
+
+_METHODS = ("get", "head", "post", "put", "patch", "delete")
+_PLACES = ("path", "query", "header", "cookie")
+_STYLES = MappingProxyType(
+    {
+        "path": ("simple", "label", "matrix"),
+        "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+        "header": ("simple",),
+        "cookie": ("form",),
+    }
+)
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+_BAD_PATH = re.compile(r"[\x00-\x20\x7f?#\\]|//|(?:^|/)(?:\.|%2e){1,2}(?:/|$)|%2f|%5c", re.IGNORECASE)
+_JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
+_MOST_PARAMETERS = 200
+_LONGEST_PATH = 2000
+
+
+class OperationEntry(Struct, frozen=True):
+    """An operation as listed in the document: enough to name and to filter it."""
+
+    method: str
+    path: str
+    node: dict[str, Any]
+    item: dict[str, Any]
+    name: str = ""
+
+    @property
+    def identifier(self) -> str:
+        """Its operationId; empty if it has none."""
+        return printable_text(self.node.get("operationId"), 500)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """Its tags."""
+        return frozenset(tag for tag in as_list(self.node.get("tags")) if isinstance(tag, str))
+
+    @property
+    def what(self) -> str:
+        """The name used in messages."""
+        return f"{self.method} {self.path[:200]}"
+
+
+class Operation(Struct, frozen=True):
+    """An operation that can be called."""
+
+    listed: OperationEntry
+    parameters: tuple[ApiParameter, ...]
+    body: RequestBody | None
+    #: Path variables in order, with their parameters.
+    variables: Mapping[str, ApiParameter]
+    #: Response headers, in lower case, reported with a result: the documented ones, and the link to the next page.
+    reported_headers: tuple[str, ...] = ()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether its method is safe (GET or HEAD)."""
+        return self.listed.method in ("GET", "HEAD")
+
+    @property
+    def title(self) -> str:
+        """Its summary on one line."""
+        return one_line(printable_text(self.listed.node.get("summary"), 200))
+
+    @property
+    def description(self) -> str:
+        """Its description for a model."""
+        node = self.listed.node
+        summary, long = self.title, printable_text(node.get("description"), 4000)
+        text = "\n\n".join(dict.fromkeys(part for part in (summary, long) if part)) or self.listed.what
+        return f"{text}\n\nDeprecated." if node.get("deprecated") is True else text
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+def list_operations(document: Document) -> list[OperationEntry]:
+    """Return every operation with its tool name; the names do not depend on which operations are selected.
+
+    Raises:
+        ConfigError: there are none, or a path is invalid.
+    """
+    found = list(_listed(document))
+    if not found:
+        raise ConfigError(f"{document.name} has no operations: its paths are empty")
+    names = tool_names([(each.method, each.path, each.identifier) for each in found])
+    return [
+        OperationEntry(each.method, each.path, each.node, each.item, name)
+        for each, name in zip(found, names, strict=True)
+    ]
+
+
+def _listed(document: Document) -> Iterator[OperationEntry]:
+    for path, given in as_dict(document.root.get("paths")).items():
+        if path.startswith("x-"):
+            continue
+        _check_path(document, path)
+        item = document.follow(given, f"the path {path[:200]!r}")
+        for method in _METHODS:
+            if isinstance(item.get(method), dict):
+                # A reference is not allowed here, but documents that were bundled from many files have them.
+                node = document.follow(item[method], f"{method.upper()} {path[:200]}")
+                yield OperationEntry(method.upper(), path, node, item)
+
+
+def _check_path(document: Document, path: str) -> None:
+    plain = _VARIABLE.sub("x", path)
+    if len(path) > _LONGEST_PATH:
+        raise ConfigError(f"{document.name}: the path {path[:200]!r}... is longer than {_LONGEST_PATH} characters")
+    if not path.startswith("/") or "{" in plain or "}" in plain or _BAD_PATH.search(plain):
+        raise ConfigError(
+            f'{document.name}: the path {path[:200]!r} cannot be: a path begins with one "/", and has no "..", query, '
+            "encoded slash or control characters"
+        )
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_operation(document: Document, listed: OperationEntry, credentials: Credentials) -> Operation:
+    """Read everything needed to call an operation.
+
+    Raises:
+        ConfigError: a reference cannot be resolved, or a path variable is not defined.
+    """
+    parameters = tuple(_parameters(document, listed, credentials))
+    variables = {each.name: each for each in parameters if each.where == "path"}
+    for name in _VARIABLE.findall(listed.path):
+        if name not in variables:
+            raise ConfigError(f"{document.name}: {listed.what} has the variable {name!r} but no such path parameter")
+    taken = {each.argument for each in parameters}
+    body = read_body(document, listed.node.get("requestBody"), taken=taken, what=listed.what)
+    told = _reported_headers(document, listed)
+    return Operation(listed, parameters, None if listed.method == "HEAD" else body, variables, told)
+
+
+def _reported_headers(document: Document, listed: OperationEntry) -> tuple[str, ...]:
+    names = {"link"}
+    for answer in _successes(listed):
+        headers = as_dict(document.follow(answer, f"an answer of {listed.what}").get("headers"))
+        names.update(name.lower() for name in headers)
+    return tuple(sorted(names - {"content-type", "set-cookie"}))
+
+
+def _successes(listed: OperationEntry) -> list[Any]:
+    answers = as_dict(listed.node.get("responses"))
+    return [answer for status, answer in answers.items() if re.fullmatch(r"2(?:\d\d|XX)", status)]
+
+
+def _parameters(document: Document, listed: OperationEntry, credentials: Credentials) -> Iterator[ApiParameter]:
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for given in [*as_list(listed.item.get("parameters")), *as_list(listed.node.get("parameters"))]:
+        node = document.follow(given, f"a parameter of {listed.what}")
+        name, where = node.get("name"), node.get("in")
+        if isinstance(name, str) and name and where in _PLACES:
+            found[where, name] = node
+    if len(found) > _MOST_PARAMETERS:
+        raise ConfigError(f"{document.name}: {listed.what} has more than {_MOST_PARAMETERS} parameters")
+    in_path = frozenset(_VARIABLE.findall(listed.path))
+    taken: set[str] = set()
+    for (where, name), node in sorted(found.items(), key=lambda each: _PLACES.index(each[0][0])):
+        if where == "path" and name not in in_path:
+            continue
+        if credentials.is_credential(where, name) or (where == "header" and is_fixed_header(name)):
+            continue
+        parameter = _parameter(node, name, where, taken)
+        taken.add(parameter.argument)
+        yield parameter
+
+
+def _parameter(node: dict[str, Any], name: str, where: str, taken: set[str]) -> ApiParameter:
+    styles = _STYLES[where]
+    style = node.get("style") if node.get("style") in styles else styles[0]
+    content = as_dict(node.get("content"))
+    media = next(iter(content.values()), None)
+    schema = as_dict(media).get("schema", {}) if content else node.get("schema", {})
+    return ApiParameter(
+        name=name,
+        where=where,
+        style=str(style),
+        explode=node["explode"] if isinstance(node.get("explode"), bool) else style == "form",
+        argument=argument_name(name, where, taken=taken),
+        schema=_described(schema, printable_text(node.get("description"), 1000)),
+        required=where == "path" or node.get("required") is True,
+        reserved=where == "query" and node.get("allowReserved") is True,
+        as_json=bool(content) and bool(_JSON.match(next(iter(content)))),
+    )
+
+
+def _described(schema: Any, description: str) -> Any:
+    """Add a parameter's description to its schema."""
+    if not description or not isinstance(schema, dict):
+        return schema
+    return {**schema, "description": description}
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def input_schema(document: Document, operation: Operation, translation: SchemaTranslator, most: int) -> dict[str, Any]:
+    """Return the schema of a tool's arguments; beyond ``most`` nodes it allows anything.
+
+    Raises:
+        ConfigError: a schema in it cannot be used.
+    """
+    members = {each.argument: translation.schema(each.schema) for each in operation.parameters}
+    required = [each.argument for each in operation.parameters if each.required]
+    if operation.body is not None:
+        more, needed = body_schemas(operation.body, translation, document)
+        members.update(more)
+        required += needed
+    schema: dict[str, Any] = {"type": "object", "properties": members, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    return translation.whole(schema, most=most)
+
+
+def output_schema(
+    document: Document, operation: Operation, translation: SchemaTranslator, most: int
+) -> dict[str, Any] | None:
+    """Return the schema of the result, if all successful responses are the same object.
+
+    Raises:
+        ConfigError: a schema in it cannot be used.
+    """
+    found: list[Any] = []
+    for answer in _successes(operation.listed):
+        content = as_dict(document.follow(answer, f"an answer of {operation.listed.what}").get("content"))
+        schemas = [as_dict(media).get("schema") for name, media in content.items() if _JSON.match(name)]
+        if not schemas or not isinstance(schemas[0], dict):
+            return None
+        found.append(schemas[0])
+    if not found or any(each != found[0] for each in found) or not _is_object(document, found[0], {}):
+        return None
+    # Hosts look for the properties at the root, so a reference there is replaced by its target.
+    whole = document.follow(found[0], "an answer") if document.is_3_0 or found[0].keys() == {"$ref"} else found[0]
+    return translation.whole(_as_object(translation.schema(whole)), most=most)
+
+
+def _is_object(document: Document, node: Any, known: dict[int, bool]) -> bool:
+    """Return True if every value of a schema is an object; ``known`` caches earlier results."""
+    if not isinstance(node, dict) or node.get("nullable") is True:
+        return False
+    schema = document.follow(node, "an answer")
+    if id(schema) not in known:
+        known[id(schema)] = False
+        known[id(schema)] = _has_objects(document, schema, known)
+    return known[id(schema)]
+
+
+def _has_objects(document: Document, schema: dict[str, Any], known: dict[int, bool]) -> bool:
+    if schema.get("nullable") is True:
+        return False
+    kind = schema.get("type")
+    if kind is not None:
+        return kind in ("object", ["object"])
+    if any(_is_object(document, each, known) for each in as_list(schema.get("allOf"))):
+        return True
+    forms = as_list(schema.get("oneOf")) or as_list(schema.get("anyOf"))
+    if forms:
+        return all(_is_object(document, each, known) for each in forms)
+    return "properties" in schema
+
+
+def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
+    return schema if schema.get("type") == "object" else {"type": "object", **schema}

@@ -1,0 +1,193 @@
+"""Repositories and names that are in order, but not what one thinks of first."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.tests.git.support import (
+    EVERY_TOOL,
+    NEEDS_GIT,
+    any_server,
+    call,
+    calls,
+    git,
+    make_repository,
+    outcome,
+    write,
+)
+
+pytestmark = NEEDS_GIT
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "repository")
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A repository without a commit."""
+    made = tmp_path / "empty"
+    made.mkdir()
+    git(made, "init", "--quiet", "--initial-branch=main", "--template=")
+    git(made, "config", "user.name", "Ann Example")
+    git(made, "config", "user.email", "ann@example.com")
+    return made
+
+
+NAMES = ["-x", "--", "new\nline", "tab\t", " blank ", "[b]*.txt", "Grüße", "\u202e", "\\", '"', "'", ":colon", "a.git"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_any_name_is_staged_shown_and_committed(repository: Path, name: str) -> None:
+    write(repository / name, "odd\n")
+    wanted: list[tuple[str, dict[str, Any]]] = [
+        ("git_add", {"files": [f"./{name}"]}),
+        ("git_diff_staged", {}),
+        ("git_commit", {"message": "odd"}),
+        ("git_show", {"revision": "HEAD"}),
+        ("git_status", {}),
+    ]
+
+    results = [outcome(each) for each in calls(any_server(), repository, wanted)]
+
+    assert [text for failed, text in results if failed] == []
+    assert f"+++ b/{name}\n" in results[3][1]
+    assert git(repository, "show", "-z", "--name-only", "--format=", "HEAD").strip("\0") == name.lstrip()
+
+
+def test_a_file_whose_name_is_no_text_is_staged_and_shown(repository: Path) -> None:
+    with open(os.fsencode(repository) + b"/odd\xff", "wb") as file:
+        file.write(b"odd\xff\n")
+    wanted: list[tuple[str, dict[str, Any]]] = [
+        ("git_add", {"files": ["."]}),
+        ("git_commit", {"message": "odd"}),
+        ("git_show", {"revision": "HEAD"}),
+        ("git_show", {"revision": "HEAD:"}),
+    ]
+
+    results = [outcome(each) for each in calls(any_server(), repository, wanted)]
+
+    assert [text for failed, text in results if failed] == []
+    assert "+++ b/odd\ufffd\n@@ -0,0 +1 @@\n+odd\ufffd\n" in results[2][1]
+    assert results[3][1] == "a.txt\nodd\ufffd"
+
+
+@pytest.mark.parametrize("name", ["no\nfile", "no\tfile", "no'file", "nö", "no file\n"])
+def test_a_name_that_is_no_file_is_said_to_be_none(repository: Path, name: str) -> None:
+    failed, text = call(repository, "git_add", files=["a.txt", name])
+
+    assert (failed, "is not a file, or is ignored" in text) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "failed", "told"),
+    [
+        pytest.param("git_status", {}, False, "No commits yet", id="status"),
+        pytest.param("git_diff_unstaged", {}, False, "Unstaged changes:", id="unstaged"),
+        pytest.param("git_diff_staged", {}, False, "Staged changes:", id="staged"),
+        pytest.param("git_diff", {"target": "HEAD"}, True, "there is no 'HEAD'", id="diff"),
+        pytest.param("git_show", {"revision": "HEAD"}, True, "there is no 'HEAD'", id="show"),
+        pytest.param("git_branch", {"branch_type": "all"}, False, "", id="branch"),
+        pytest.param("git_reset", {}, False, "All staged changes reset", id="reset"),
+        pytest.param("git_commit", {"message": "m"}, True, "git_add first", id="commit"),
+        pytest.param("git_create_branch", {"branch_name": "new"}, True, "there is no 'HEAD'", id="create-branch"),
+        pytest.param("git_checkout", {"branch_name": "main"}, True, "there is no 'main'", id="checkout"),
+        pytest.param("git_add", {"files": ["."]}, False, "No changes were staged", id="add"),
+    ],
+)
+def test_a_repository_without_a_commit_can_be_asked_anything(
+    empty: Path, tool: str, arguments: dict[str, object], failed: bool, told: str
+) -> None:
+    result = call(empty, tool, **arguments)
+
+    assert (result[0], told in result[1]) == (failed, True)
+
+
+def test_the_first_commit_can_be_made(empty: Path) -> None:
+    write(empty / "a.txt", "a\n")
+
+    results = calls(
+        any_server(),
+        empty,
+        [
+            ("git_add", {"files": ["."]}),
+            ("git_reset", {}),
+            ("git_add", {"files": ["a.txt"]}),
+            ("git_commit", {"message": "m"}),
+        ],
+    )
+
+    assert [outcome(each)[1] for each in results if each.is_error] == []
+    assert git(empty, "log", "--format=%s") == "m"
+
+
+def test_every_tool_works_where_ids_are_longer(tmp_path: Path) -> None:
+    long = tmp_path / "long"
+    long.mkdir()
+    git(long, "init", "--quiet", "--object-format=sha256", "--initial-branch=main", "--template=")
+    (long / ".git" / "config").write_text(
+        (long / ".git" / "config").read_text() + "[user]\n\tname = A\n\temail = a@b.c\n"
+    )
+    write(long / "a.txt", "one\n")
+    git(long, "add", ".")
+    git(long, "commit", "--quiet", "-m", "first")
+    write(long / "a.txt", "two\n")
+
+    results = calls(any_server(), long, EVERY_TOOL)
+
+    assert [outcome(each)[1] for each in results if each.is_error] == []
+    assert len(outcome(results[5])[1].rpartition(" ")[2]) == 64
+
+
+def test_every_tool_works_in_a_linked_working_tree(repository: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    git(repository, "worktree", "add", "--quiet", "-b", "side", str(linked))
+    write(linked / "a.txt", "linked\n")
+    wanted = [each for each in EVERY_TOOL if each[0] != "git_checkout"]
+
+    results = [outcome(each) for each in calls(any_server(), linked, wanted)]
+
+    assert [text for failed, text in results if failed] == []
+    assert git(linked, "log", "-1", "--format=%s") == "by the server"
+    assert git(repository, "log", "-1", "--format=%s") == "first"
+
+
+def test_a_conflict_is_shown_resolved_and_committed(repository: Path) -> None:
+    git(repository, "commit", "--quiet", "-am", "ours")
+    git(repository, "checkout", "--quiet", "-b", "side", "HEAD~1")
+    write(repository / "a.txt", "one\nTWO\nthree\n")
+    git(repository, "commit", "--quiet", "-am", "theirs")
+    git(repository, "merge", "--quiet", "main", check=False)
+
+    status = call(repository, "git_status")[1]
+    shown = call(repository, "git_diff_unstaged")[1]
+    refused = call(repository, "git_commit", message="too early")
+    switched = call(repository, "git_checkout", branch_name="main")
+    write(repository / "a.txt", "one\nboth\nthree\n")
+    added = call(repository, "git_add", files=["a.txt"])
+    done = call(repository, "git_commit", message="merged")
+
+    assert ("both modified:   a.txt" in status, shown.startswith("Unstaged changes:\ndiff --cc a.txt")) == (True, True)
+    assert (refused[0], switched[0], added, done[0]) == (True, True, (False, "Files staged successfully"), False)
+    assert len(git(repository, "log", "-1", "--format=%P").split()) == 2
+
+
+def test_a_difference_of_bytes_is_told_and_not_shown(repository: Path) -> None:
+    (repository / "a.txt").write_bytes(bytes(range(256)))
+
+    assert call(repository, "git_diff_unstaged")[1].endswith("Binary files a/a.txt and b/a.txt differ")
+
+
+def test_a_commit_of_a_detached_head_is_made_there(repository: Path) -> None:
+    git(repository, "checkout", "--quiet", "--detach")
+    git(repository, "add", ".")
+
+    assert call(repository, "git_commit", message="loose")[0] is False
+    assert "HEAD detached" in call(repository, "git_status")[1]
+    assert git(repository, "log", "-1", "--format=%s", "main") == "first"
+    assert call(repository, "git_branch", branch_type="local")[1].startswith("* (HEAD detached from ")

@@ -1,0 +1,282 @@
+"""One process in the event loop, on programs that every system has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import BOUND, run_async
+from trunkline.errors import ToolError
+from trunkline_servers.git.process import ChildProcess, GitProgram, ProcessResult
+
+MUCH = bytes(range(256)) * 4096
+CLOSES_FIRST = "exec >&- 2>&-; cat > /dev/null; exit 4"
+
+
+async def ran(*words: str, stdin: bytes = b"", most: int = 10 * len(MUCH)) -> ProcessResult:
+    child = ChildProcess(words, cwd=os.sep, env={"PATH": os.environ["PATH"]}, stdin=stdin, most=most)
+    try:
+        return await child.finish()
+    finally:
+        await child.end()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def uvloops() -> asyncio.AbstractEventLoop:
+    made: asyncio.AbstractEventLoop = pytest.importorskip("uvloop").new_event_loop()
+    return made
+
+
+LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloops, id="uvloop")]
+Loop = Callable[[], asyncio.AbstractEventLoop]
+
+
+def in_loop(loop: Loop, work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in an event loop of that kind."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(asyncio.wait_for(work, BOUND))
+
+
+def test_more_than_a_pipe_holds_goes_in_and_comes_out() -> None:
+    assert run_async(ran("/bin/cat", stdin=MUCH)) == ProcessResult(0, MUCH, "", False)
+
+
+def test_a_process_that_hears_nothing_is_no_failure() -> None:
+    assert run_async(ran("/bin/sh", "-c", "exit 3", stdin=MUCH)) == ProcessResult(3, b"", "", False)
+
+
+def test_without_anything_to_say_the_input_is_at_its_end() -> None:
+    assert run_async(ran("/bin/cat")) == ProcessResult(0, b"", "", False)
+
+
+def test_an_output_of_just_the_most_is_whole_and_one_byte_more_is_cut() -> None:
+    assert run_async(ran("/bin/cat", stdin=b"abcd", most=4)) == ProcessResult(0, b"abcd", "", False)
+    assert run_async(ran("/bin/cat", stdin=b"abcde", most=4)) == ProcessResult(0, b"abcd", "", True)
+
+
+def test_an_output_without_end_is_cut_and_the_process_ended() -> None:
+    said = run_async(ran("/bin/sh", "-c", "while :; do echo more; done", most=10))
+
+    assert said == ProcessResult(0, b"more\nmore\n", "", True)
+
+
+def test_a_long_complaint_does_not_hold_a_process_up() -> None:
+    said = run_async(ran("/bin/sh", "-c", "cat >&2; echo done", stdin=b"c" * len(MUCH)))
+
+    assert (said.status, said.text, said.stderr) == (0, "done", "c" * 65536)
+
+
+def test_where_processes_have_no_descriptors_their_end_is_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+
+    # The pipes are closed before it exits.
+    assert run_async(ran("/bin/sh", "-c", CLOSES_FIRST, stdin=MUCH)) == ProcessResult(4, b"", "", False)
+
+
+def test_a_process_that_closes_its_output_first_is_waited_for() -> None:
+    assert run_async(ran("/bin/sh", "-c", CLOSES_FIRST, stdin=MUCH)) == ProcessResult(4, b"", "", False)
+
+
+def test_no_descriptor_is_left_after_a_run() -> None:
+    async def scene() -> tuple[list[str], list[str]]:
+        await ran("/bin/cat", stdin=b"x")
+        before = os.listdir("/dev/fd")
+        await ran("/bin/cat", stdin=b"x")
+        await ran("/bin/cat", stdin=MUCH, most=10)
+        return before, os.listdir("/dev/fd")
+
+    before, after = run_async(scene())
+
+    assert len(after) == len(before)
+
+
+def test_a_program_that_is_not_there_cannot_be_started() -> None:
+    with pytest.raises(OSError, match="missing"):
+        run_async(ran("/missing/program"))
+
+
+# --- how it ends -----------------------------------------------------------------------------------------------------
+
+
+def is_gone(number: int) -> bool:
+    """Tell whether there is no process of that number, not even one that nobody has asked for its status."""
+    with suppress(ProcessLookupError):
+        os.kill(number, 0)
+        return False
+    return True
+
+
+async def started(pipe: Path, script: str) -> tuple[ChildProcess, int]:
+    """Start a shell that tells its number in a pipe and then runs a script; give its number too."""
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    words = ("/bin/sh", "-c", f"echo $$ > '{pipe}'; {script}")
+    child = ChildProcess(words, cwd=os.sep, env={"PATH": os.environ["PATH"]}, most=10)
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_reader(end, told.set)
+    await told.wait()
+    asyncio.get_running_loop().remove_reader(end)
+    number = int(os.read(end, 100))
+    os.close(end)
+    return child, number
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+STUBBORN = "trap '' TERM; while :; do sleep 60; done"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_same_is_said_in_every_event_loop(loop: Loop) -> None:
+    assert in_loop(loop, ran("/bin/cat", stdin=MUCH)) == ProcessResult(0, MUCH, "", False)
+    assert in_loop(loop, ran("/bin/sh", "-c", CLOSES_FIRST, stdin=MUCH)) == ProcessResult(4, b"", "", False)
+    assert in_loop(loop, ran("/bin/cat", stdin=MUCH, most=10)) == ProcessResult(0, MUCH[:10], "", True)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("exec sleep 60", id="sleeps"),
+        pytest.param("exec >&- 2>&-; exec sleep 60", id="without-output"),
+        pytest.param("exec cat /dev/zero", id="talks"),
+        pytest.param("sleep 60 & wait", id="waits-for-another"),
+        pytest.param(":", id="has-ended"),
+    ],
+)
+def test_nothing_is_left_of_a_process_that_is_ended(pipe: Path, loop: Loop, script: str) -> None:
+    async def scene() -> tuple[int, int, int]:
+        before = descriptors()
+        child, number = await started(pipe, script)
+        await child.end()
+        return before, descriptors(), number
+
+    before, after, number = in_loop(loop, scene())
+
+    assert (after, is_gone(number)) == (before, True)
+
+
+def test_who_is_cancelled_while_ending_a_process_has_it_killed(pipe: Path) -> None:
+    async def scene() -> tuple[int, int, int, bool]:
+        before = descriptors()
+        child, number = await started(pipe, STUBBORN)
+        ending = asyncio.create_task(child.end())
+        await asyncio.sleep(0)
+        ending.cancel()
+        await asyncio.wait({ending})
+        return before, descriptors(), number, ending.cancelled()
+
+    before, after, number, cancelled = run_async(scene())
+
+    assert (after, is_gone(number), cancelled) == (before, True, True)
+
+
+def test_without_descriptors_of_processes_a_stubborn_one_is_killed_too(
+    pipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    monkeypatch.setattr("trunkline_servers.git.process._GRACE", 0.05)
+
+    async def scene() -> int:
+        child, number = await started(pipe, STUBBORN)
+        await child.end()
+        return number
+
+    assert is_gone(run_async(scene()))
+
+
+#: It starts another that leaves the group, tells its number and holds the pipes.
+AWAY = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    with open(sys.argv[1], "w") as pipe:
+        pipe.write(str(os.getpid()))
+    time.sleep(60)
+"""
+
+
+def test_what_has_left_the_group_and_holds_the_pipes_is_not_waited_for(
+    pipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trunkline_servers.git.process._GRACE", 0.05)
+
+    async def scene() -> int:
+        child = ChildProcess([sys.executable, "-ISc", AWAY, str(pipe)], cwd=os.sep, env={}, most=10)
+        number = int(await asyncio.to_thread(pipe.read_text))
+        before = descriptors()
+        await child.end()
+        os.kill(number, signal.SIGKILL)
+        return before - descriptors()
+
+    # The two pipes are closed.
+    assert run_async(scene()) == 2
+
+
+@pytest.mark.parametrize("place", ["add_reader", "add_writer"])
+def test_a_process_that_cannot_be_listened_to_is_not_left(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> tuple[int, int]:
+        before = descriptors()
+
+        def fail(*arguments: object) -> None:
+            raise OSError("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), place, fail)
+            with pytest.raises(OSError, match="no room"):
+                ChildProcess(["/bin/cat"], cwd=os.sep, env={}, stdin=b"x", most=10)
+        return before, descriptors()
+
+    before, after = run_async(scene())
+
+    assert after == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+# --- the program -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "told"),
+    [
+        pytest.param("/missing/git", ["version"], "No such file", id="absent"),
+        pytest.param("/bin/sh", ["x" * 300_000], "Argument list too long", id="too-long"),
+        pytest.param("/bin/sh", ["a\0b"], "null byte", id="zero-byte"),
+        pytest.param("/bin/sh", ["\ud800"], "surrogates not allowed", id="no-text"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_an_error_in_words(path: str, words: list[str], told: str) -> None:
+    program = GitProgram(path, seconds=BOUND, most=10)
+
+    with pytest.raises(ToolError, match=f"git could not be started: .*{told}"):
+        run_async(program.run(words, cwd=os.sep, env={}))
+
+
+def test_a_run_that_is_cancelled_leaves_no_process(pipe: Path) -> None:
+    async def scene() -> tuple[bool, int]:
+        program = GitProgram("/bin/sh", seconds=BOUND, most=10)
+        words = ["-c", f"echo $$ > '{pipe}'; exec sleep 60"]
+        run = asyncio.create_task(program.run(words, cwd=os.sep, env={"PATH": os.environ["PATH"]}))
+        number = int(await asyncio.to_thread(pipe.read_text))
+        run.cancel()
+        await asyncio.wait({run})
+        return run.cancelled(), number
+
+    cancelled, number = run_async(scene())
+
+    assert (cancelled, is_gone(number)) == (True, True)

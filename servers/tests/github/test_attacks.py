@@ -1,0 +1,246 @@
+"""Arguments that want to reach something else, answers that want to be too much, and the token that must not leak."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from servers.tests.github.support import SECRET, staged
+from servers.tests.over_http import texts
+from tests.support import run_async
+from trunkline import ConfigError
+from trunkline_servers.github import make_server
+
+ELSEWHERE = [
+    pytest.param("get_issue", {"owner": "..", "issue_number": 7}, id="owner-up"),
+    pytest.param("get_issue", {"owner": "acme/project/../..", "issue_number": 7}, id="owner-with-slashes"),
+    pytest.param("get_issue", {"repo": "project?x=", "issue_number": 7}, id="repo-with-a-query"),
+    pytest.param("get_issue", {"repo": "project%2f..", "issue_number": 7}, id="repo-quoted-already"),
+    pytest.param("get_issue", {"repo": "project#", "issue_number": 7}, id="repo-with-a-fragment"),
+    pytest.param("get_issue", {"repo": "project\r\nX-Evil: 1", "issue_number": 7}, id="repo-with-a-header"),
+    pytest.param("get_issue", {"owner": "@evil.example", "issue_number": 7}, id="owner-as-a-host"),
+    pytest.param("get_file_contents", {"path": "../../../user"}, id="path-up"),
+    pytest.param("get_file_contents", {"path": "src/./../../../issues"}, id="path-up-inside"),
+    pytest.param("get_file_contents", {"path": "a//b"}, id="path-with-an-empty-segment"),
+    pytest.param("get_file_contents", {"path": "a\x00b"}, id="path-with-a-nul"),
+    pytest.param("get_file_contents", {"path": "a", "branch": "main&x=1 y"}, id="branch-with-a-space"),
+    pytest.param("create_branch", {"branch": "../tags/v1"}, id="branch-up"),
+    pytest.param("create_branch", {"branch": "-f"}, id="branch-as-an-option"),
+    pytest.param("create_branch", {"branch": "a.lock"}, id="branch-as-a-lock"),
+    pytest.param(
+        "push_files", {"branch": "a@{1}", "files": [{"path": "a", "content": ""}], "message": "m"}, id="reflog"
+    ),
+    pytest.param("update_pull_request_branch", {"pull_number": 42, "expected_head_sha": "main"}, id="sha-as-a-name"),
+    pytest.param("post_review_comment", {"pr_number": 42, "body": "b", "path": ""}, id="comment-on-no-file"),
+    pytest.param(
+        "post_review_comment", {"pr_number": 42, "body": "b", "path": "/", "line": 1}, id="comment-on-the-top"
+    ),
+    pytest.param(
+        "create_pull_request_review",
+        {"pull_number": 42, "body": "b", "event": "COMMENT", "comments": [{"path": "", "body": "b", "line": 1}]},
+        id="remark-on-no-file",
+    ),
+    pytest.param("search_code", {"q": "x" * 1001}, id="query-too-long"),
+    pytest.param("list_issues", {"per_page": 101}, id="page-too-large"),
+    pytest.param("get_issue", {"issue_number": 0}, id="number-zero"),
+    pytest.param("get_issue", {"issue_number": "7/../8"}, id="number-as-a-path"),
+    pytest.param("create_issue", {"title": "t", "body": "x" * 65_537}, id="body-too-long"),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments"), ELSEWHERE)
+async def test_an_argument_that_leads_elsewhere_is_refused_before_anything_is_sent(
+    tool: str, arguments: dict[str, Any]
+) -> None:
+    async with staged() as stage:
+        place = {} if tool == "search_code" else {"owner": "acme", "repo": "project"}
+        result = await stage.client.call_tool(tool, {**place, **arguments}, raise_on_error=False)
+        assert result.is_error
+        assert stage.double.seen == []
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("a b?c#d.txt", "/repos/acme/project/contents/a%20b%3Fc%23d.txt"),
+        ("%2e%2e/x", "/repos/acme/project/contents/%252e%252e/x"),
+        ("é/ü.txt", "/repos/acme/project/contents/%C3%A9/%C3%BC.txt"),
+    ],
+)
+async def test_a_strange_path_is_quoted_whole(path: str, sent: str) -> None:
+    async with staged() as stage:
+        await stage.refused("get_file_contents", path=path)
+        assert stage.double.seen[-1].path == sent
+
+
+async def test_a_search_stays_one_parameter() -> None:
+    async with staged() as stage:
+        await stage.client.call_tool("search_issues", {"q": "a&sort=stars&q=b#c"})
+        assert stage.double.seen[-1].query == {"q": "a&sort=stars&q=b#c"}
+
+
+async def test_a_redirect_elsewhere_is_not_followed_and_gets_no_token() -> None:
+    async with staged() as stage, staged() as other:
+        target = f"http://localhost:{other.double.port}/repos/acme/project/issues/7"
+        stage.double.refuse_once("GET", "/issues/7", 302, {}, {"Location": target})
+        said = await stage.refused("get_issue", issue_number=7)
+        assert other.double.seen == []
+    assert "redirects to another place" in said
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("add_issue_comment", {"issue_number": 7, "body": "b"}),
+        ("post_review_comment", {"pr_number": 42, "body": "b"}),
+        ("create_issue", {"title": "t"}),
+    ],
+)
+async def test_a_change_to_a_repository_that_was_renamed_is_no_success(tool: str, arguments: dict[str, Any]) -> None:
+    async with staged() as stage:
+        moved = {"message": "Temporary Redirect", "url": "x"}
+        stage.double.refuse_once("POST", "/issues", 307, moved, {"Location": "/repositories/1/issues"})
+        assert "nothing was changed" in await stage.refused(tool, **arguments)
+
+
+@pytest.mark.parametrize("odd", [None, [{"ref": "refs/heads/main-2"}], {"head": None, "object": []}], ids=repr)
+@pytest.mark.parametrize(
+    ("tool", "arguments", "path"),
+    [
+        ("get_pull_request_status", {"pull_number": 42}, "/pulls/42"),
+        ("post_review_comment", {"pr_number": 42, "body": "b", "path": "a", "line": 1}, "/pulls/42"),
+        ("create_branch", {"branch": "b"}, "/repos/acme/project"),
+        ("create_branch", {"branch": "b", "from_branch": "main"}, "/git/ref"),
+        ("push_files", {"branch": "main", "files": [{"path": "a", "content": ""}], "message": "m"}, "/git/ref"),
+        ("merge_pull_request", {"pull_number": 42}, "/pulls/42"),
+    ],
+)
+async def test_an_answer_that_is_none_of_githubs_is_said_and_nothing_is_changed(
+    tool: str, arguments: dict[str, Any], path: str, odd: Any
+) -> None:
+    async with staged(client={"elicitation": lambda question: {}}) as stage:
+        stage.double.planned.append(("GET", re.compile(path), lambda: web.json_response(odd)))
+        said = await stage.refused(tool, **arguments)
+        assert {seen.method for seen in stage.double.seen} == {"GET"}
+    assert said == "GitHub answered with something unexpected; nothing was changed"
+
+
+@pytest.mark.parametrize("odd", [None, "text", 7], ids=repr)
+async def test_a_file_that_is_none_is_said(odd: Any) -> None:
+    async with staged() as stage:
+        stage.double.planned.append(("GET", re.compile("/contents/a"), lambda: web.json_response(odd)))
+        assert "something unexpected" in await stage.refused("get_file_contents", path="a")
+
+
+async def test_an_answer_that_is_too_deep_is_said() -> None:
+    async with staged() as stage:
+        deep = "[" * 900 + "]" * 900
+        stage.double.planned.append(("GET", re.compile("/issues/7"), lambda: web.Response(text=deep)))
+        assert "too deeply nested" in await stage.refused("get_issue", issue_number=7)
+
+
+def test_a_token_that_github_repeats_is_not_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with staged() as stage:
+            stage.double.refuse_once("GET", "/issues/7", 400, {"message": f"no such token: {SECRET}"})
+            said = await stage.refused("get_issue", issue_number=7)
+        assert said == "GitHub answered 400: no such token: [token]"
+
+    with caplog.at_level(logging.DEBUG):
+        run_async(main())
+    assert SECRET not in caplog.text
+
+
+async def test_a_token_that_is_cut_off_in_what_github_says_is_not_passed_on_in_part() -> None:
+    async with staged() as stage:
+        stage.double.refuse_once("GET", "/issues/7", 400, {"message": "x" * 380 + SECRET})
+        said = await stage.refused("get_issue", issue_number=7)
+    assert said.endswith("x[token]")
+
+
+async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
+    async with staged() as stage:
+        stage.double.refuse_once("GET", "/issues/7", 200, {"body": "x" * (9 * 1024 * 1024)})
+        assert "larger than 8388608 bytes" in await stage.refused("get_issue", issue_number=7)
+
+
+async def test_a_large_diff_is_cut_and_says_so() -> None:
+    async with staged() as stage:
+        files = [{"filename": str(n), "patch": "+x\n" * 50_000} for n in range(5)]
+        stage.double.refuse_once("GET", "/pulls/42/files", 200, files)
+        arguments = {"owner": "acme", "repo": "project", "pull_number": 42}
+        result = await stage.client.call_tool("get_pull_request_files", arguments)
+    diff, note = texts(result)
+    assert len(diff) < 400_000
+    assert diff.count("[cut: 110000 more characters]") == 5
+    assert "were cut" in note
+
+
+async def test_a_long_list_is_cut_and_says_so() -> None:
+    async with staged() as stage:
+        found = {"total_count": 400, "items": [{"body": "x" * 3_000, "number": n} for n in range(400)]}
+        stage.double.refuse_once("GET", "/search/issues", 200, found)
+        result = await stage.client.call_tool("search_issues", {"q": "x"})
+    assert len(texts(result)[0]) < 400_000
+    assert texts(result)[1].startswith("Note: only 1")
+
+
+async def test_a_large_file_is_given_whole_or_not_at_all() -> None:
+    async with staged() as stage:
+        stage.double.project.commit("main", "Large", {"large.txt": "x" * (1024 * 1024 + 1)})
+        assert "files up to 1048576 bytes can be read" in await stage.refused("get_file_contents", path="large.txt")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"token": SECRET, "api_url": "http://github.example.com/api/v3"}, id="token-in-the-open"),
+        pytest.param({"token": "two words"}, id="token-with-a-space"),
+        pytest.param({"token": f"{SECRET}\r\nX-Evil: 1"}, id="token-with-a-header"),
+        pytest.param({"api_url": "file:///etc/passwd"}, id="no-http"),
+        pytest.param({"api_url": f"https://user:{SECRET}@github.example.com"}, id="password-in-the-address"),
+        pytest.param(
+            {"token": "t" * 20, "api_url": f"http://user:{SECRET}@github.example.com"}, id="password-in-the-open"
+        ),
+        pytest.param({"api_url": f"ftp://user:{SECRET}@github.example.com"}, id="password-and-no-http"),
+        pytest.param({"api_url": f"https://github.example.com/?token={SECRET}"}, id="token-in-the-address"),
+    ],
+)
+def test_a_setting_that_would_leak_is_refused_without_repeating_it(settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_server(**settings)  # type: ignore[arg-type]
+    assert SECRET not in str(refused.value)
+
+
+CONFUSED: list[dict[str, Any]] = [
+    {},
+    {"ref": None, "argument": None},
+    {"ref": {"type": "ref/prompt"}, "argument": {"name": "owner", "value": ""}},
+    {"ref": {"type": "ref/prompt", "name": 7}, "argument": {"name": "owner", "value": ""}},
+    {"ref": {"type": "ref/resource", "uri": ""}, "argument": {"name": "", "value": None}},
+    {"ref": [], "argument": "owner"},
+]
+
+
+def test_confused_completions_are_errors_and_the_server_lives_on() -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    asked = [("initialize", hello), *(("completion/complete", params) for params in CONFUSED), ("tools/list", {})]
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        for number, (method, params) in enumerate(asked)
+    ]
+    lines.insert(1, json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+    program = [sys.executable, "-m", "trunkline_servers.github"]
+
+    run = subprocess.run(program, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=30, check=True)
+
+    answers = {answer["id"]: answer for answer in map(json.loads, run.stdout.splitlines())}
+    assert [number for number in range(len(asked)) if "error" in answers[number]] == list(range(1, len(asked) - 1))
+    assert len(answers[len(asked) - 1]["result"]["tools"]) == 27

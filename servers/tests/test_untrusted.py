@@ -1,0 +1,51 @@
+"""What reference servers make of others' words: one line, nothing unseen, and the wanted type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trunkline_servers.untrusted import as_dict, as_list, as_text, escape_invisible, one_line, truncate
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        pytest.param("as it is", "as it is", id="plain"),
+        pytest.param(" two\nlines\tand  more ", "two lines and more", id="lines"),
+        pytest.param("a\x1b[31mb\u202ec\x00", "a [31mb c", id="unseen"),
+        pytest.param("", "", id="empty"),
+        pytest.param("12345678901", "1234567890…", id="long"),
+    ],
+)
+def test_a_text_is_put_on_one_line(text: str, line: str) -> None:
+    assert one_line(text, 10 if text.isdigit() else 400) == line
+
+
+def test_a_text_that_fits_is_not_cut() -> None:
+    assert (truncate("12345", 5), truncate("123456", 5)) == ("12345", "12345…")
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [("plain ü", "plain ü"), ("a\nb", "a\\nb"), ("a\u202eb", "a\\u202eb"), ("a\ud800", "a\\ud800"), ("⠀", "\\u2800")],
+    ids=ascii,
+)
+def test_what_cannot_be_seen_is_written_out(text: str, seen: str) -> None:
+    assert escape_invisible(text, unseen=frozenset("⠀")) == seen
+
+
+# --- members ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, 1, "x", [1], {"a": 1}], ids=repr)
+def test_a_member_of_another_type_counts_as_absent(value: Any) -> None:
+    taken = (as_dict(value) or as_list(value) or as_text(value)) or None
+    assert taken == (None if value in (None, 1) else value)
+
+
+def test_a_text_of_others_is_cut() -> None:
+    assert (len(as_text("x" * 1000)), as_text("abc", 2)) == (500, "ab")

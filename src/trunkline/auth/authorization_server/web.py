@@ -1,0 +1,260 @@
+"""The HTTP side of the authorization server as plain ASGI: one request, read within limits, the ways to answer.
+
+It, the errors that become an OAuth error or a page, and rate limits. A repeated parameter is rejected, since a proxy
+in front might check one value and we use the other. No response may be cached, framed or sniffed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+__all__ = ["App", "HttpExchange", "OAuthError", "PageError", "RateLimiter", "Receive", "Scope", "Send"]
+
+
+class OAuthError(Exception):
+    """A client's request is rejected with an OAuth error code."""
+
+    def __init__(self, error: str, description: str, *, status: int = 400, headers: tuple[tuple[str, str], ...] = ()):
+        """Set the code, the description, and the HTTP status and headers."""
+        super().__init__(description)
+        self.error = error
+        self.description = description
+        self.status = status
+        self.headers = headers
+
+
+class PageError(Exception):
+    """A browser's request is rejected with an error page."""
+
+    def __init__(self, status: int, title: str, sentence: str, *, headers: tuple[tuple[str, str], ...] = ()):
+        """Set the content of the page."""
+        super().__init__(sentence)
+        self.status = status
+        self.title = title
+        self.sentence = sentence
+        self.headers = headers
+
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: The maximum length of a body and of a query; legitimate requests are far below.
+BODY_BYTES = 64 * 1024
+QUERY_BYTES = 16 * 1024
+BODY_SECONDS = 10.0
+_PARAMETERS = 64
+
+_DEFAULT_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+)
+_FORM = b"application/x-www-form-urlencoded"
+
+
+class HttpExchange:
+    """A request and the means to answer it."""
+
+    __slots__ = ("_receive", "_send", "cookies_to_set", "headers", "method", "path", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wrap the arguments of an ASGI call."""
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: Mapping[bytes, bytes] = MappingProxyType(dict(scope["headers"]))
+        self._receive = receive
+        self._send = send
+        #: Cookies for the response.
+        self.cookies_to_set: list[str] = []
+
+    # --- the request -------------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """The client's address, as far as the server knows it."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
+
+    def header(self, name: bytes) -> str | None:
+        """Return a header as text."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1").strip()
+
+    def cookie(self, name: str) -> str | None:
+        """Return a cookie; one that occurs twice is ignored, since another party may have set it."""
+        # In HTTP/2 each cookie may have its own header.
+        lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == b"cookie"]
+        found = [
+            value
+            for pair in ";".join(lines).split(";")
+            for key, _, value in [pair.strip().partition("=")]
+            if key == name
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def query(self) -> dict[str, str]:
+        """Parse the query.
+
+        Raises:
+            OAuthError: it is too long, malformed, or repeats a parameter.
+        """
+        raw: bytes = self.scope.get("query_string", b"")
+        if len(raw) > QUERY_BYTES:
+            raise OAuthError("invalid_request", "The query is too long", status=414)
+        return _parameters(raw)
+
+    async def form(self) -> dict[str, str]:
+        """Read and parse a form.
+
+        Raises:
+            OAuthError: it is not a form, too long, malformed, or repeats a parameter.
+        """
+        if self._content_type() != _FORM:
+            raise OAuthError("invalid_request", f"The body must be {_FORM.decode()}", status=415)
+        return _parameters(await self._body())
+
+    async def json(self) -> dict[str, Any]:
+        """Read and parse a JSON object.
+
+        Raises:
+            OAuthError: it is not a JSON object, or too long.
+        """
+        if self._content_type() != b"application/json":
+            raise OAuthError("invalid_request", "The body must be application/json", status=415)
+        try:
+            return msgspec.json.decode(await self._body(), type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise OAuthError("invalid_request", "The body must be a JSON object") from None
+
+    def _content_type(self) -> bytes:
+        return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+
+    async def _body(self) -> bytes:
+        length = self.headers.get(b"content-length", b"")
+        if length.isdigit() and (len(length) > 9 or int(length) > BODY_BYTES):
+            raise _too_long()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._read()
+        except TimeoutError:
+            raise OAuthError("invalid_request", "The body took too long", status=408, headers=_CLOSE) from None
+
+    async def _read(self) -> bytes:
+        body = bytearray()
+        while True:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise OAuthError("invalid_request", "The body ended early")
+            body += message.get("body", b"")
+            if len(body) > BODY_BYTES:
+                raise _too_long()
+            if not message.get("more_body"):
+                return bytes(body)
+
+    # --- responses ---------------------------------------------------------------------------------------------------
+
+    async def answer_json(
+        self, status: int, value: Mapping[str, Any], *, headers: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Answer with JSON."""
+        given = [("content-type", "application/json"), *headers]
+        await self.answer(status, given, msgspec.json.encode(value))
+
+    async def answer_html(
+        self, status: int, page: str, *, policy: str, headers: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Answer with a page and its content security policy."""
+        given = [("content-type", "text/html; charset=utf-8"), ("content-security-policy", policy), *headers]
+        await self.answer(status, given, page.encode())
+
+    async def redirect(self, url: str) -> None:
+        """Redirect the browser, which will use GET whatever the method of this request was."""
+        await self.answer(303, [("location", url)])
+
+    async def answer(self, status: int, headers: Iterable[tuple[str, str]], body: bytes = b"") -> None:
+        """Send a complete response."""
+        given = dict(_DEFAULT_HEADERS)
+        listed = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        for name, _ in listed:
+            given.pop(name, None)
+        cookies = [(b"set-cookie", cookie.encode("latin-1")) for cookie in self.cookies_to_set]
+        sized = [*given.items(), *listed, *cookies, (b"content-length", b"%d" % len(body))]
+        await self._send({"type": "http.response.start", "status": status, "headers": sized})
+        await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
+
+
+_CLOSE = (("connection", "close"),)
+
+
+def _too_long() -> OAuthError:
+    return OAuthError("invalid_request", f"The body may have at most {BODY_BYTES} bytes", status=413, headers=_CLOSE)
+
+
+def _parameters(raw: bytes) -> dict[str, str]:
+    """Parse form or query parameters; RFC 6749, 3.1: repeated ones are rejected, empty ones count as missing."""
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"), keep_blank_values=True, encoding="utf-8", errors="strict", max_num_fields=_PARAMETERS
+        )
+    except ValueError:
+        raise OAuthError("invalid_request", "The parameters are malformed") from None
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        # RFC 8707, 2: a client may request several resources, and a server may allow only one at a time.
+        raise OAuthError("invalid_target" if twice == "resource" else "invalid_request", "A parameter is given twice")
+    return {name: value for name, value in pairs if value}
+
+
+_REMEMBERED = 4096
+
+
+class RateLimiter:
+    """Counts events by key, and reports when there are too many."""
+
+    __slots__ = ("_clock", "_counts", "_most", "_seconds", "_window")
+
+    def __init__(self, most: int, seconds: float, *, clock: Callable[[], float]) -> None:
+        """Allow ``most`` events in ``seconds`` seconds."""
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._window = -1
+        self._counts: dict[str, int] = {}
+
+    def count(self, key: str) -> int:
+        """Count an event; return the seconds to wait if the limit is exceeded, else 0."""
+        spent = self._current().get(key, 0) + 1
+        if len(self._counts) < _REMEMBERED or key in self._counts:
+            self._counts[key] = spent
+        return self._wait() if spent > self._most or key not in self._counts else 0
+
+    def waits(self, key: str) -> int:
+        """Return the seconds to wait before the next event is allowed, without counting."""
+        return self._wait() if self._current().get(key, 0) >= self._most else 0
+
+    def forgive(self, key: str) -> None:
+        """Reset the count of a key."""
+        self._counts.pop(key, None)
+
+    def _current(self) -> dict[str, int]:
+        window = int(self._clock() // self._seconds)
+        if window != self._window:
+            self._window = window
+            self._counts.clear()
+        return self._counts
+
+    def _wait(self) -> int:
+        """Return the rest of the window, in whole seconds."""
+        return max(1, math.ceil((self._window + 1) * self._seconds - self._clock()))

@@ -1,0 +1,303 @@
+"""Runs a client command: connects to the server, runs the command, shows logs and questions, returns an exit code.
+
+All client commands go through ``run_client_command``. It owns the event loop and the client; a command receives a
+``CommandContext`` and returns its exit code. A configured server is not called by a client of its own but through the
+host (``host_session``), which has the same interface. Every failure is raised as one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import logging
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trunkline.types as t
+from trunkline.cli.exit_codes import CommandError, Exit, exit_for
+from trunkline.cli.options import Choices, with_json_errors
+from trunkline.cli.targets import ConfiguredTarget, UrlTarget
+from trunkline.cli.ui.output import error_document, one_line, print_json, wire_json
+from trunkline.cli.ui.server_requests import SAMPLING_REJECTED, TerminalRequestHandler
+from trunkline.cli.ui.terminal import Screen
+from trunkline.client.client import Client
+from trunkline.errors import HttpError, RequestFailed, TrunklineError, UrlElicitationRequired
+from trunkline.protocol.limits import Limits
+
+if TYPE_CHECKING:
+    from trunkline.auth.oauth import OAuth
+    from trunkline.client.changes import Change
+    from trunkline.client.options import ProgressCallback
+    from trunkline.client.tool_cache import CallResult
+
+__all__ = [
+    "CommandClient",
+    "CommandContext",
+    "ScreenLogHandler",
+    "command_error",
+    "error_document",
+    "run_client_command",
+]
+
+# Bounds the memory for a server that never ends its line.
+_LONGEST_LINE = 64 * 1024
+# The advice in login errors, which do not know the server.
+_LOGIN = "trunkline auth login"
+
+
+class CommandClient(Protocol):
+    """The operations of a server that commands use, however it is reached."""
+
+    async def list_tools(self) -> list[t.Tool]:
+        """List the tools."""
+
+    async def list_prompts(self) -> list[t.Prompt]:
+        """List the prompts."""
+
+    async def list_resources(self) -> list[t.Resource]:
+        """List the resources."""
+
+    async def list_resource_templates(self) -> list[t.ResourceTemplate]:
+        """List the resource templates."""
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: ProgressCallback | None = None,
+        timeout: float | None = None,
+        total_timeout: float | None = None,
+        raise_on_error: bool = True,
+    ) -> CallResult:
+        """Call a tool."""
+
+    async def read_resource(self, uri: str) -> list[t.ResourceContents]:
+        """Read a resource."""
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> t.GetPromptResult:
+        """Render a prompt."""
+
+    async def complete(
+        self,
+        ref: t.CompletionReference,
+        argument: t.CompletionArgument | Mapping[str, str],
+        *,
+        context: Mapping[str, str] | None = None,
+    ) -> t.Completion:
+        """Complete an argument."""
+
+    def listen(
+        self,
+        *,
+        tools: bool | None = None,
+        prompts: bool | None = None,
+        resources: bool | None = None,
+        uris: Iterable[str] = (),
+    ) -> AbstractAsyncContextManager[AsyncIterator[Change]]:
+        """Subscribe to changes."""
+
+
+class CommandContext:
+    """What a command works with while it runs."""
+
+    #: The client, while it is connected.
+    client: CommandClient
+
+    def __init__(self, choices: Choices) -> None:
+        """Create the screen and the handler for server requests; nothing is connected yet."""
+        self.choices = choices
+        self.screen = Screen(verbose=choices.verbosity > 0)
+        self.questions = TerminalRequestHandler(self.screen, no_input=choices.no_input)
+        #: The exit code if some of several servers could not be used, so that the answer is incomplete.
+        self.partial_failure = Exit.OK
+        #: What a list omits, and why.
+        self.notes: list[str] = []
+
+    def exit_code(self, *, failed: bool = False) -> Exit:
+        """Return the exit code of a command that has its answer; a declined server request comes first."""
+        if self.questions.denied:
+            return Exit.DENIED
+        return Exit.FAILED if failed else self.partial_failure
+
+    def show_log_message(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Show a log message of the server."""
+        said = message.data if isinstance(message.data, str) else wire_json(message.data).decode()
+        origin = f"{one_line(message.logger)}: " if message.logger else ""
+        # Every line is marked: otherwise the server could imitate output of ours.
+        for line in said.splitlines():
+            self.screen.line(f"[{message.level}] {origin}{line}")
+
+    def show_stderr_line(self, line: str) -> None:
+        """Show a line of the server's stderr."""
+        self.screen.line(f"[stderr] {line}")
+
+
+class _LineSplitter:
+    """Splits bytes into lines of text."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._rest = ""
+
+    def feed(self, data: bytes) -> None:
+        """Process more bytes."""
+        *lines, self._rest = (self._rest + self._decode(data)).split("\n")
+        if len(self._rest) > _LONGEST_LINE:
+            lines.append(self._rest)
+            self._rest = ""
+        for line in lines:
+            self._take(line.rstrip("\r"))
+
+
+def _limits(timeout: float | None) -> Limits:
+    return Limits() if timeout is None else Limits(connect_seconds=timeout, idle_seconds=timeout)
+
+
+def run_client_command(choices: Choices, work: Callable[[CommandContext], Awaitable[Exit]]) -> Exit:
+    """Connect to the server, run the command, disconnect, and return the exit code.
+
+    Raises:
+        CommandError: the command failed; with ``--json``, the error was printed to stdout.
+    """
+    context = CommandContext(choices)
+    if isinstance(choices.target, ConfiguredTarget):
+        from trunkline.cli.host_session import open_host_session
+
+        opened = with_json_errors(lambda: open_host_session(context), choices.as_json)
+    else:
+        opened = _connected(context)
+    return asyncio.run(_run_client_command(context, opened, work))
+
+
+async def _run_client_command(
+    context: CommandContext,
+    opened: AbstractAsyncContextManager[CommandClient],
+    work: Callable[[CommandContext], Awaitable[Exit]],
+) -> Exit:
+    choices = context.choices
+    log, shown = logging.getLogger("trunkline"), ScreenLogHandler(context.screen, choices.verbosity)
+    log.addHandler(shown)
+    try:
+        async with opened as context.client:
+            return await work(context)
+    except TrunklineError as error:
+        if choices.as_json:
+            print_json(error_document(error))
+        raise command_error(context, error) from error
+    finally:
+        context.screen.clear()
+        log.removeHandler(shown)
+
+
+@asynccontextmanager
+async def _connected(context: CommandContext) -> AsyncIterator[CommandClient]:
+    """Connect a client; a stored login is used if there is no token."""
+    choices, target = context.choices, context.choices.target
+    assert not isinstance(target, ConfiguredTarget)
+    login = await _login(choices)
+    client = Client(
+        target.url if isinstance(target, UrlTarget) else target.command,
+        revision=choices.revision,
+        elicitation=context.questions.elicit,
+        elicitation_urls=True,
+        sampling=context.questions.sample,
+        logging=context.show_log_message if choices.verbosity else None,
+        log_level=(None, "info", "debug")[min(choices.verbosity, 2)],
+        env=choices.env,
+        cwd=choices.cwd,
+        headers=choices.headers,
+        auth=choices.token if login is None else login,
+        ca_file=choices.ca_file,
+        timeout=choices.timeout,
+        limits=_limits(choices.timeout),
+        on_stderr=_LineSplitter(context.show_stderr_line).feed if choices.verbosity else None,
+    )
+    async with client:
+        if choices.verbosity:
+            context.screen.line(_describe_server(client))
+        yield client
+
+
+async def _login(choices: Choices) -> OAuth | None:
+    """Return the stored login for a URL, unless the command has credentials of its own."""
+    if not isinstance(choices.target, UrlTarget) or _has_credentials(choices):
+        return None
+    from trunkline.cli.logins import stored_login
+
+    return await stored_login(choices.target.url)
+
+
+def _has_credentials(choices: Choices) -> bool:
+    return choices.token is not None or any(name.lower() == "authorization" for name in choices.headers)
+
+
+def _describe_server(client: Client) -> str:
+    info = client.server_info
+    name = "a server without a name" if info is None else one_line(f"{info.title or info.name} {info.version}")
+    return f"connected to {name}, revision {client.revision}"
+
+
+def command_error(context: CommandContext, error: TrunklineError) -> CommandError:
+    """Return the message and exit code for an error."""
+    exit = exit_for(error)
+    if exit is Exit.FAILED and context.questions.denied:
+        exit = Exit.DENIED
+    # In stateless revisions a declined sampling request has no response: the call ends here, with our own error.
+    declined = isinstance(error, RequestFailed) and error.code == SAMPLING_REJECTED
+    return CommandError(
+        "the call failed because a request of the server was declined"
+        if declined
+        else _sentence(context.choices, error),
+        exit,
+    )
+
+
+def _sentence(choices: Choices, error: TrunklineError) -> str:
+    if isinstance(error, UrlElicitationRequired):
+        pages = error.data.get("elicitations") if isinstance(error.data, dict) else None
+        urls = [str(page.get("url")) for page in pages or () if isinstance(page, dict)]
+        return "\n".join([f"the server needs you to open a page first: {error}", *(f"  {url}" for url in urls)])
+    if exit_for(error) is Exit.AUTH:
+        return _unauthorized_sentence(choices, error)
+    if isinstance(error, RequestFailed):
+        return f"the server returned an error: {error}"
+    return str(error) or type(error).__name__
+
+
+def _unauthorized_sentence(choices: Choices, error: TrunklineError) -> str:
+    said = error.message if isinstance(error, RequestFailed) else str(error)
+    if isinstance(choices.target, ConfiguredTarget):
+        if not isinstance(error, HttpError | RequestFailed):
+            # The message is the state of the server, which says what to do.
+            return said
+        login = f"{_LOGIN} {shlex.quote(choices.target.server or 'NAME')}"
+        return f"access denied by the server: {said} (to log in, run: {login})"
+    hint = "pass credentials with --token or --header"
+    # There is no login for a proxy (407).
+    if (
+        isinstance(choices.target, UrlTarget)
+        and not _has_credentials(choices)
+        and getattr(error, "status", None) != 407
+    ):
+        login = f"trunkline auth login {shlex.quote(choices.target.url)}"
+        if _LOGIN in said and not isinstance(error, HttpError | RequestFailed):
+            return said.replace(_LOGIN, login)
+        hint = f"to log in, run: {login}; or pass credentials with --token or --header"
+    return f"access denied by the server: {said} ({hint})"
+
+
+class ScreenLogHandler(logging.Handler):
+    """Writes log records of the package to the screen: warnings, and with ``-v`` more."""
+
+    def __init__(self, screen: Screen, verbosity: int) -> None:
+        """Show warnings or, if verbose, informational records too."""
+        super().__init__(logging.INFO if verbosity else logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record to the screen."""
+        self._screen.line(f"trunkline: {self.format(record)}")

@@ -1,0 +1,74 @@
+"""``trunkline call``: calls a tool."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.cli.options import Choices, client_command, json_option, parse_pairs, take_item
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline call weather.py forecast city=Oslo days=2
+  trunkline call http://127.0.0.1:8000/mcp forecast city=Oslo
+  trunkline call weather.py forecast --args '{"city": "Oslo"}' --json
+  trunkline call "npx -y @modelcontextprotocol/server-everything" echo message=@letter.txt
+  trunkline call files read_file path=notes.txt -c mcp.json
+  trunkline call -c mcp.json files/read_file path=notes.txt
+
+VALUE is sent as text if the tool's schema expects a string, otherwise it is parsed as JSON. KEY=@FILE reads the value
+from a file, KEY=@- from standard input; KEY=@@x means the text @x.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@click.argument("words", nargs=-1, metavar="TOOL [KEY=VALUE]...")
+@click.option("--args", "whole", metavar="JSON", help="All arguments as one JSON object; @FILE reads it from a file.")
+@json_option
+@client_command
+def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> int:
+    """Call TOOL on the server TARGET and print the result.
+
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server; NAME/TOOL is the
+    same as NAME TOOL. Questions of the server are asked in the terminal; without a terminal they are declined.
+    """
+    from trunkline.cli.client_session import CommandContext, run_client_command
+    from trunkline.cli.exit_codes import Exit
+    from trunkline.cli.options import json_object, typed_arguments
+    from trunkline.cli.ui.output import print_json, print_notice, print_text, result_text
+    from trunkline.types import CallToolResult
+
+    tool, arguments = take_item(choices, words, "TOOL")
+    texts = parse_pairs(arguments)
+    given = {} if whole is None else json_object(whole)
+
+    async def call(context: CommandContext) -> Exit:
+        client, timeout = context.client, choices.timeout
+        if texts:
+            tools = {each.name: each for each in await client.list_tools()}
+            schema = tools[tool].input_schema if tool in tools else {}
+            given.update(typed_arguments(texts, schema))
+        result = await client.call_tool(
+            tool,
+            given,
+            on_progress=context.screen.progress,
+            timeout=timeout,
+            total_timeout=timeout,
+            raise_on_error=False,
+        )
+        context.screen.clear()
+        text = result_text(result.content, result.structured_content)
+        if choices.as_json:
+            structured = {} if result.structured_content is None else {"structured_content": result.structured_content}
+            error = True if result.is_error else None
+            print_json(CallToolResult(content=result.content, is_error=error, meta=result.meta, **structured))
+        elif text and not result.is_error:
+            print_text(text)
+        if result.is_error:
+            print_notice(f"the tool {tool} failed: {text or 'no reason given'}")
+        return context.exit_code(failed=result.is_error)
+
+    return run_client_command(choices, call)

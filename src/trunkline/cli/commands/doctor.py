@@ -1,0 +1,277 @@
+"""``trunkline doctor``: diagnoses why a server does not work, or works badly, and suggests a fix.
+
+Servers that are not approved are not started, no tool is called, and no finding is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from trunkline.cli.exit_codes import Exit
+from trunkline.cli.options import Choices, client_command, json_option
+from trunkline.cli.targets import ConfiguredTarget, UrlTarget
+
+if TYPE_CHECKING:
+    from trunkline.devtools.doctor.checks import Check, Diagnosis
+    from trunkline.host.config.model import Configuration, ServerEntry
+    from trunkline.host.secrets.references import SecretReference
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline doctor weather.py
+  trunkline doctor "npx -y @modelcontextprotocol/server-everything"
+  trunkline doctor https://mcp.example.com/mcp
+  trunkline doctor -c mcp.json
+  trunkline doctor files -c mcp.json --json
+
+Each line is one check: ok, warn, FAIL or skip, followed by the suggested fix.
+
+Exit codes: 0 if no check failed, 2 if a file, a setting or an approval is wrong, 4 if a server cannot be started or
+reached or does not work, 3 if one needs a login.
+"""
+_WIDTH = 100
+_MARKS: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "skip"})
+#: The exit code by the area of the failed checks; the first match counts.
+_EXITS: Mapping[str, Exit] = MappingProxyType({"config": Exit.CONFIG, "reach": Exit.UNREACHABLE, "auth": Exit.AUTH})
+
+
+class _Report(Struct, frozen=True, kw_only=True):
+    """All findings; also the form of the JSON output."""
+
+    #: Findings about configuration files as a whole.
+    configuration: tuple[Check, ...] = ()
+    machine: tuple[Check, ...] = ()
+    servers: tuple[Diagnosis, ...] = ()
+
+    def checks(self) -> Iterator[Check]:
+        """Yield all checks."""
+        yield from self.configuration
+        for diagnosis in self.servers:
+            yield from diagnosis.checks
+        yield from self.machine
+
+
+@client_command
+def _doctor(choices: Choices) -> int:
+    for name in choices.policy_options.options():
+        raise click.UsageError(f"--{name} has no effect here: doctor calls no tools.")
+    if isinstance(choices.target, ConfiguredTarget) and choices.target.rest is not None:
+        raise click.UsageError("Give the name of the server alone: doctor examines a whole server.")
+    return _tell(_examined(choices), as_json=choices.as_json)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target", required=False)
+@json_option
+def command(*, target: str | None, **given: Any) -> int:
+    """Diagnose why the server TARGET does not work, and suggest a fix.
+
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server. Without TARGET,
+    all configured servers are examined: configuration, command, startup, network, logins, handshake, lists, schemas and
+    token cost.
+    """
+    broken = _broken(given["config"])
+    if broken is not None:
+        return _tell(_Report(configuration=(broken,)), as_json=given["as_json"])
+    return _doctor(target=target, **given)
+
+
+# The shared options are defined once, in ``options``.
+command.params += _doctor.__click_params__[::-1]  # type: ignore[attr-defined]
+
+
+def _broken(files: Sequence[str]) -> Check | None:
+    """Return a failed check if a file given with ``--config`` cannot be read; otherwise None."""
+    from trunkline.cli.host_session import load_cli_configuration
+    from trunkline.errors import ConfigError
+
+    try:
+        if files:
+            load_cli_configuration(files)
+    except ConfigError as error:
+        return _of_config("fail", str(error), getattr(getattr(error, "problem", None), "fix", None))
+    return None
+
+
+def _of_config(status: Any, detail: str, fix: str | None) -> Check:
+    from trunkline.devtools.doctor.checks import TITLES, Check
+
+    title, area = TITLES["config"]
+    return Check(id="config", title=title, status=status, detail=detail, fix=fix, area=area)
+
+
+def _of_gateway() -> Check:
+    """Return the approval mode that ``trunkline serve`` would use, as a check."""
+    from trunkline.cli.gateway_options import approval_summary, default_serve_approval
+    from trunkline.devtools.doctor.checks import TITLES, Check
+
+    title, area = TITLES["gateway"]
+    return Check(
+        id="gateway", title=title, status="ok", detail=approval_summary(default_serve_approval()), fix=None, area=area
+    )
+
+
+# --- examining -------------------------------------------------------------------------------------------------------
+
+
+def _examined(choices: Choices) -> _Report:
+    target = choices.target
+    if not isinstance(target, ConfiguredTarget):
+        return asyncio.run(_examine(choices, [_entry(choices)], None))
+    from trunkline.cli.host_session import load_cli_configuration, resolve_inputs
+
+    names = None if target.server is None else (target.server,)
+    inputs = resolve_inputs(target.files, names, no_input=choices.no_input)
+    configuration = load_cli_configuration(target.files, inputs=inputs)
+    entries = [entry for name, entry in configuration.entries.items() if target.server in (None, name)]
+    return asyncio.run(_examine(choices, entries, configuration))
+
+
+def _entry(choices: Choices) -> ServerEntry:
+    """Return a server entry for a TARGET given on the command line."""
+    from trunkline.host.config.model import ServerEntry, Source
+
+    target, source = choices.target, Source("given")
+    if isinstance(target, UrlTarget):
+        token = {} if choices.token is None else {"Authorization": f"Bearer {choices.token}"}
+        headers = {**choices.headers, **token}
+        secrets = frozenset([*headers.values(), *([choices.token] if choices.token else [])])
+        return ServerEntry(name=target.url, source=source, url=target.url, headers=headers, secrets=secrets)
+    assert not isinstance(target, ConfiguredTarget)
+    command = tuple(target.command)
+    return ServerEntry(name=shlex.join(command), source=source, command=command, env=choices.env, cwd=choices.cwd)
+
+
+async def _examine(choices: Choices, entries: Sequence[ServerEntry], configuration: Configuration | None) -> _Report:
+    from trunkline.cli.ui.output import current_secrets
+    from trunkline.cli.ui.terminal import Screen
+    from trunkline.devtools.doctor.examine import DoctorEnvironment, examine, examine_machine
+    from trunkline.host.assembly import in_project_folder, trust_file
+    from trunkline.host.config.model import Provenance
+    from trunkline.host.integrity.trust import TrustStore
+    from trunkline.host.secrets.vault import Vault
+    from trunkline.host.state_files import state_folder
+    from trunkline.host.upstreams.supervision.clients import StoredLogins
+
+    book, vault = current_secrets(), Vault()
+
+    async def secret(name: SecretReference) -> str:
+        value = await vault.read(name)
+        book.add([value])
+        return value
+
+    environment = DoctorEnvironment(
+        book=TrustStore(trust_file(state_folder())),
+        logins=StoredLogins(),
+        secret=secret,
+        seconds=choices.timeout,
+        ca_file=choices.ca_file,
+        options=_own_options(choices),
+    )
+    book.add(value for entry in entries for value in entry.secrets)
+    found, screen = [], Screen(verbose=False)
+    for at, entry in enumerate(entries):
+        screen.progress(at, len(entries), f"examining {entry.name}")
+        written = Provenance() if configuration is None else configuration.provenance(entry.name)
+        # One after the other, so that a server that is slow by itself is told from one that others slow down.
+        found.append(await examine(in_project_folder(entry), environment, written=written))
+    screen.clear()
+    problems = () if configuration is None else configuration.problems
+    told = [_of_config("fail" if each.severity == "error" else "warn", str(each), each.fix) for each in problems]
+    if configuration is not None:
+        told.append(_of_gateway())
+    return _Report(configuration=tuple(told), machine=await examine_machine(), servers=tuple(found))
+
+
+def _own_options(choices: Choices) -> dict[str, Any]:
+    options: dict[str, Any] = {} if choices.revision == "auto" else {"revision": choices.revision}
+    if choices.verbosity:
+        from trunkline.cli.ui.terminal import Screen
+
+        screen = Screen(verbose=True)
+
+        def said(data: bytes) -> None:
+            for line in data.decode("utf-8", "replace").splitlines():
+                screen.line(f"[stderr] {line}")
+
+        options["on_stderr"] = said
+    return options
+
+
+# --- printing --------------------------------------------------------------------------------------------------------
+
+
+def _tell(report: _Report, *, as_json: bool) -> int:
+    from trunkline.cli.ui.output import print_json, print_text, redact, redact_json, wire_json
+
+    if as_json:
+        import json
+
+        print_json(redact_json(json.loads(wire_json(report))))
+    else:
+        print_text(redact("\n".join(_lines(report))))
+    areas = {check.area for check in report.checks() if check.status == "fail"}
+    return next((code for area, code in _EXITS.items() if area in areas), Exit.OK)
+
+
+def _lines(report: _Report) -> Iterator[str]:
+    from trunkline.cli.ui.output import one_line
+
+    yield from _section("configuration", report.configuration)
+    for diagnosis in report.servers:
+        where = f"  [{diagnosis.source}]" if diagnosis.source else ""
+        target = "" if diagnosis.target == diagnosis.name else f"  {diagnosis.target}"
+        yield from _section(one_line(f"{diagnosis.name}{target}{where}"), diagnosis.checks)
+    yield from _section("this machine", report.machine)
+    yield _summary(report.checks())
+
+
+def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
+    if not checks:
+        return
+    yield heading
+    width = max(len(check.title) for check in checks)
+    for check in checks:
+        yield from _wrapped(f"{_MARKS[check.status]:4}  {check.title:{width}}  ", check.detail, width + 10)
+        if check.fix is not None:
+            yield from _wrapped(" " * (width + 8) + "-> ", check.fix, width + 13)
+    yield ""
+
+
+def _summary(checks: Iterable[Check]) -> str:
+    found = [check.status for check in checks]
+    failures, warnings = found.count("fail"), found.count("warn")
+    if not failures and not warnings:
+        return "no problems found"
+    return ", ".join(
+        f"{count} {word}{'' if count == 1 else 's'}"
+        for count, word in ((failures, "failure"), (warnings, "warning"))
+        if count
+    )
+
+
+def _wrapped(lead: str, text: str, indent: int) -> list[str]:
+    """Wrap a text at spaces after its lead; longer words stay whole, so that they can be copied."""
+    import textwrap
+
+    from trunkline.cli.ui.output import one_line
+
+    return textwrap.wrap(
+        one_line(text),
+        _WIDTH,
+        initial_indent=f"  {lead}",
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )

@@ -1,0 +1,220 @@
+"""``trunkline install``: adds a server, or the gateway, to another application's configuration, and undoes that.
+
+Only the one entry is changed: comments and everything else in the file are kept, and a file that cannot be parsed is
+not touched. A backup is written beside it; ``--undo`` restores it byte for byte. Nothing is started, no shell is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trunkline.cli.exit_codes import CommandError, Exit
+from trunkline.cli.options import approval_option, config_option, json_option, with_json_errors
+
+if TYPE_CHECKING:
+    from trunkline.cli.targets import ConfiguredTarget
+    from trunkline.devtools.client_configs.files import AppFile
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline install weather.py --into claude-desktop
+  trunkline install "npx -y @modelcontextprotocol/server-everything" --into vscode --project
+  trunkline install https://mcp.example.com/mcp --into cursor --dry-run
+  trunkline install --gateway -c mcp.json --into claude-code
+  trunkline install --undo --into claude-desktop
+
+Applications start servers in a directory of their own and pass on few environment variables, so absolute paths are
+written; add variables with --env. Restart the application afterwards.
+"""
+_APPS = ("claude-desktop", "claude-code", "cursor", "vscode")
+#: The options that describe a new entry.
+_NEW = ("target", "gateway", "config", "approval", "name", "env", "header")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target", required=False)
+@click.option("--into", "app", required=True, type=click.Choice(_APPS), help="Application to change.")
+@click.option("--gateway", is_flag=True, help="Install the gateway for the configuration given with -c, or your own.")
+@config_option
+@approval_option("With --gateway: who asks for approval. Default: client. See trunkline serve --help.")
+@click.option("--name", metavar="NAME", help="Name of the server in the application. Default: derived from TARGET.")
+@click.option("--project", is_flag=True, help="Change the file of the project in this directory instead of your own.")
+@click.option(
+    "--env", multiple=True, metavar="K=V", help="Environment variable for the server; K alone copies yours. Repeatable."
+)
+@click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for requests to a URL; repeatable.")
+@click.option("--replace", is_flag=True, help="Replace a server of the same name.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--undo", is_flag=True, help="Undo the last change to the application's file.")
+@json_option
+def command(*, app: str, undo: bool, as_json: bool, **given: Any) -> int:
+    """Add the server TARGET, or the gateway, to another application.
+
+    TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server.
+    """
+    if undo:
+        wrong = [name for name in (*_NEW, "replace") if given[name]]
+        if wrong:
+            raise click.UsageError(f"{_option(wrong[0])} has no effect with --undo.")
+        return with_json_errors(lambda: _undo(_file(app, project=given["project"]), given["dry_run"], as_json), as_json)
+    if bool(given["target"]) == given["gateway"]:
+        raise click.UsageError("Give either TARGET or --gateway.")
+    if given["approval"] and not given["gateway"]:
+        raise click.UsageError("--approval needs --gateway: other servers have no approval mode.")
+    return with_json_errors(lambda: _install(app, given, as_json), as_json)
+
+
+def _option(name: str) -> str:
+    return "TARGET" if name == "target" else f"--{name}"
+
+
+def _file(app: str, *, project: bool) -> AppFile:
+    from trunkline.devtools.client_configs.files import APPS, current_machine, files_of
+
+    wanted = "project" if project else "user"
+    found = next((file for file in files_of(app, current_machine()) if file.scope == wanted), None)
+    if found is None:
+        raise CommandError(f"{APPS[app]} has no project file; leave out --project", Exit.USAGE)
+    return found
+
+
+# --- installing ------------------------------------------------------------------------------------------------------
+
+
+def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
+    from trunkline.devtools.client_configs.files import read_app_file, write_with_backup
+    from trunkline.devtools.client_configs.json_edit import put_member
+
+    file = _file(app, project=given["project"])
+    name, entry = _entry(app, given)
+    if not _NAME.fullmatch(name):
+        raise CommandError(
+            f"invalid name {name!r}: only letters, digits, - and _ are allowed; set one with --name", Exit.USAGE
+        )
+    document = read_app_file(file)
+    there = document.servers.get(name)
+    if there == entry:
+        return _tell(file, name, "already installed", diff="", backup=None, as_json=as_json)
+    if there is not None and not given["replace"]:
+        raise CommandError(
+            f"{file.path}: there is another server {name!r}; choose a name with --name, or add --replace",
+            Exit.CONFIG,
+        )
+    changed = put_member(document.text, file.key_path, name, entry)
+    diff = _diff(document.text, changed, file)
+    if given["dry_run"]:
+        return _tell(file, name, "not changed", diff=diff, backup=None, as_json=as_json)
+    backup = write_with_backup(file.path, document.encoded(changed), before=document.content)
+    told = _tell(file, name, "installed", diff=diff, backup=str(backup.path), as_json=as_json)
+    if given["gateway"] and not as_json:
+        from trunkline.cli.gateway_options import approval_summary
+        from trunkline.cli.ui.output import print_notice
+
+        print_notice(approval_summary(given["approval"] or "client"))
+    return told
+
+
+def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the entry to install."""
+    from trunkline.cli.options import parse_env, parse_headers
+    from trunkline.cli.targets import ConfiguredTarget, UrlTarget, resolve_target
+    from trunkline.devtools.client_configs.entries import command_entry, gateway_entry, suggest_name, url_entry
+
+    env, headers = parse_env(given["env"]), parse_headers(given["header"])
+    target = None if given["gateway"] else resolve_target(given["target"], given["config"])
+    if isinstance(target, ConfiguredTarget):
+        _check_unused(given, ("env", "header"), "the entry of the server defines that")
+        return given["name"] or target.server or "", _from_configuration(app, target)
+    if isinstance(target, UrlTarget):
+        _check_unused(given, ("env",), "TARGET is a URL")
+        return given["name"] or suggest_name((), target.url), url_entry(app, target.url, headers)
+    _check_unused(given, ("header",), "TARGET is started with a command")
+    if target is None:
+        files, mode = _configuration(given["config"]), given["approval"] or "client"
+        return given["name"] or "trunkline", gateway_entry(app, files, env, approval=mode)
+    return given["name"] or suggest_name(target.command), command_entry(app, target.command, {**target.env, **env})
+
+
+def _configuration(files: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the configuration files for the gateway, after checking them; the working directory must not matter."""
+    from trunkline.cli.host_session import load_cli_configuration
+    from trunkline.host.state_files import config_folder
+
+    own = config_folder() / "mcp.json"
+    if not files and not own.exists():
+        raise CommandError(f"there is no {own} to serve; run: trunkline import, or give a file with -c", Exit.CONFIG)
+    files = files or (str(own),)
+    load_cli_configuration(files)
+    return files
+
+
+def _check_unused(given: Mapping[str, Any], names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if given[name]:
+            raise click.UsageError(f"--{name} has no effect: {why}.")
+
+
+def _from_configuration(app: str, target: ConfiguredTarget) -> dict[str, Any]:
+    """Return an entry as it is written in its configuration file, without substituting variables."""
+    from trunkline.cli.host_session import load_cli_configuration
+    from trunkline.devtools.client_configs.entries import translate_entry
+    from trunkline.host.config.documents import read_document
+    from trunkline.host.config.jsonc import to_python
+
+    entry = load_cli_configuration(target.files).entries[target.server or ""]
+    if target.rest is not None or entry.source.file is None:
+        raise click.UsageError("Give the name of the server alone: a whole server is installed.")
+    written = {each.name: each.value for each in read_document(entry.source.file, scope="given").servers}
+    return translate_entry(app, entry.name, to_python(written[entry.name]))
+
+
+# --- undoing ---------------------------------------------------------------------------------------------------------
+
+
+def _undo(file: AppFile, dry_run: bool, as_json: bool) -> int:
+    from trunkline.devtools.client_configs.files import restore_backup
+
+    backup, now, old = restore_backup(file.path, dry_run=dry_run)
+    diff = _diff(_text(now), _text(old), file)
+    what = "not changed" if dry_run else "restored" if old is not None else "restored; the file is removed again"
+    return _tell(file, None, what, diff=diff, backup=str(backup.path) if dry_run else None, as_json=as_json)
+
+
+def _text(content: bytes | None) -> str:
+    return "" if content is None else content.decode("utf-8-sig", "replace")
+
+
+# --- printing --------------------------------------------------------------------------------------------------------
+
+
+def _diff(before: str, after: str, file: AppFile) -> str:
+    from trunkline.devtools.client_configs.entries import masked_diff
+
+    return masked_diff(before, after, str(file.path))
+
+
+def _tell(file: AppFile, name: str | None, what: str, *, diff: str, backup: str | None, as_json: bool) -> int:
+    from trunkline.cli.ui.output import print_json, print_notice, print_text
+    from trunkline.devtools.client_configs.files import APPS
+
+    if as_json:
+        print_json({"file": str(file.path), "name": name, "outcome": what, "backup": backup, "diff": diff})
+        return Exit.OK
+    if diff:
+        print_text(diff)
+    subject = file.path if name is None else f"{name}, in {file.path}"
+    print_notice(f"{subject}: {what}")
+    if backup is not None:
+        absent = backup.endswith(".absent")
+        print_notice("the file did not exist before" if absent else f"backup: {backup}")
+    if what.startswith(("installed", "restored")):
+        print_notice(f"restart {APPS[file.app]} to apply the change")
+    return Exit.OK

@@ -1,0 +1,95 @@
+"""``trunkline run``: runs the server in a Python file, over stdio or HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from trunkline.cli.exit_codes import Exit
+from trunkline.cli.options import http_option
+from trunkline.cli.targets import load_server
+from trunkline.net.addresses import ListenAddress, reachable_url
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline run weather.py
+  trunkline run weather.py:server --http
+  trunkline run weather.py --http 0.0.0.0:8443 --certfile cert.pem --keyfile key.pem --allow-unauthenticated
+  trunkline run weather.py --http 8000 --allowed-host mcp.example.com
+"""
+
+_FILE = click.Path()
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("spec", metavar="FILE[:OBJECT]")
+@http_option
+@click.option("--path", metavar="/PATH", help="Path of the endpoint. Default: /mcp.")
+@click.option("--certfile", type=_FILE, help="TLS certificate (PEM); serves HTTPS.")
+@click.option("--keyfile", type=_FILE, help="TLS private key, if it is not in the certificate file.")
+@click.option(
+    "--allowed-host", multiple=True, metavar="NAME", help="Accept this Host name, as sent by a proxy; repeatable."
+)
+@click.option("--allow-unauthenticated", is_flag=True, help="Allow other machines to connect without authentication.")
+@click.option("--no-sse", is_flag=True, help="Do not serve the deprecated HTTP+SSE transport.")
+def command(
+    spec: str,
+    *,
+    address: ListenAddress | None,
+    path: str | None,
+    certfile: str | None,
+    keyfile: str | None,
+    allowed_host: tuple[str, ...],
+    allow_unauthenticated: bool,
+    no_sse: bool,
+) -> int:
+    """Run the server in FILE, over stdio until the client disconnects, or over HTTP until Ctrl-C or SIGTERM.
+
+    OBJECT is the name of the server in the file. It defaults to server, mcp or app, or to the only Server in the file.
+    The file is imported, so code under if __name__ == "__main__" does not run.
+    """
+    given = {
+        "path": path,
+        "certfile": certfile,
+        "keyfile": keyfile,
+        "allowed_hosts": allowed_host or None,
+        "allow_unauthenticated": allow_unauthenticated or None,
+        "sse": False if no_sse else None,
+    }
+    if address is None:
+        _check_stdio(given)
+        load_server(spec).run()
+    else:
+        _serve_http(load_server(spec), {**given, "host": address.host, "port": address.port})
+    return Exit.OK
+
+
+def _check_stdio(given: Mapping[str, object]) -> None:
+    """Reject options that would have no effect."""
+    for name, value in given.items():
+        if value is not None:
+            option = {"allowed_hosts": "allowed-host", "sse": "no-sse"}.get(name, name.replace("_", "-"))
+            raise click.UsageError(f"--{option} needs --http.")
+
+
+def _serve_http(server: Server, options: Mapping[str, object]) -> None:
+    from trunkline.server.run import run_async, run_loop
+
+    path = options["path"] or server.http_options.get("streamable_http_path") or "/mcp"
+
+    def tell(origin: str) -> None:
+        from trunkline.cli.ui.output import one_line, print_notice
+
+        url, everywhere = reachable_url(origin, str(path))
+        print_notice(f"{one_line(server.name)} is served at {url}{everywhere}; try: trunkline list tools {url}")
+
+    given = {name: value for name, value in options.items() if value is not None}
+    run_loop(run_async(server, "http", **given, started=tell))

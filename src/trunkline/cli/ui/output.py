@@ -1,0 +1,343 @@
+"""Writes output: text made safe for a terminal, tables and JSON, with known secrets redacted.
+
+Every other module of the command line prints through this one. Text from a server (names, descriptions, results,
+errors, log lines) may hold control characters that move the cursor, recolour earlier output or reverse the reading
+direction; they are shown as escapes, also when the output is not a terminal, since a pager or ``cat`` brings it to
+one. JSON has its own escapes for them. Secrets are redacted in everything the command says about itself; a server's
+answer belongs to the user and is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import trunkline.types as t
+from trunkline.host.events import DefinitionInspected
+from trunkline.host.integrity.pins.views import pin_target
+
+__all__ = [
+    "RunSecrets",
+    "block_text",
+    "change_lines",
+    "clip",
+    "clip_middle",
+    "contents_bytes",
+    "contents_text",
+    "counted",
+    "current_secrets",
+    "error_document",
+    "one_line",
+    "print_bytes",
+    "print_json",
+    "print_notice",
+    "print_text",
+    "printable",
+    "redact",
+    "redact_json",
+    "result_text",
+    "size_text",
+    "table",
+    "wire_json",
+]
+
+if TYPE_CHECKING:
+    from trunkline.host.secrets.registry import SecretRegistry
+
+
+class RunSecrets:
+    """The secret registry of one run, created when it is first needed."""
+
+    def __init__(self) -> None:
+        """Start without a registry."""
+        self._registry: SecretRegistry | None = None
+
+    @property
+    def registry(self) -> SecretRegistry:
+        """The registry; imported and created on first use."""
+        if self._registry is None:
+            from trunkline.host.secrets.registry import SecretRegistry
+
+            self._registry = SecretRegistry()
+        return self._registry
+
+    def hide(self, value: Any) -> Any:
+        """Redact the known secrets in a text or a JSON value."""
+        return value if self._registry is None else self._registry.hide_in(value)
+
+
+def current_secrets() -> SecretRegistry:
+    """Return the secret registry of the current run."""
+    return _run_secrets().registry
+
+
+def redact(text: str) -> str:
+    """Redact the secrets known to the current run in a text."""
+    return str(_run_secrets().hide(text))
+
+
+def redact_json(value: Any) -> Any:
+    """Redact the secrets known to the current run in all strings of a JSON value."""
+    return _run_secrets().hide(value)
+
+
+def _run_secrets() -> RunSecrets:
+    context = click.get_current_context(silent=True)
+    found = None if context is None else context.find_object(RunSecrets)
+    return RunSecrets() if found is None else found
+
+
+# C0 but for tab and line feed, DEL and C1; marks, embeddings, overrides and isolates of direction; the line and
+# paragraph separators; invisible tag characters; halves of surrogate pairs, which no encoding can write.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_SPACES = re.compile(r"\s+")
+# Escaping creates several objects per character: a long text is processed in parts to bound the memory.
+_PART = 64 * 1024
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def printable(text: str) -> str:
+    """Return a text with all characters that could control a terminal shown as escapes; line breaks are kept."""
+    text = text.replace("\r\n", "\n")
+    if _UNSAFE.search(text) is None:
+        return text
+    return "".join(_escaped(text[at : at + _PART]) for at in range(0, len(text), _PART))
+
+
+def _escaped(part: str) -> str:
+    """Escape a part of a text: with a translation table if there is much to escape, else by substitution."""
+    dense = len(_UNSAFE.findall(part)) > len(part) // 16
+    return part.translate(_escapes()) if dense else _UNSAFE.sub(_escape, part)
+
+
+@cache
+def _escapes() -> dict[int, str]:
+    """Return the table of all escapes; it includes Latin characters, since a failed lookup is slow."""
+    unsafe = (range(0x061C, 0x2070), range(0xD800, 0xE000), range(0xE0000, 0xE0080))
+    latin = {code: _UNSAFE.sub(_escape, chr(code)) for code in range(0x100)}
+    return latin | {code: _UNSAFE.sub(_escape, chr(code)) for codes in unsafe for code in codes}
+
+
+def one_line(text: str) -> str:
+    """Return a text made safe and put on one line."""
+    return _SPACES.sub(" ", printable(text).strip())
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun: ``1 tool``, ``2 tools``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def clip(text: str, width: int) -> str:
+    """Cut a safe line to a number of columns; dots mark the cut."""
+    if _columns(text) <= width:
+        return text
+    kept = ""
+    for character in text:
+        if _columns(kept + character) > max(width - 3, 0):
+            break
+        kept += character
+    return (kept.rstrip() + "...")[: max(width, 0)]
+
+
+def clip_middle(text: str, width: int) -> str:
+    """Cut a safe line in the middle: an error begins with what was done and ends with the cause."""
+    if _columns(text) <= width:
+        return text
+    head = clip(text, width // 3)
+    tail = text[-(width - _columns(head)) :]
+    while tail and _columns(head + tail) > width:
+        tail = tail[1:]
+    return head + tail
+
+
+def _columns(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+    )
+
+
+def size_text(size: int) -> str:
+    """Format a size in bytes with a unit."""
+    amount = float(size)
+    for unit in ("bytes", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def print_text(text: str) -> None:
+    """Print text to stdout, made safe."""
+    click.echo(printable(text))
+
+
+def print_bytes(data: bytes) -> None:
+    """Write raw bytes to stdout."""
+    click.echo(data, nl=False)
+
+
+def print_notice(text: str) -> None:
+    """Print a message of the command itself to stderr, made safe and with secrets redacted."""
+    click.echo(f"trunkline: {printable(redact(text))}", err=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a value to stdout as one JSON document, in its wire form."""
+    click.echo(wire_json(value, indent=2))
+
+
+def error_document(error: Exception) -> dict[str, Any]:
+    """Return an error as JSON, with secrets redacted: as it came over the wire or, if it did not, its message."""
+    from trunkline.errors import RequestFailed
+
+    if not isinstance(error, RequestFailed):
+        return {"error": {"message": redact(str(error))}}
+    data = {} if error.data is None else {"data": redact_json(error.data)}
+    return {"error": {"code": error.code, "message": redact(error.message), **data}}
+
+
+def wire_json(value: Any, *, indent: int = 0) -> bytes:
+    """Encode a value as JSON in its wire form, with characters that could control a terminal escaped."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=indent or -1).decode()
+    # Such a character can occur only inside a string, where JSON allows it to be written as an escape.
+    return _UNSAFE.sub(_json_escape, text).encode()
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    pair = found.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{pair[at]:02x}{pair[at + 1]:02x}" for at in range(0, len(pair), 2))
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format rows under headings; on a terminal, the last column is cut at the edge."""
+    lines = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
+    widths = [max(_columns(line[at]) for line in lines) for at in range(len(headings))]
+    room = _terminal_width() - sum(width + 2 for width in widths[:-1])
+    return "\n".join(_row(line, widths, room) for line in lines)
+
+
+def _row(cells: list[str], widths: list[int], room: int) -> str:
+    padded = [cell + " " * (width - _columns(cell)) for cell, width in zip(cells[:-1], widths[:-1], strict=True)]
+    # If the other columns fill the terminal, a line that wraps is better than an empty last column.
+    last = cells[-1] if room < 20 else clip(cells[-1], room)
+    return "  ".join([*padded, last]).rstrip()
+
+
+def _terminal_width() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 1_000_000
+
+
+def block_text(block: Any) -> str:
+    """Format one content block."""
+    match block:
+        case t.TextContent():
+            return block.text
+        case t.ImageContent() | t.AudioContent():
+            kind = "image" if isinstance(block, t.ImageContent) else "audio"
+            return f"[{kind}: {one_line(block.mime_type)}, {_blob_size(block.data)}]"
+        case t.ResourceLink():
+            return f"[link: {one_line(block.title or block.name)} <{one_line(block.uri)}>]"
+        case t.EmbeddedResource():
+            return contents_text(block.resource)
+        case t.ToolUseContent():
+            return f"[wants to call {one_line(block.name)} with {wire_json(block.input).decode()}]"
+        case t.ToolResultContent():
+            return "\n".join(block_text(each) for each in block.content)
+        case _:
+            return f"[{type(block).__name__}]"
+
+
+def result_text(content: Sequence[Any], structured: Any) -> str:
+    """Format the result of a tool: its content blocks or, if it has none, its structured content."""
+    if not content and structured is not None:
+        return wire_json(structured, indent=2).decode()
+    return "\n".join(block_text(block) for block in content)
+
+
+def contents_text(contents: t.ResourceContents) -> str:
+    """Format the contents of a resource."""
+    if contents.text is not None:
+        return contents.text
+    kind = one_line(contents.mime_type or "unknown type")
+    return f"[binary: {one_line(contents.uri)}, {kind}, {_blob_size(contents.blob or '')}]"
+
+
+def contents_bytes(contents: t.ResourceContents) -> bytes:
+    """Return the raw contents of a resource.
+
+    Raises:
+        ValueError: the server sent invalid base64.
+    """
+    if contents.text is not None:
+        return contents.text.encode("utf-8", "surrogatepass")
+    from base64 import b64decode
+
+    return b64decode(contents.blob or "", validate=True)
+
+
+def _blob_size(data: str) -> str:
+    return size_text(len(data) * 3 // 4 - data[-2:].count("="))
+
+
+# Per server: an update may have changed all definitions of a server.
+_MOST_LINES = 3
+# The kinds that are reported, and the words for the remaining ones.
+_MORE: Mapping[str, str] = MappingProxyType({"changed": " changed", "hidden": ", hidden by the scan"})
+
+
+def change_lines(inspected: Iterable[DefinitionInspected]) -> list[str]:
+    """Return a line for each changed or hidden definition with the command to accept it; of many, a few and a count."""
+    groups: dict[tuple[str, str], list[DefinitionInspected]] = {}
+    for each in inspected:
+        if each.what in _MORE:
+            groups.setdefault((each.server, each.what), []).append(each)
+    lines: list[str] = []
+    for (server, what), changes in groups.items():
+        lines += [one_line(f"{_item_label(each)}: {_reason(each)}") for each in changes[:_MOST_LINES]]
+        if more := len(changes[_MOST_LINES:]):
+            target = shlex.quote(server)
+            told = f"{counted(more, 'more definition')}{_MORE[what]}; to see them, run: trunkline pins diff {target}"
+            lines.append(one_line(f"{server}: {told}; to accept them all: trunkline pins accept {target}"))
+    return lines
+
+
+def _reason(each: DefinitionInspected) -> str:
+    if each.what == "changed":
+        return each.reason
+    target = pin_target(each.server, each.kind, each.name)
+    return f"hidden, cannot be used: {each.reason}; to accept it: trunkline pins accept {target}"
+
+
+def _item_label(each: DefinitionInspected) -> str:
+    return f"{each.server}/{each.name} ({each.kind})" if each.name else f"{each.server} ({each.kind})"

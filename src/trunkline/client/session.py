@@ -1,0 +1,377 @@
+"""One open connection to a server, with the revision and capabilities negotiated on it.
+
+It sends requests in the agreed revision, decodes the answers, runs the input rounds of a call, and answers the server's
+requests. It lasts as long as its connection; the client that owns it may have had others before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.client.options import ClientSettings
+from trunkline.client.request_handlers import RequestHandlers, UndeclaredCapability, read_result
+from trunkline.connection import Connection, ErrorReply, Exchange, Timeouts
+from trunkline.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    MissingCapability,
+    RemoteProtocolError,
+    RequestFailed,
+    RequestTimeout,
+)
+from trunkline.protocol.caller import Origin, supports
+from trunkline.protocol.input_required import CollectInput, input_rounds
+from trunkline.protocol.methods import (
+    METHODS,
+    Method,
+    capability_needed,
+    embedded_requests,
+    requests_to_client,
+    requests_to_server,
+)
+from trunkline.protocol.negotiation import Agreement, revision_of_late_answer
+from trunkline.protocol.peer import NotificationReceived
+from trunkline.protocol.revisions import NEWEST, Feature, Revision
+from trunkline.timers import Timers
+from trunkline.transports.link import Link
+from trunkline.types import InputRequest, InputRequiredResult, ProgressNotificationParams, RequestId
+
+__all__ = ["ClientSession", "SessionOwner", "encode", "sleep"]
+
+encode = msgspec.json.Encoder().encode
+_KNOWN_NAMES = frozenset(row.name for row in METHODS)
+# The delay before a request is repeated although the server asked for no input: doubled each time, up to the maximum.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class SessionOwner(Protocol):
+    """Receives what a session did not ask for."""
+
+    def notified(self, session: ClientSession, method: str, params: Raw | None) -> None:
+        """Called with each notification."""
+
+    def lost(self, session: ClientSession, reason: Exception) -> None:
+        """Called when the connection ends."""
+
+    def discovered_late(self, session: ClientSession, revision: Revision) -> None:
+        """Called when the server shows, after the handshake was tried, that it speaks a stateless revision."""
+
+
+class ClientSession:
+    """A session with a server."""
+
+    def __init__(self, link: Link, owner: SessionOwner, *, settings: ClientSettings, timers: Timers) -> None:
+        """Create the connection; nothing is sent or received before ``connection.start``."""
+        self._owner = owner
+        self._settings = settings
+        self.link = link
+        self._timers = timers
+        self.connection = Connection(link, self, limits=settings.limits, timers=timers)
+        self.agreement: Agreement | None = None
+        #: Why the connection ended, once it has.
+        self.lost: Exception | None = None
+        #: The requests that revision and server allow, by name.
+        self.allowed: Mapping[str, Method] = {}
+        self._log_level: t.LoggingLevel | None = settings.log_level
+        self.speak(NEWEST)
+
+    # --- negotiated state --------------------------------------------------------------------------------------------
+
+    def speak(self, revision: Revision) -> None:
+        """Use a revision from now on."""
+        self.revision = revision
+        #: Whether headers mirror parts of a request, so that the client must know the tools it calls.
+        self.mirrors = self.link.independent_requests and Feature.ROUTING_HEADERS in revision.features
+        #: Whether the server may drop the session while the connection stays open.
+        self.renews = self.link.independent_requests and revision.handshake
+        self.link.set_revision(revision)
+        asked = requests_to_client if revision.handshake else embedded_requests
+        self._request_handlers = RequestHandlers(self._settings, revision, asked(revision))
+        self._build_meta()
+
+    def agree(self, agreement: Agreement) -> None:
+        """Apply the result of the negotiation; requests may be sent from now on."""
+        self.agreement = agreement
+        self.speak(agreement.revision)
+        rows = requests_to_server(agreement.revision)
+        self.allowed = {name: row for name, row in rows.items() if self._offered(row)}
+
+    def _offered(self, row: Method) -> bool:
+        assert self.agreement is not None
+        needed = capability_needed(row, self.revision)
+        return needed is None or supports(self.agreement.capabilities, needed)
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """The capabilities that this client declares in the current revision."""
+        return self._request_handlers.capabilities
+
+    def declared(self, capability: str) -> bool:
+        """Return True if the server declared a capability, given as a dotted path."""
+        return self.agreement is not None and supports(self.agreement.capabilities, capability)
+
+    def set_log_level(self, level: t.LoggingLevel | None) -> None:
+        """Set the log level that each request asks for from now on."""
+        self._log_level = level
+        self._build_meta()
+
+    def _build_meta(self) -> None:
+        """Build the ``_meta`` of all requests once; stateless requests carry the client and the revision in it."""
+        self._meta: dict[str, Any] = {}
+        if Feature.ENVELOPE in self.revision.features:
+            meta = t.RequestMeta(
+                protocol_version=self.revision.name,
+                client_info=self._settings.client_info,
+                client_capabilities=self._request_handlers.capabilities,
+                # Handshake servers send log messages unasked; a client with a log callback should get them in both
+                # eras.
+                log_level=self._log_level or ("info" if self._settings.logging is not None else None),
+            )
+            self._meta = msgspec.to_builtins(meta)
+        #: The same, encoded; None if it is empty.
+        self.meta: Any = Raw(encode(self._meta)) if self._meta else None
+
+    def discovered_late(self, answer: Raw | RequestFailed) -> None:
+        """Called with an answer to the era probe that arrived after its timeout."""
+        revision = revision_of_late_answer(answer)
+        if revision is not None:
+            self._owner.discovered_late(self, revision)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def row(self, method: str) -> Method:
+        """Return the row of a method that may be used on this connection.
+
+        Raises:
+            MissingCapability: the server did not declare the capability it needs.
+            LocalProtocolError: the revision does not have the method.
+        """
+        return self.allowed.get(method) or self._refuse(method)
+
+    def _refuse(self, method: str) -> NoReturn:
+        row = requests_to_server(self.revision).get(method)
+        if row is None:
+            raise LocalProtocolError(f"{method} does not exist in {self.revision.name}, the agreed revision.")
+        capability = capability_needed(row, self.revision) or ""
+        raise MissingCapability(
+            f"The server did not declare {capability}, so {method} was not sent.", capability=capability
+        )
+
+    async def call(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeouts: Timeouts,
+        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[Any, bool]:
+        """Send a request and answer the server's input requests; return the result and whether that took more rounds.
+
+        Raises:
+            MissingCapability, LocalProtocolError: nothing was sent; see ``row``.
+            RequestFailed, LinkError, RemoteProtocolError: see ``Connection.request``.
+        """
+        row = self.allowed.get(method) or self._refuse(method)
+        started = self._timers.clock.now()
+        id, sent = self._with_meta(params, on_progress, meta)
+        raw = await self.connection.request(
+            method, sent, timeouts=timeouts, on_progress=on_progress, id=id, headers=headers
+        )
+        result = read_result(row, raw, self.revision)
+        if type(result) is not InputRequiredResult:
+            return result, False
+        result = await self._finish(
+            row, params, result, timeouts=timeouts, on_progress=on_progress, meta=meta, headers=headers, started=started
+        )
+        return result, True
+
+    async def forward(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeouts: Timeouts,
+        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[Any, Raw]:
+        """Forward a request on behalf of another caller for one round; return the result decoded and raw.
+
+        What ``meta`` says about the caller (capabilities, log level) replaces our own values.
+
+        Raises:
+            MissingCapability, LocalProtocolError: nothing was sent; see ``row``.
+            RequestFailed, LinkError, RemoteProtocolError: see ``Connection.request``.
+        """
+        row = self.allowed.get(method) or self._refuse(method)
+        id = None
+        if on_progress is not None or meta is not None or self._meta:
+            id = self.connection.peer.new_id()
+            whole = {**self._meta, **(meta or {})}
+            if on_progress is not None:
+                whole["progressToken"] = id
+            params = replace(params, meta=Raw(encode(whole)))
+        raw = await self.connection.request(
+            method, params, timeouts=timeouts, on_progress=on_progress, id=id, headers=headers
+        )
+        return read_result(row, raw, self.revision), raw
+
+    def _with_meta(
+        self,
+        params: Any,
+        on_progress: Callable[[ProgressNotificationParams], None] | None,
+        meta: Mapping[str, Any] | None,
+    ) -> tuple[RequestId | None, Any]:
+        """Add ``_meta`` to params; return also the request id if the progress token fixes it."""
+        if on_progress is None and meta is None:
+            return None, params if self.meta is None else replace(params, meta=self.meta)
+        id, whole = self._meta_with_token(meta, progress=on_progress is not None)
+        return id, replace(params, meta=whole)
+
+    def _meta_with_token(self, meta: Mapping[str, Any] | None, *, progress: bool) -> tuple[RequestId, Raw]:
+        """Reserve a request id and build its ``_meta``: ours, the caller's, and the id as progress token."""
+        id = self.connection.peer.new_id()
+        token = {"progressToken": id} if progress else {}
+        return id, Raw(encode({**(meta or {}), **self._meta, **token}))
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        timeouts: Timeouts,
+        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
+    ) -> Raw:
+        """Send a request with params of the caller's choice and return the undecoded result.
+
+        Raises:
+            LocalProtocolError: it is a method of the protocol that this revision does not have.
+        """
+        if method in _KNOWN_NAMES:
+            self.row(method)
+        id, meta = self._meta_with_token(params.get("_meta"), progress=on_progress is not None)
+        whole = {**params, "_meta": meta} if bytes(meta) != b"{}" else params
+        return await self.connection.request(method, whole, timeouts=timeouts, on_progress=on_progress, id=id)
+
+    # --- input rounds ------------------------------------------------------------------------------------------------
+
+    async def _finish(
+        self,
+        row: Method,
+        params: Any,
+        first: InputRequiredResult,
+        *,
+        timeouts: Timeouts,
+        on_progress: Callable[[ProgressNotificationParams], None] | None,
+        meta: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None,
+        started: float,
+    ) -> Any:
+        """Run the further rounds of a call; time spent waiting for the user does not count towards the timeout."""
+        now = self._timers.clock.now
+        flow = input_rounds(params, limit=self._settings.limits.rounds, first=first)
+        step = next(flow)
+        while True:
+            outcome: Any
+            if isinstance(step, CollectInput):
+                begun = now()
+                outcome = await self._answer_all(step.questions)
+                started += now() - begun
+            else:
+                if step.waits:
+                    await sleep(self._timers, min(_FIRST_PAUSE * 2 ** (step.waits - 1), _LONGEST_PAUSE))
+                left = _remaining(timeouts, now() - started)
+                id, sent = self._with_meta(step.params, on_progress, meta)
+                raw = await self.connection.request(
+                    row.name, sent, timeouts=left, on_progress=on_progress, id=id, headers=headers
+                )
+                outcome = read_result(row, raw, self.revision)
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                return end.value
+
+    async def _answer_all(self, questions: Mapping[str, InputRequest]) -> dict[str, Raw]:
+        """Answer the input requests one after another: a person can be asked only one thing at a time."""
+        try:
+            asked = {
+                key: self._request_handlers.check(question.method, question.params)
+                for key, question in questions.items()
+            }
+        except UndeclaredCapability as failure:
+            raise RemoteProtocolError(
+                f"The server asked for a capability that this client did not declare: {failure.capability}."
+            ) from failure
+        except RequestFailed as failure:
+            raise RemoteProtocolError(f"The server sent an invalid input request: {failure.message}") from failure
+        answers: dict[str, Raw] = {}
+        for key, question in asked.items():
+            answers[key] = Raw(encode(await self._request_handlers.answer(questions[key].method, question)))
+        return answers
+
+    # --- called by the connection ------------------------------------------------------------------------------------
+
+    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
+        """Called with a request of the server; validate it and return its handler or the refusal."""
+        if not self.revision.handshake:
+            # In stateless revisions servers send no requests, and a client must not write responses.
+            self.connection.peer.receive_hangup(exchange.id)
+            return _discard_request()
+        try:
+            question = self._request_handlers.check(exchange.method, exchange.params)
+        except RequestFailed as failure:
+            return ErrorReply(failure.code, failure.message, UNSET if failure.data is None else failure.data)
+        return self._answer(exchange.method, question)
+
+    async def _answer(self, method: str, question: Any) -> Any:
+        self.connection.pause_clocks()
+        try:
+            return await self._request_handlers.answer(method, question)
+        finally:
+            self.connection.resume_clocks()
+
+    def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
+        """Called with a notification; pass it to the owner."""
+        self._owner.notified(self, event.method, event.params)
+
+    def accepts_batches(self) -> bool:
+        """Return True if the revision allows batches."""
+        return Feature.BATCHES in self.revision.features
+
+    def input_ended(self) -> None:
+        """Called when the server has closed the connection."""
+        self.lost = self.connection._error or ConnectionLost("the connection ended")
+        self._owner.lost(self, self.lost)
+
+
+async def _discard_request() -> NoReturn:
+    """End like a cancelled request: no response is wanted."""
+    raise asyncio.CancelledError
+
+
+def _remaining(timeouts: Timeouts, used: float) -> Timeouts:
+    total = timeouts.total
+    left = None if total is None else total - used
+    if total is not None and left is not None and left <= 0:
+        raise RequestTimeout(f"no answer after {total:g} s in all", clock="total", seconds=total)
+    return Timeouts(timeouts.idle, left)
+
+
+async def sleep(timers: Timers, seconds: float) -> None:
+    """Sleep by the client's own clock."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    row = timers.after(seconds, lambda: None if over.done() else over.set_result(None))
+    try:
+        await over
+    finally:
+        row.cancel()

@@ -1,0 +1,403 @@
+"""Deferred grants: they become grants for the read-only tools of a server when it is first listed.
+
+``trunkline import`` writes such grants when the user allows the read-only tools of servers that never ran here. Once
+resolved, the grant covers the tools of the first list, each with its pin. Tools added or changed later need approval.
+
+The single path for every act at a server: decided by the policy, approved if needed, recorded, performed, recorded.
+
+Every caller goes through here: programs, the command line, the gateway and a model in a chat. An act that cannot be
+recorded is not performed. What is denied never reaches the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.errors import ConfigError, LinkError, PolicyDenied, RequestFailed
+from trunkline.host.audit.trail import AuditEntry, AuditTrail, note_entry, result_digest
+from trunkline.host.authorization.approval import (
+    ApprovalRequest,
+    ApprovalResult,
+    Approver,
+    ConsentedBy,
+    Prompter,
+    consent_covers,
+)
+from trunkline.host.authorization.denial_messages import (
+    NO_PROMPTER,
+    NoPromptReason,
+    denied_message,
+    needs_approval_message,
+)
+from trunkline.host.authorization.grants import Grant, GrantStore, ServerTool, make_deferred_grant, make_server_grant
+from trunkline.host.authorization.policy.decisions import Act, ActKind, Decision, ToolHints
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import ServerEntry
+from trunkline.host.events import ActCompleted, ConsentAsked, EventBus
+from trunkline.host.integrity.pins.definitions import summarize_changes
+from trunkline.host.integrity.pins.records import ServerPins
+from trunkline.host.integrity.pins.store import endpoint_identity
+from trunkline.host.integrity.pins.views import pin_views, tool_views
+from trunkline.host.secrets.registry import SecretRegistry
+from trunkline.host.session import HostSession
+from trunkline.host.upstreams.catalog.catalog import Catalog, CatalogItem
+from trunkline.host.upstreams.routing.channels import CallerChannel
+
+__all__ = ["Authorizer", "CallRequest", "DeferredGrants", "decode_arguments", "grantable_tools", "read_only_grants"]
+
+log = logging.getLogger("trunkline.host")
+
+
+def grantable_tools(
+    catalog: Catalog, server: str, is_usable: Callable[[CatalogItem], bool] = lambda item: True
+) -> tuple[ServerTool, ...]:
+    """Return the tools that a grant for a whole server covers: usable, not flagged and not changed."""
+    part = catalog.parts.get(server)
+    items = [item for item in (() if part is None else part.items) if item.kind == "tool" and item.id in catalog.tools]
+    return tuple(
+        ServerTool(item.name, item.pin, item.annotations.read_only is True)
+        for item in items
+        if not item.flagged and not item.changed and is_usable(item)
+    )
+
+
+def read_only_grants(entries: Iterable[ServerEntry], pinned: Iterable[ServerPins], *, now: float) -> list[Grant]:
+    """Return a grant without an expiry for the read-only tools of each server.
+
+    For a server that was listed before, it covers the pinned tools; for any other it is deferred to the first list.
+    """
+    views = pin_views(pinned)
+    made = []
+    for entry in entries:
+        reach = endpoint_identity(entry)[0]
+        tools = tool_views(views, entry.name, key=reach)
+        if not tools:
+            made.append(make_deferred_grant(entry.name, reach, now=now))
+            continue
+        known = [
+            ServerTool(each.pin.name, each.pin.pin, each.is_read_only) for each in tools.values() if each.is_usable
+        ]
+        # A server without read-only tools gets no grant.
+        with suppress(ValueError):
+            act = Act(kind="tool", server=entry.name, name="")
+            grant = make_server_grant(act, "always", known, now=now, read_only=True)
+            made.append(replace(grant, expires=None))
+    return made
+
+
+class DeferredGrants:
+    """Resolves deferred grants with each catalog of a host; passed as ``HostCore(on_catalog=...)``."""
+
+    def __init__(self, grants: GrantStore, entry_of: Callable[[str], ServerEntry | None]) -> None:
+        """Resolve grants of this store; ``entry_of`` returns the entry of a server."""
+        self._grants = grants
+        self._entry_of = entry_of
+        self._told: str | None = None
+
+    def __call__(self, catalog: Catalog) -> None:
+        """Resolve the grants whose servers are listed in this catalog."""
+        try:
+            for grant in self._grants.deferred():
+                if self._is_listed(catalog, grant.server, grant.awaits):
+                    self._grants.resolve(grant, grantable_tools(catalog, grant.server))
+        except ConfigError as problem:
+            # Without its grants a host asks, which is safe; the denial of the first call names the problem too.
+            if str(problem) != self._told:
+                self._told = str(problem)
+                log.warning("%s", problem)
+
+    def _is_listed(self, catalog: Catalog, server: str, reach: str | None) -> bool:
+        part, entry = catalog.parts.get(server), self._entry_of(server)
+        if part is None or entry is None or "tools/list" in part.offering.failures:
+            return False
+        return endpoint_identity(entry)[0] == reach
+
+
+PerformCall = Callable[[Mapping[str, Any]], Awaitable[tuple[Any, Raw]]]
+
+
+class CallRequest(Struct, frozen=True, kw_only=True):
+    """A call with all that is needed to authorize and perform it."""
+
+    kind: ActKind
+    entry: ServerEntry
+    #: The server's own name or URI for it.
+    name: str
+    arguments: Mapping[str, Any]
+    #: The catalog item; None for a resource that is not listed.
+    item: CatalogItem | None
+    session: HostSession
+    channel: CallerChannel
+    policy: Policy
+    #: The prompter to ask for approval; None if there is none.
+    prompter: Prompter | None
+    caller: str
+    work: PerformCall
+    #: Who approved this call before it arrived; None if no one did.
+    consented_by: ConsentedBy | None = None
+    #: Why no person can be asked, if there is no prompter.
+    no_prompt_reason: NoPromptReason = NO_PROMPTER
+    #: The gateway tool (``call_tool``) that this one is called through; only a rule or a grant allows it then.
+    by_proxy: str | None = None
+    #: Whether a command could allow it; see ``allow_command``.
+    by_command: bool = True
+    #: Returns the tools that an answer for the whole server would cover.
+    tools: Callable[[], tuple[ServerTool, ...]] = tuple
+
+    @property
+    def act(self) -> Act:
+        """The act as the policy sees it."""
+        item, session = self.item, self.session
+        hints = ToolHints() if item is None else item.annotations
+        return Act(
+            kind=self.kind,
+            server=self.entry.name,
+            name=self.name,
+            arguments=self.arguments,
+            annotations=hints,
+            pin=None if item is None else item.pin,
+            trusted=self.entry.settings.trusted,
+            tainted=session.taint.affects(self.entry.name, self.name, hints=hints),
+            flagged=item is not None and bool(item.flagged),
+            changed=item is not None and bool(item.changed),
+            caller=self.caller,
+            principal=session.subject,
+            session=session.id,
+            profile=session.profile,
+        )
+
+
+class Authorizer:
+    """Decides on calls, asks for approval, records and performs them."""
+
+    def __init__(
+        self, *, consent: Approver, audit: AuditTrail | None, events: EventBus, secrets: SecretRegistry | None = None
+    ) -> None:
+        """Use this approver, audit trail and event bus; ``secrets`` are hidden in all of them."""
+        self._consent = consent
+        self._audit = audit
+        self._events = events
+        self._secrets = SecretRegistry() if secrets is None else secrets
+
+    async def perform(self, case: CallRequest) -> Any:
+        """Perform a call if it is allowed, and return its result.
+
+        Raises:
+            PolicyDenied: it is not; the message says which rule denies it, or why it was not approved.
+            AuditFailed: it could not be recorded, so it was not performed.
+        """
+        act, started = case.act, time.perf_counter()
+        decision = _without_proxy_default(case, case.policy.decide(act, now=time.time()))
+        act_id = os.urandom(8).hex()
+        arguments: Mapping[str, Any] = case.arguments
+        by = "policy"
+        if decision.effect != "allow":
+            ruling = _consent_result(case, act, decision) or await self._settle(case, act, decision)
+            by = ruling.by
+            if not ruling.allowed:
+                self._deny(case, act, act_id, decision, ruling)
+            if ruling.arguments is not None:
+                arguments = ruling.arguments
+                act = replace(act, arguments=arguments)
+        note = _taint_note(case, act)
+        self._record(case, act, act_id, "begun", effect=decision.effect, rule=decision.rule, by=by, note=note)
+        outcome, digest = "error", None
+        try:
+            result, raw = await case.work(arguments)
+            _add_taint(case, act)
+            digest = result_digest(bytes(raw))
+            outcome = "tool-error" if isinstance(result, t.CallToolResult) and result.is_error else "ok"
+            return result
+        except asyncio.CancelledError:
+            outcome = "asked" if case.channel.left else "cancelled"
+            raise
+        except LinkError:
+            outcome = "lost"
+            raise
+        except RequestFailed:
+            # The text of an error is read like a result.
+            _add_taint(case, act)
+            raise
+        finally:
+            seconds = time.perf_counter() - started
+            self._end(act, act_id, outcome=outcome, digest=digest, seconds=seconds)
+
+    def record_server_request(self, act: Act, decision: Decision) -> None:
+        """Record a request of a server and the policy's decision on it; its content is not recorded."""
+        if self._audit is not None:
+            self._audit.record(note_entry(act, effect=decision.effect, rule=decision.rule, by="policy"))
+
+    def record_denied(self, act: Act, decision: Decision) -> None:
+        """Record an act that was answered as if its target did not exist, since the policy never allows it."""
+        if self._audit is not None:
+            more = {"effect": decision.effect, "rule": decision.rule, "by": "policy", "outcome": "denied"}
+            self._audit.record(replace(note_entry(act, **more), stage="denied", pin=act.pin, note=decision.reason))
+
+    async def _settle(self, case: CallRequest, act: Act, decision: Decision) -> ApprovalResult:
+        def question() -> ApprovalRequest:
+            return _approval_request(case, act, decision)
+
+        def reevaluate(arguments: Mapping[str, Any]) -> Decision:
+            return case.policy.decide(replace(act, arguments=arguments), now=time.time())
+
+        def refusal(problem: str | None) -> str:
+            source = _taint_source(case, act)
+            public_message = ". ".join(each for each in (_change_note(case), problem) if each) or None
+            return needs_approval_message(
+                act,
+                decision,
+                no_prompt_reason=case.no_prompt_reason,
+                tainted_by=source,
+                problem=public_message,
+                by_command=case.by_command,
+            )
+
+        ruling = await self._consent.resolve(
+            act,
+            decision,
+            question=question,
+            session_grants=case.session.grants,
+            prompter=case.prompter,
+            reevaluate=reevaluate,
+            refusal=refusal,
+            by_command=case.by_command,
+        )
+        if decision.effect == "ask":
+            self._events.publish(ConsentAsked(act.server, self._secrets.hide(act.name), ruling.allowed, ruling.by))
+        return ruling
+
+    def _deny(self, case: CallRequest, act: Act, act_id: str, decision: Decision, ruling: ApprovalResult) -> None:
+        self._record(
+            case,
+            act,
+            act_id,
+            "denied",
+            effect=decision.effect,
+            rule=decision.rule,
+            by=ruling.by,
+            outcome="denied",
+            note=ruling.reason,
+        )
+        reason = denied_message(act, decision) if decision.effect == "deny" else ruling.reason
+        self._events.publish(ActCompleted(act.server, self._secrets.hide(act.name), act.kind, "denied", 0.0))
+        not_allowed = f"The policy of this host does not allow {act.server}/{act.name}."
+        public_message = None if decision.effect == "ask" else decision.message or not_allowed
+        raise PolicyDenied(reason, public_message=public_message)
+
+    def _record(self, case: CallRequest, act: Act, act_id: str, stage: Any, **more: Any) -> None:
+        if self._audit is None:
+            return
+        pointers = tuple(pointer for each in case.policy.redactions if each.matches(act) for pointer in each.pointers)
+        redaction = self._secrets.redaction(pointers=pointers)
+        self._audit.record(
+            AuditEntry(
+                act_id=act_id,
+                stage=stage,
+                kind=act.kind,
+                server=act.server,
+                name=redaction.text(act.name) if act.kind == "resource" else act.name,
+                session=act.session,
+                principal=act.principal,
+                profile=act.profile,
+                caller=act.caller,
+                pin=act.pin,
+                arguments=redaction.apply(act.arguments),
+                **more,
+            )
+        )
+
+    def _end(self, act: Act, act_id: str, *, outcome: Any, digest: str | None, seconds: float) -> None:
+        name = self._secrets.hide(act.name)
+        self._events.publish(ActCompleted(act.server, name, act.kind, outcome, seconds))
+        if self._audit is not None:
+            self._audit.record(
+                AuditEntry(
+                    act_id=act_id,
+                    stage="ended",
+                    server=act.server,
+                    name=self._secrets.redaction().text(name) if act.kind == "resource" else name,
+                    outcome=outcome,
+                    digest=digest,
+                    latency_ms=round(seconds * 1000, 3),
+                )
+            )
+
+
+def _without_proxy_default(case: CallRequest, decision: Decision) -> Decision:
+    """Return the decision on a call; through a proxy tool, an allow of the default table becomes ask."""
+    if case.by_proxy is None or decision.effect != "allow" or decision.cause != "default":
+        return decision
+    return replace(decision, effect="ask", reason=f"it is called through {case.by_proxy}, and no rule allows it")
+
+
+def _consent_result(case: CallRequest, act: Act, decision: Decision) -> ApprovalResult | None:
+    """Return the result for a call that arrived with consent; None if the consent does not cover it."""
+    if case.consented_by is None or not consent_covers(act, decision):
+        return None
+    reason = "the client in front asks its own user" if case.consented_by == "client" else "the user typed it"
+    return ApprovalResult(allowed=True, by=case.consented_by, rule=decision.rule, reason=reason)
+
+
+def _change_note(case: CallRequest) -> str | None:
+    """Return how the definition differs from the accepted one; None if it does not."""
+    changed = () if case.item is None else case.item.changed
+    return f"What changed: {summarize_changes(changed)}" if changed else None
+
+
+def _taint_source(case: CallRequest, act: Act) -> str | None:
+    return case.session.taint.told(act.server, act.name) if act.tainted else None
+
+
+def _taint_note(case: CallRequest, act: Act) -> str | None:
+    """Return the audit note for a call in a tainted session; None if it is not tainted."""
+    source = _taint_source(case, act)
+    return None if source is None else f"untrusted text came into the session from {source}"
+
+
+def _add_taint(case: CallRequest, act: Act) -> None:
+    """Taint the session with the output of a server."""
+    case.session.taint.take(act.server, act.name, trusted=act.trusted, hints=act.annotations)
+
+
+def _approval_request(case: CallRequest, act: Act, decision: Decision) -> ApprovalRequest:
+    definition = None if case.item is None else case.item.definition
+    return ApprovalRequest(
+        act=act,
+        decision=decision,
+        title=getattr(definition, "title", None) or act.name,
+        description=getattr(definition, "description", None),
+        command=case.entry.shown,
+        arguments=dict(case.arguments),
+        definition=definition,
+        editable=act.kind == "tool",
+        tainted_by=_taint_source(case, act),
+        warnings=() if case.item is None else case.item.flagged,
+        changed=() if case.item is None else case.item.changed,
+        tools=case.tools() if act.kind == "tool" else (),
+    )
+
+
+def decode_arguments(arguments: Raw | None) -> dict[str, Any]:
+    """Decode the arguments of a call, once: what is authorized is what is sent.
+
+    Raises:
+        RequestFailed: they are not a JSON object.
+    """
+    try:
+        value = {} if arguments is None else msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestFailed(f"Invalid params: arguments cannot be decoded: {error}", code=-32602) from error
+    if not isinstance(value, dict):
+        raise RequestFailed("Invalid params: arguments must be an object", code=-32602)
+    return value

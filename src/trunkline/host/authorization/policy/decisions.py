@@ -1,0 +1,203 @@
+"""What the policy judges and what it returns.
+
+An act at a server, the decision on it, and the table of default decisions for acts that no rule decides, read from
+top to bottom. Where a server gives no hints about a tool, the specification's defaults apply (it may write, destroy
+and reach out), and they are the worst case: leaving out a server's hints means assuming the worst of its tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+__all__ = [
+    "CHANGED",
+    "DEFAULT_RULES",
+    "FLAGGED",
+    "NO_HINTS",
+    "TAINTED",
+    "Act",
+    "ActKind",
+    "Cause",
+    "Decision",
+    "DefaultRule",
+    "Effect",
+    "ToolHints",
+    "default_decision",
+    "definition_decision",
+    "effective_hints",
+]
+
+ActKind: TypeAlias = Literal["tool", "resource", "prompt", "sampling", "elicitation", "roots"]
+Effect: TypeAlias = Literal["allow", "ask", "deny"]
+#: The cause of a decision: a rule of the user, a row of the default table, the taint of the session, or a definition
+#: that the scan flagged or that changed since it was accepted.
+Cause: TypeAlias = Literal["rule", "default", "taint", "flagged", "changed"]
+
+
+class ToolHints(Struct, frozen=True):
+    """Hints about a tool's effects, from its server or overridden by the user; None where there is none."""
+
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+
+
+class Act(Struct, frozen=True, kw_only=True):
+    """An act at a server that a caller asks for: a tool call, a read, a prompt, or a request of the server itself."""
+
+    kind: ActKind
+    server: str
+    #: The server's own name of the tool or prompt, the URI of the resource, or the method of the server's request.
+    name: str
+    #: The arguments as they will be sent; None if only the name is judged, as for a list.
+    arguments: Mapping[str, Any] | None = None
+    annotations: ToolHints = ToolHints()
+    #: The pin (digest) of the definition.
+    pin: str | None = None
+    #: The user trusts this server's hints about its tools.
+    trusted: bool = False
+    #: Untrusted text came into this session before.
+    tainted: bool = False
+    #: The scan found something in the definition that a person should see before its first use.
+    flagged: bool = False
+    #: The definition differs from the accepted one, and the change has not been accepted yet.
+    changed: bool = False
+    #: The caller: ``model``, ``user``, ``gateway`` or ``server``.
+    caller: str = "user"
+    #: The authenticated subject, if there is one.
+    principal: str | None = None
+    session: str | None = None
+    profile: str | None = None
+
+
+class Decision(Struct, frozen=True):
+    """The policy's decision on an act, and the rule that made it."""
+
+    effect: Effect
+    #: The rule's name: its own, ``file:line``, or ``default: …``.
+    rule: str
+    reason: str
+    #: The message for a denied caller; None reveals nothing, not even that there is a rule.
+    message: str | None = None
+    #: Consent given before the call covers ``default`` and ``taint``, and nothing else.
+    cause: Cause = "rule"
+
+    @property
+    def reason_with_rule(self) -> str:
+        """The reason, with the rule unless the reason names it already."""
+        return self.reason if self.rule in self.reason else f"{self.reason} ({self.rule})"
+
+
+NO_HINTS = ToolHints()
+
+
+class DefaultRule(Struct, frozen=True, kw_only=True):
+    """One row of the table; None matches both."""
+
+    kinds: tuple[ActKind, ...]
+    trusted: bool | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    open_world: bool | None = None
+    tainted: bool | None = None
+    decision: Decision
+
+
+def _default(effect: Effect, name: str, reason: str, cause: Cause = "default") -> Decision:
+    return Decision(effect, f"default: {name}", reason, cause=cause)
+
+
+#: Why a session in which untrusted text may influence the model needs more approval.
+TAINTED = "untrusted text came into this session before"
+_TAINTED_REASON = f"{TAINTED}, and no rule allows it"
+#: The decision on a definition that the scan flagged, even if a rule allows it.
+FLAGGED = _default(
+    "ask", "flagged definition", "the scan found something in its definition; trunkline pins diff shows what", "flagged"
+)
+#: The same for a definition that differs from the accepted one.
+CHANGED = _default(
+    "ask",
+    "changed definition",
+    "its definition differs from the one that was accepted; trunkline pins diff shows how",
+    "changed",
+)
+
+#: The first row that matches decides; the last two match everything that is left.
+DEFAULT_RULES: tuple[DefaultRule, ...] = (
+    DefaultRule(
+        kinds=("tool",),
+        trusted=False,
+        decision=_default("ask", "untrusted server", "the server is not trusted, and no rule allows it"),
+    ),
+    DefaultRule(
+        kinds=("tool",),
+        destructive=True,
+        decision=_default("ask", "destructive tool", "the tool may destroy something, and no rule allows it"),
+    ),
+    DefaultRule(
+        kinds=("tool",),
+        read_only=False,
+        decision=_default("ask", "writing tool", "the tool may change something, and no rule allows it"),
+    ),
+    DefaultRule(
+        kinds=("tool",),
+        open_world=True,
+        tainted=True,
+        decision=_default("ask", "open tool, tainted session", _TAINTED_REASON, "taint"),
+    ),
+    DefaultRule(
+        kinds=("tool",),
+        decision=_default("allow", "reading tool", "the tool is read-only by the hint of a trusted server"),
+    ),
+    DefaultRule(
+        kinds=("resource", "prompt"),
+        decision=_default("allow", "resources and prompts", "the user of the host picks them"),
+    ),
+    DefaultRule(
+        kinds=("sampling", "elicitation", "roots"),
+        decision=_default("ask", "questions of servers", "a request of a server is reviewed unless a rule decides it"),
+    ),
+)
+
+
+def effective_hints(hints: ToolHints) -> ToolHints:
+    """Fill in missing hints with the specification's defaults; a read-only tool is not destructive by default."""
+    read_only = hints.read_only is True
+    return ToolHints(
+        read_only=read_only,
+        destructive=not read_only if hints.destructive is None else hints.destructive,
+        idempotent=hints.idempotent is True,
+        open_world=hints.open_world is not False,
+    )
+
+
+def default_decision(act: Act, hints: ToolHints) -> Decision:
+    """Return the decision on an act that no rule decides, based on these hints."""
+    return definition_decision(act) or _table_decision(act.kind, act.trusted, act.tainted, hints)
+
+
+def definition_decision(act: Act) -> Decision | None:
+    """Return the decision on a definition that is flagged or changed; None if it is neither."""
+    if act.flagged:
+        return FLAGGED
+    return CHANGED if act.changed else None
+
+
+@lru_cache(maxsize=2048)
+def _table_decision(kind: ActKind, trusted: bool, tainted: bool, hints: ToolHints) -> Decision:
+    said = effective_hints(hints)
+    return next(
+        row.decision
+        for row in DEFAULT_RULES
+        if kind in row.kinds
+        and row.trusted in (None, trusted)
+        and row.read_only in (None, said.read_only)
+        and row.destructive in (None, said.destructive)
+        and row.open_world in (None, said.open_world)
+        and row.tainted in (None, tainted)
+    )

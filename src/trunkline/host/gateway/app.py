@@ -1,0 +1,277 @@
+"""Serves a host: over stdio to the process that started it, or over HTTP to clients with a token.
+
+Each profile is a separate gateway at its own path, over the same servers. A token is required unless the user turns
+authentication off; one is generated if none is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.errors import ConfigError
+from trunkline.host.assembly import ANCESTORS, Assembly
+from trunkline.host.authorization.approval import ApprovalMode, GatewayExposure, is_own_client
+from trunkline.host.authorization.policy.loader import load_policy
+from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import NO_FILTERS, Filters
+from trunkline.host.gateway.gateway import Gateway
+from trunkline.host.gateway.sessions import GatewayOptions
+from trunkline.net.addresses import is_loopback
+
+if TYPE_CHECKING:
+    from trunkline.auth.verifiers import Auth
+    from trunkline.transports.http.server.endpoint import Endpoint
+
+__all__ = ["GatewayApp", "Profile", "ServeOptions", "application", "gateway_exposure", "serve"]
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """A virtual server: some of the servers, with its own filters, limits and policy."""
+
+    #: The servers; None for all.
+    servers: tuple[str, ...] | None = None
+    tools: Filters = NO_FILTERS
+    #: A policy in place of the host's.
+    policy: Policy | str | None = None
+    per_minute: float | None = None
+    concurrent: int | None = None
+    search: str | None = None
+    #: The approval mode, if it differs from the gateway's.
+    approval: ApprovalMode | None = None
+
+
+class ServeOptions(TypedDict, total=False):
+    """The options of ``serve`` and ``application``."""
+
+    #: ``HOST:PORT`` or a port; None for stdio.
+    http: str | int | None
+    path: str
+    #: A bearer token; without it and without ``auth=`` one is generated and passed to ``started``.
+    token: str | None
+    #: A verifier such as ``JWTVerifier(...)``, or a function from headers to a ``Principal``.
+    auth: Auth | None
+    #: Serve without authentication.
+    no_auth: bool
+    #: Who asks a person before a call: ``client`` if the client does, ``ask`` (the default), or ``deny``.
+    approval: ApprovalMode
+    profiles: Mapping[str, Profile]
+    #: Over stdio: serve this profile.
+    profile: str | None
+    per_minute: float | None
+    concurrent: int
+    #: ``auto``, ``on`` or ``off``.
+    search: str
+    window_tokens: int
+    share: float
+    name: str
+    certfile: str | None
+    keyfile: str | None
+    allowed_hosts: Sequence[str]
+    allowed_origins: Sequence[str]
+    resource: str | None
+    #: Called when serving begins, with the URL and the token, if one is required; over stdio with ``stdio`` and None.
+    started: Callable[[str, str | None], None] | None
+    stopping: asyncio.Event | None
+
+
+async def serve(assembly: Assembly, options: ServeOptions) -> None:
+    """Serve a host until ``stopping`` is set or the transport closes.
+
+    Raises:
+        ConfigError: the options are invalid; the message says what to change.
+    """
+    _check_ancestors(assembly)
+    address = options.get("http")
+    if address is None:
+        await _serve_stdio(assembly, options)
+        return
+    from trunkline.transports.http.server.serve import serve as serve_http
+
+    host, port = _address(address)
+    auth, token = _auth(options)
+    if auth is None and not is_loopback(host.strip("[]"), below=False):
+        raise ConfigError(f"{host} can be reached by others, so it needs authentication: leave out --no-auth.")
+    app = _application(assembly, options, auth)
+    tell = options.get("started")
+    try:
+        await serve_http(
+            app,
+            limits=assembly.core.limits,
+            host=host,
+            port=port,
+            certfile=options.get("certfile"),
+            keyfile=options.get("keyfile"),
+            started=None if tell is None else lambda url: tell(f"{url.rstrip('/')}{app.path}", token),
+            stopping=options.get("stopping"),
+        )
+    finally:
+        await app.aclose()
+
+
+def application(assembly: Assembly, options: ServeOptions) -> GatewayApp:
+    """Return the gateway as an ASGI application; ``auth=``, ``token=`` or ``no_auth=`` is required."""
+    if not (options.get("auth") or options.get("token") or options.get("no_auth")):
+        raise ConfigError("A gateway needs authentication: pass auth= or token=, or no_auth=True to go without.")
+    return _application(assembly, options, _auth(options)[0])
+
+
+class GatewayApp:
+    """The gateways of a host as one ASGI application: the main one at a path, each profile below it."""
+
+    def __init__(self, gateways: Sequence[Gateway], endpoints: Mapping[str, Endpoint], path: str) -> None:
+        """Serve these gateways; ``endpoints`` are by path."""
+        self._gateways = gateways
+        self._endpoints = dict(sorted(endpoints.items(), key=lambda pair: -len(pair[0])))
+        self.path = path
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Dispatch a request to the gateway for its path."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        path: str = scope.get("path", "")
+        endpoint = self._endpoints[self.path]
+        for prefix, each in self._endpoints.items():
+            if path == prefix or path.startswith(f"{prefix}/") or path.endswith(prefix):
+                endpoint = each
+                break
+        await endpoint(scope, receive, send)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for requests in flight to finish, for at most this many seconds."""
+        await asyncio.gather(*(endpoint.drain(seconds) for endpoint in self._endpoints.values()))
+
+    async def aclose(self) -> None:
+        """Close the gateways; the host stays open."""
+        await asyncio.gather(*(endpoint.aclose() for endpoint in self._endpoints.values()))
+        await asyncio.gather(*(gateway.aclose() for gateway in self._gateways))
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+async def _serve_stdio(assembly: Assembly, options: ServeOptions) -> None:
+    name = options.get("profile")
+    profiles = options.get("profiles") or {}
+    if name is not None and name not in profiles:
+        raise ConfigError(f"There is no profile {name!r}; the profiles are: {', '.join(profiles) or 'none'}.")
+    gateway = _gateway(assembly, options, name, None if name is None else profiles[name])
+    started = options.get("started")
+    try:
+        if started is not None:
+            started("stdio", None)
+        await gateway.run_async("stdio")
+    finally:
+        await gateway.aclose()
+
+
+def _application(assembly: Assembly, options: ServeOptions, auth: Any) -> GatewayApp:
+    path = options.get("path", "/mcp").rstrip("/")
+    profiles: dict[str | None, Profile | None] = {None: None}
+    profiles.update(options.get("profiles") or {})
+    gateways: list[Gateway] = []
+    endpoints: dict[str, Endpoint] = {}
+    for name, profile in profiles.items():
+        gateway = _gateway(assembly, options, name, profile)
+        gateways.append(gateway)
+        where = path if name is None else f"{path}/{name}"
+        endpoints[where] = gateway.asgi(
+            where,
+            auth=auth,
+            allowed_hosts=options.get("allowed_hosts", ()),
+            allowed_origins=options.get("allowed_origins", ()),
+            resource=options.get("resource") if name is None else None,
+        )
+    return GatewayApp(gateways, endpoints, path)
+
+
+def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profile: Profile | None) -> Gateway:
+    known = {key: options[key] for key in _SHARED if key in options}  # type: ignore[literal-required]
+    # Lasting answers are offered only to the user's own client; over stdio that is known by the caller's origin.
+    own_user = options.get("http") is not None and is_own_client(gateway_exposure(options))
+    made = GatewayOptions(**known, profile=name, own_user=own_user)
+    policy = assembly.policy
+    if profile is not None:
+        own = {
+            "per_minute": profile.per_minute,
+            "concurrent": profile.concurrent,
+            "search": profile.search,
+            "approval": profile.approval,
+            "servers": None if profile.servers is None else frozenset(profile.servers),
+        }
+        made = replace(made, tools=profile.tools, **{key: value for key, value in own.items() if value is not None})
+        if profile.policy is not None:
+            policy = profile.policy if isinstance(profile.policy, Policy) else load_policy(profile.policy)
+    return Gateway(
+        assembly.core, policy, made, prompter=assembly.options.get("consent"), limits=assembly.options.get("limits")
+    )
+
+
+_SHARED = ("approval", "per_minute", "concurrent", "search", "window_tokens", "share", "name")
+
+
+def gateway_exposure(options: ServeOptions) -> GatewayExposure:
+    """Return how a gateway with these options can be reached."""
+    address = options.get("http")
+    if address is None:
+        return GatewayExposure()
+    other_proof = options.get("auth") is not None or bool(options.get("no_auth"))
+    return GatewayExposure(
+        http=True,
+        loopback=is_loopback(_address(address)[0].strip("[]"), below=False),
+        static_token=not other_proof,
+        allowed_hosts=bool(options.get("allowed_hosts")) or options.get("resource") is not None,
+        allowed_origins=bool(options.get("allowed_origins")),
+    )
+
+
+def _auth(options: ServeOptions) -> tuple[Any, str | None]:
+    """Return the verifier to use, and the token to show to the user."""
+    given, token = options.get("auth"), options.get("token")
+    if given is not None and token is not None:
+        raise ConfigError("auth= and token= exclude each other: pass one of them.")
+    if options.get("no_auth"):
+        if given is not None or token is not None:
+            raise ConfigError("no_auth=True turns authentication off: leave out auth= and token=, or no_auth=.")
+        return None, None
+    if given is not None:
+        return given, None
+    from trunkline.auth.static_tokens import StaticTokens
+
+    token = token or secrets.token_urlsafe(32)
+    return StaticTokens({token: "user"}), token
+
+
+def _address(given: str | int) -> tuple[str, int]:
+    text = str(given)
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{text!r} is not an address to listen on: use [HOST:]PORT.")
+    return host or "127.0.0.1", int(port)
+
+
+def _check_ancestors(assembly: Assembly) -> None:
+    """Check that this gateway was not started by itself.
+
+    Raises:
+        ConfigError: an entry of the configuration runs the same gateway.
+    """
+    if assembly.fingerprint in os.environ.get(ANCESTORS, "").split():
+        raise ConfigError(
+            "This gateway was started by itself: an entry of its configuration runs the gateway with the same "
+            "configuration. Remove that entry."
+        )

@@ -1,0 +1,346 @@
+"""The catalog as the gateway serves it.
+
+Items under the names and URIs that clients of the gateway use, and the results and errors that go back to a client.
+Items are only listed here; a call goes to the upstream server under the item's own name. URIs in results are
+rewritten to the gateway's, so that a client can read a link that a tool returns. Errors carry no internals of the
+gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.errors import (
+    InvalidParams,
+    LinkError,
+    MissingCapability,
+    PolicyDenied,
+    RemoteProtocolError,
+    RequestFailed,
+    ResourceNotFound,
+    UrlElicitationRequired,
+)
+from trunkline.host.audit.trail import AuditFailed
+from trunkline.host.core import HostCore
+from trunkline.host.gateway.sessions import GatewayOptions
+from trunkline.host.session import HostSession
+from trunkline.host.upstreams.catalog.items import ITEM_KINDS, CatalogItem, ItemKind
+from trunkline.host.upstreams.catalog.names import outer_uri
+from trunkline.host.upstreams.catalog.search import (
+    CALL_TOOL,
+    SEARCH_TOOL,
+    SearchIndex,
+    SearchMode,
+    choose_exposure,
+    meta_tools,
+    render_hits,
+)
+from trunkline.host.upstreams.routing.channels import label_pages
+from trunkline.protocol.caller import Caller
+from trunkline.protocol.headers import HeaderParameter, header_parameters
+from trunkline.protocol.revisions import Feature
+from trunkline.protocol.uri_template import UriTemplate
+from trunkline.server.registry import RegistrySnapshot
+from trunkline.server.tools import error_result
+
+__all__ = [
+    "GatewayRegistry",
+    "MetaTool",
+    "RegistryEntry",
+    "ToolSearch",
+    "ToolSearchResult",
+    "is_not_found",
+    "not_found",
+    "rewrite_result",
+    "translate_errors",
+]
+
+
+@contextmanager
+def translate_errors(server: str) -> Iterator[None]:
+    """Turn every failure of a request to a server into the error for the client.
+
+    Raises:
+        RequestFailed: the failure, for the client.
+    """
+    try:
+        yield
+    except RequestFailed as error:
+        # A new error: the transport's details (a challenge, a status) are not for the client.
+        raise type(error)(error.message, code=error.code, data=_outer_data(error, server)) from error
+    except PolicyDenied as error:
+        raise RequestFailed(error.public_message) from error
+    except AuditFailed as error:
+        raise RequestFailed("The gateway cannot write its audit trail, so the request was not carried out") from error
+    except (LinkError, RemoteProtocolError, MissingCapability) as error:
+        raise RequestFailed(f"Server {server!r}: {_reason(error)}") from error
+
+
+def is_not_found(error: RequestFailed, uri: str) -> bool:
+    """Return True if an error means, in either era, that the server has no such resource."""
+    said = error.data.get("uri") if isinstance(error.data, dict) else None
+    return isinstance(error, ResourceNotFound) or (isinstance(error, InvalidParams) and said == uri)
+
+
+def not_found(caller: Caller, outer: str) -> RequestFailed:
+    """Return the error for an unknown resource; it is the same for one that the caller may not see."""
+    kind = InvalidParams if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features else ResourceNotFound
+    return kind(f"Resource not found: {outer}", data={"uri": outer})
+
+
+def _outer_data(error: RequestFailed, server: str) -> Any:
+    return label_pages(error.data, server) if isinstance(error, UrlElicitationRequired) else error.data
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error: what follows is the server's own stderr."""
+    text = str(error).partition("\n")[0]
+    return text[:300] or type(error).__name__
+
+
+class RegistryEntry:
+    """One item of the catalog as the gateway lists it."""
+
+    __slots__ = ("_headers", "_listed", "_template", "function", "item", "name")
+
+    #: Attributes of a registry definition that these entries do not use.
+    scopes: tuple[str, ...] = ()
+    owners: tuple[Any, ...] = ()
+    source: Any = None
+
+    def __init__(self, item: CatalogItem) -> None:
+        """Wrap an item of the catalog."""
+        self.item = item
+        self.name = item.wire
+        self.function = item
+        self._listed: Any = None
+        self._template: UriTemplate | None = None
+        self._headers: tuple[HeaderParameter, ...] | None = None
+
+    def listed(self) -> Any:
+        """Return the definition under its gateway name."""
+        if self._listed is None:
+            self._listed = self.item.outer
+        return self._listed
+
+    @property
+    def headers(self) -> tuple[HeaderParameter, ...]:
+        """The arguments that HTTP mirrors in headers."""
+        if self._headers is None:
+            try:
+                tool = self.item.definition
+                self._headers = header_parameters(tool.input_schema) if isinstance(tool, t.Tool) else ()
+            except ValueError:
+                self._headers = ()
+        return self._headers
+
+
+class GatewayRegistry(Struct, frozen=True):
+    """What the gateway lists, by kind and by gateway name or URI."""
+
+    of: Mapping[ItemKind, Mapping[str, RegistryEntry]]
+
+    @classmethod
+    def build(cls, items: Iterable[CatalogItem], before: GatewayRegistry | None) -> GatewayRegistry:
+        """Build the entries of a catalog's items; entries of unchanged items are reused."""
+        kept = {} if before is None else {each.item: each for shelf in before.of.values() for each in shelf.values()}
+        shelves: dict[ItemKind, dict[str, RegistryEntry]] = {kind: {} for kind in ITEM_KINDS}
+        for item in items:
+            shelves[item.kind][item.wire] = kept.get(item) or RegistryEntry(item)
+        return cls(shelves)
+
+    def find(self, kind: ItemKind, name: str) -> RegistryEntry | None:
+        """Return the entry with this gateway name or URI; None if there is none."""
+        return self.of[kind].get(name)
+
+    def registry(self, counter: int, more_tools: Mapping[str, Any]) -> RegistrySnapshot:
+        """Return the entries as a server registry."""
+        tools: Any = {**more_tools, **self.of["tool"]}
+        others: Any = self.of
+        return RegistrySnapshot(
+            counter,
+            tools=tools,
+            prompts=others["prompt"],
+            resources=others["resource"],
+            templates=others["template"],
+        )
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def rewrite_result(result: Any, server: str) -> Any:
+    """Return a server's result as the gateway sends it: with gateway URIs, and without the server's identity.
+
+    How long a result may be cached depends on the caller, which the upstream does not know, so caching is disabled.
+    """
+    changes: dict[str, Any] = {}
+    meta = result.meta
+    if meta is not None and t.META_SERVER_INFO in meta:
+        changes["meta"] = {name: value for name, value in meta.items() if name != t.META_SERVER_INFO} or None
+    if result.result_type not in (None, "complete"):
+        # A handshake server, whose era has no result types, may send anything here; the client always gets a result.
+        changes["result_type"] = None
+    if isinstance(result, t.CallToolResult):
+        if any(type(block) is not t.TextContent for block in result.content):
+            changes["content"] = [_rewrite_block(block, server) for block in result.content]
+    elif isinstance(result, t.GetPromptResult):
+        changes["messages"] = [replace(each, content=_rewrite_block(each.content, server)) for each in result.messages]
+    elif isinstance(result, t.ReadResourceResult):
+        changes["contents"] = [replace(each, uri=outer_uri(server, each.uri)) for each in result.contents]
+        changes["ttl_ms"], changes["cache_scope"] = 0, "private"
+    return replace(result, **changes) if changes else result
+
+
+def _rewrite_block(block: Any, server: str) -> Any:
+    if isinstance(block, t.ResourceLink):
+        return replace(block, uri=outer_uri(server, block.uri))
+    if isinstance(block, t.EmbeddedResource):
+        return replace(block, resource=replace(block.resource, uri=outer_uri(server, block.resource.uri)))
+    return block
+
+
+# Per session: more would fill the very window that the search is meant to spare.
+_MOST_LISTED = 64
+
+
+class ToolSearchResult(NamedTuple):
+    """What a search found, and its result."""
+
+    items: tuple[CatalogItem, ...]
+    result: t.CallToolResult
+
+
+class MetaTool:
+    """A tool of the gateway itself, in the form of a registry entry."""
+
+    __slots__ = ("_tool", "function", "name")
+
+    scopes: tuple[str, ...] = ()
+    owners: tuple[Any, ...] = ()
+    source: Any = None
+
+    def __init__(self, tool: t.Tool) -> None:
+        """Wrap this definition."""
+        self.name = tool.name
+        self.function = tool
+        self._tool = tool
+
+    def listed(self) -> t.Tool:
+        """Return the definition."""
+        return self._tool
+
+
+class ToolSearch:
+    """Decides whether tools are listed or searched, and serves the two search tools."""
+
+    def __init__(self, core: HostCore, options: GatewayOptions) -> None:
+        """List everything until the catalog is known."""
+        self._core = core
+        self._options = options
+        self._hidden: dict[str, CatalogItem] = {}
+        self._all: list[CatalogItem] = []
+        self._index: SearchIndex | None = None
+        self._searched = False
+
+    def choose(self, items: Iterable[CatalogItem]) -> list[CatalogItem]:
+        """Return the items of a catalog that are listed directly."""
+        everything = list(items)
+        tools = [item for item in everything if item.kind == "tool"]
+        upstreams = self._core.supervisor.upstreams
+        exposure = choose_exposure(
+            tools,
+            mode=cast("SearchMode", self._options.search),
+            window_tokens=self._options.window_tokens,
+            share=self._options.share,
+            always=frozenset(name for name, each in upstreams.items() if each.entry.settings.always_load),
+        )
+        self._searched, self._index, self._all = exposure.searched, None, tools
+        self._hidden = {item.wire: item for item in tools} if exposure.searched else {}
+        return [*exposure.listed, *(item for item in everything if item.kind != "tool")]
+
+    def meta_tools(self) -> dict[str, MetaTool]:
+        """Return the two search tools, if the catalog is searched, with generic descriptions."""
+        return {tool.name: MetaTool(tool) for tool in meta_tools(())} if self._searched else {}
+
+    def described(self, is_visible: Callable[[CatalogItem], bool]) -> list[t.Tool]:
+        """Return the two search tools, described with the names of the tools that a caller may see."""
+        seen = [item for item in self._all if is_visible(item)]
+        servers = {item.server for item in seen}
+        instructions = {name: text for name, text in self._core.catalog.instructions.items() if name in servers}
+        by_name = self._options.approval == "client"
+        return meta_tools(seen, instructions=instructions, notes=self._notes(), by_name=by_name)
+
+    def hidden(self, name: str) -> CatalogItem | None:
+        """Return a tool that is not listed but may be called by name: a model may know it from a search."""
+        return self._hidden.get(name)
+
+    def search(self, arguments: dict[str, Any], is_visible: Callable[[CatalogItem], bool]) -> ToolSearchResult:
+        """Search the catalog.
+
+        Raises:
+            InvalidParams: an argument is missing or wrong.
+        """
+        query, limit = arguments.get("query"), arguments.get("limit", 10)
+        if not isinstance(query, str) or not isinstance(limit, int):
+            raise InvalidParams(f"Invalid params: {SEARCH_TOOL} takes query (a string) and limit (an integer)")
+        if self._index is None:
+            self._index = SearchIndex(self._all, instructions=self._core.catalog.instructions)
+        hits = [hit for hit in self._index.search(query, 50) if is_visible(hit.item)][: max(1, min(limit, 50))]
+        return ToolSearchResult(tuple(hit.item for hit in hits), render_hits(hits))
+
+    def inner_call(
+        self, arguments: dict[str, Any], is_visible: Callable[[CatalogItem], bool]
+    ) -> tuple[CatalogItem, dict[str, Any]] | t.CallToolResult:
+        """Return the tool that is to be called and its arguments, or the answer if there is no such tool.
+
+        Raises:
+            InvalidParams: an argument is missing or wrong.
+        """
+        name, inner = arguments.get("name"), arguments.get("arguments", {})
+        if isinstance(inner, str):
+            # Some models write the arguments as a JSON string.
+            try:
+                inner = msgspec.json.decode(inner)
+            except (msgspec.DecodeError, RecursionError):
+                inner = None
+        if not isinstance(name, str) or not isinstance(inner, dict):
+            raise InvalidParams(f"Invalid params: {CALL_TOOL} takes name (a string) and arguments (an object)")
+        item = self._hidden.get(name)
+        if item is None or not is_visible(item):
+            return error_result(f"Unknown tool: {name[:200]}. Find its name with {SEARCH_TOOL}.")
+        return item, inner
+
+    def remember(self, session: HostSession, items: Iterable[CatalogItem]) -> bool:
+        """Remember the tools that a session found, the latest last; return True if the session's list changes."""
+        found, news = session.found, False
+        for item in items:
+            news |= item.wire not in found
+            found.pop(item.wire, None)
+            found[item.wire] = None
+        for wire in list(found)[:-_MOST_LISTED]:
+            del found[wire]
+        return news
+
+    def found(self, session: HostSession) -> list[CatalogItem]:
+        """Return the tools that a session found by searching and that still exist."""
+        return [self._hidden[wire] for wire in session.found if wire in self._hidden]
+
+    def _notes(self) -> dict[str, str]:
+        """Return notes on servers that cannot be used now, so that the model knows why their tools are missing."""
+        notes = {}
+        for name, upstream in self._core.supervisor.upstreams.items():
+            status = upstream.status
+            if status.state not in ("ready", "known", "disabled") and self._belongs(name):
+                notes[name] = f"now {status.state}"
+        return notes
+
+    def _belongs(self, server: str) -> bool:
+        return self._options.servers is None or server in self._options.servers

@@ -1,0 +1,174 @@
+"""Reviews each catalog of a host before it is served, and emits events for what it notices.
+
+It keeps the state that a review needs from one catalog to the next: the pin store, the lock file, and cached scans. If
+pins cannot be read or written, nothing that should be pinned is served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from trunkline.errors import ConfigError
+from trunkline.host.config.model import ServerEntry
+from trunkline.host.events import DefinitionInspected, EventBus
+from trunkline.host.integrity.pins.catalog_review import (
+    CatalogReview,
+    ScanCache,
+    ScanMode,
+    review_catalog,
+    take_snapshot,
+    withhold_servers,
+)
+from trunkline.host.integrity.pins.records import ServerPins
+from trunkline.host.integrity.pins.store import ObservedPins, PinLock, PinStore, endpoint_identity
+from trunkline.host.upstreams.catalog.catalog import Catalog
+from trunkline.host.upstreams.catalog.items import CatalogItem
+
+__all__ = ["Inspector"]
+
+log = logging.getLogger("trunkline.host")
+
+_MAX_CACHED_SCANS = 50_000
+_NO_RECORDS: Mapping[str, ServerPins] = MappingProxyType({})
+
+
+class Inspector:
+    """Reviews each catalog of a host; passed as ``HostCore(inspector=...)``."""
+
+    def __init__(
+        self,
+        book: PinStore | None,
+        *,
+        entry_of: Callable[[str], ServerEntry | None],
+        events: EventBus | None = None,
+        lock: PinLock | None = None,
+        lock_name: str = "the lock file",
+        scanning: ScanMode = "hide",
+        in_process: bool = False,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        """Use this pin store, or None for no pins; ``entry_of`` returns the entry of a server.
+
+        ``hide`` removes secrets from what is stored and reported.
+
+        Servers that a program passes as objects are its own code, and are pinned only if ``in_process`` is True.
+        """
+        self._book = book
+        self._entry_of = entry_of
+        self._events = events
+        self._lock = lock
+        self._lock_name = lock_name
+        self._scanning: ScanMode = scanning
+        self._in_process = in_process
+        self._hide = hide
+        self._scanned: ScanCache = {}
+        self._reached: dict[str, tuple[ServerEntry, tuple[str, str]]] = {}
+        self._told: set[DefinitionInspected] = set()
+        #: The review of the last catalog.
+        self.last: CatalogReview | None = None
+        #: Why nothing is served that should be pinned; None if there is no problem.
+        self.problem: str | None = None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a review might have another result now, because a change was accepted in the meantime."""
+        if self.last is None or self._book is None:
+            return False
+        return self.problem is not None or self._book.outdated
+
+    def __call__(self, catalog: Catalog) -> Catalog:
+        """Review a catalog, and emit events for what is noticed."""
+        if len(self._scanned) > _MAX_CACHED_SCANS:
+            self._scanned.clear()
+        try:
+            observed = self._observe(catalog)
+            self.problem = None
+        except ConfigError as error:
+            self._closed(str(error))
+            self.last = CatalogReview(catalog=withhold_servers(catalog, self._pinned(catalog), str(error)))
+            return self.last.catalog
+        self.last = review_catalog(
+            catalog,
+            observed.records,
+            lock=self._lock,
+            lock_name=self._lock_name,
+            scanning=self._scanning,
+            scanned=self._scanned,
+            before=self.last,
+            hide=self._hide,
+        )
+        self._tell(observed, self.last)
+        return self.last.catalog
+
+    def _observe(self, catalog: Catalog) -> ObservedPins:
+        if self._book is None:
+            return ObservedPins(_NO_RECORDS)
+        entries = self._pinned(catalog)
+        snapshots = [
+            take_snapshot(catalog.parts[server], self._reach(entry), hide=self._hide)
+            for server, entry in entries.items()
+        ]
+        return self._book.observe(snapshots, lock=self._lock, hide=self._hide)
+
+    def _reach(self, entry: ServerEntry) -> tuple[str, str]:
+        """Return the identity of a server; it is computed once per entry, since that looks for files."""
+        known = self._reached.get(entry.name)
+        if known is None or known[0] is not entry:
+            known = self._reached[entry.name] = entry, endpoint_identity(entry)
+        return known[1]
+
+    def _closed(self, problem: str) -> None:
+        """Report, once, that nothing is served that should be pinned."""
+        if problem != self.problem:
+            log.error("%s", problem)
+            if self._events is not None:
+                self._events.publish(DefinitionInspected("", "pins", "", "closed", problem))
+        self.problem = problem
+
+    def _pinned(self, catalog: Catalog) -> dict[str, ServerEntry]:
+        """Return the entries of the servers that are pinned."""
+        entries = (
+            (server, self._entry_of(server)) for server, part in catalog.parts.items() if part.settings.pins != "off"
+        )
+        return {
+            server: entry
+            for server, entry in entries
+            if entry is not None and (entry.target is None or self._in_process)
+        }
+
+    def _tell(self, observed: ObservedPins, reviewed: CatalogReview) -> None:
+        if self._events is None:
+            return
+        for notice in observed.notices:
+            before = f", which was called {notice.before}" if notice.before else ""
+            told = DefinitionInspected(
+                notice.server, notice.kind, notice.name, notice.what, f"it is {notice.what}{before}"
+            )
+            if notice.what != "changed":
+                self._events.publish(told)
+        # The rest lasts from one catalog to the next, and is reported once.
+        for told in self.lasting:
+            if told not in self._told:
+                self._events.publish(told)
+        self._told = set(self.lasting)
+
+    @property
+    def lasting(self) -> tuple[DefinitionInspected, ...]:
+        """Events for the definitions of the last catalog that changed, were flagged or were removed from it."""
+        if self.last is None:
+            return ()
+        out = [
+            DefinitionInspected(each.server, each.kind, self._hide(each.name), each.what, each.reason)
+            for each in self.last.quarantined
+        ]
+        marked = self.last.marked.values()
+        changed = [
+            self._inspected(item, "changed", self.last.changed[item.kind, item.id]) for item in marked if item.changed
+        ]
+        flagged = [self._inspected(item, "flagged", "; ".join(item.flagged)) for item in marked if item.flagged]
+        return *out, *changed, *flagged
+
+    def _inspected(self, item: CatalogItem, what: str, reason: str) -> DefinitionInspected:
+        return DefinitionInspected(item.server, item.kind, self._hide(item.name), what, reason)

@@ -1,0 +1,345 @@
+"""The channel back to the caller of a request.
+
+It answers the server's questions and receives progress and log messages. The caller is a gateway client for one
+request, or the program that uses the host; the router sees both through ``CallerChannel``. Questions forwarded to a
+gateway client carry the name of the server that asks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, get_args
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.connection import Exchange
+from trunkline.errors import InvalidRequest, LocalProtocolError
+from trunkline.host.config.model import ServerEntry
+from trunkline.host.server_requests.handlers import ServerRequestHandler
+from trunkline.host.upstreams.catalog.items import Offering
+from trunkline.protocol.methods import read_meta
+from trunkline.protocol.revisions import Feature
+from trunkline.server.elicitors import ClientQuestion
+from trunkline.server.server import Server
+
+__all__ = [
+    "GATEWAYS",
+    "VIA",
+    "CallerChannel",
+    "GatewayChannel",
+    "LocalChannel",
+    "gateway_capability",
+    "label_pages",
+    "leads_back",
+    "log_wanted",
+    "request_gateways",
+    "with_server_label",
+]
+
+
+def with_server_label(params: Any, server: str) -> Any:
+    """Return a server's question with the server's name before its text."""
+    if isinstance(params, t.ElicitRequestParams):
+        return replace(params, message=_label(server, params.message))
+    if isinstance(params, t.CreateMessageRequestParams):
+        # The messages are for the model; clients that let their user review a request show the system prompt too.
+        asks = f"[{server}] This request is made by the MCP server {server}."
+        return replace(params, system_prompt=f"{asks}\n\n{params.system_prompt}" if params.system_prompt else asks)
+    return params
+
+
+def label_pages(data: Any, server: str) -> Any:
+    """Return the data of a -32042 error with the server's name before the text of each page that is to be opened."""
+    pages = data.get("elicitations") if isinstance(data, dict) else None
+    if not isinstance(pages, list):
+        return data
+    return {**data, "elicitations": [_page(each, server) for each in pages]}
+
+
+def _page(page: Any, server: str) -> Any:
+    message = page.get("message") if isinstance(page, dict) else None
+    return {**page, "message": _label(server, message)} if isinstance(message, str) else page
+
+
+def _label(server: str, message: str) -> str:
+    return f"[{server}] {message}"
+
+
+if TYPE_CHECKING:
+    from trunkline.host.session import HostSession
+
+
+_LEVELS: tuple[t.LoggingLevel, ...] = get_args(t.LoggingLevel)
+
+
+def log_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None, *, unasked: bool) -> bool:
+    """Return True if a log message is for a client that asked for ``least``, or for nothing.
+
+    ``unasked`` is true for handshake clients: until they set a level, a server sends what it sends by default.
+    """
+    return unasked if least is None else _LEVELS.index(level) >= _LEVELS.index(least)
+
+
+class CallerChannel(Protocol):
+    """The channel back to the caller of a request."""
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """The capabilities that the caller declared."""
+
+    @property
+    def log_level(self) -> t.LoggingLevel | None:
+        """The log level it requested; None if it requested none."""
+
+    @property
+    def receives_logs(self) -> bool:
+        """Whether log messages are sent to it although it set no level, as handshake servers do."""
+
+    @property
+    def is_handshake(self) -> bool:
+        """Whether it is a client of a handshake revision, which would use that with the server directly."""
+
+    @property
+    def knows_url_errors(self) -> bool:
+        """Whether its revision has the error that requires a page to be opened first."""
+
+    @property
+    def parks(self) -> bool:
+        """Whether it leaves with a question and comes back with the answer, so that the call is parked."""
+
+    @property
+    def left(self) -> bool:
+        """Whether the request ended with questions: it will be repeated with the answers."""
+
+    @property
+    def open(self) -> bool:
+        """Whether the caller still waits for the result."""
+
+    def wants_progress(self) -> bool:
+        """Return True if the caller wants progress."""
+
+    def progress(self, news: t.ProgressNotificationParams) -> None:
+        """Send progress."""
+
+    def log(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Send a log message."""
+
+    def elicitation_completed(self, name: str) -> None:
+        """Notify that an elicitation by URL was completed, by its id."""
+
+    async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
+        """Ask the caller a question of a server, or of the host itself; return the raw answer."""
+
+    async def once(self, key: str, function: Callable[..., Any]) -> Any:
+        """Call a function once, however often the request is repeated; its result is plain data."""
+
+    def did(self, key: str) -> bool:
+        """Return True if ``once`` has a result for this key."""
+
+
+class GatewayChannel:
+    """The channel to a client of the gateway, for one request."""
+
+    __slots__ = ("_exchange", "_server", "_token", "log_level", "receives_logs")
+
+    def __init__(self, server: Server, exchange: Exchange, *, log_level: t.LoggingLevel | None) -> None:
+        """Set the request that is being served."""
+        self._server = server
+        self._exchange = exchange
+        self.log_level: t.LoggingLevel | None = log_level
+        self.receives_logs: bool = exchange.admitted.caller.session is not None
+        meta: t.RequestMeta | None = getattr(exchange.admitted.params, "meta", None)
+        self._token = None if meta is None else meta.progress_token
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client declared."""
+        found: Mapping[str, Any] = self._exchange.admitted.caller.capabilities
+        return found
+
+    @property
+    def is_handshake(self) -> bool:
+        """Whether the client's revision has a handshake."""
+        return bool(self._exchange.admitted.caller.revision.handshake)
+
+    @property
+    def knows_url_errors(self) -> bool:
+        """Whether the client's revision has the error."""
+        return Feature.URL_ELICITATION_ERROR in self._exchange.admitted.caller.revision.features
+
+    @property
+    def parks(self) -> bool:
+        """Whether the client's revision has ``input_required`` results."""
+        return Feature.INPUT_REQUIRED in self._exchange.admitted.caller.revision.features
+
+    @property
+    def left(self) -> bool:
+        """Whether the request ended with questions."""
+        return bool(getattr(self._exchange.questions, "left", False))
+
+    @property
+    def open(self) -> bool:
+        """Whether the client still waits."""
+        return self._exchange.open
+
+    def wants_progress(self) -> bool:
+        """Return True if the client sent a progress token."""
+        return self._token is not None
+
+    def progress(self, news: t.ProgressNotificationParams) -> None:
+        """Forward progress under the client's own token."""
+        if self._token is not None:
+            params = t.ProgressNotificationParams(
+                progress_token=self._token, progress=news.progress, total=news.total, message=news.message
+            )
+            self._exchange.notify("notifications/progress", params)
+
+    def log(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Forward a log message on the stream of this request."""
+        self._exchange.notify("notifications/message", message)
+
+    def elicitation_completed(self, name: str) -> None:
+        """Notify the client, if its revision has elicitation ids."""
+        if self.knows_url_errors:
+            params = t.ElicitationCompleteNotificationParams(elicitation_id=name)
+            self._exchange.notify("notifications/elicitation/complete", params)
+
+    async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
+        """Ask the client, in the way of its era; the question names the server that asks."""
+        if entry is not None:
+            params = with_server_label(params, entry.name)
+        if isinstance(params, t.ElicitRequestParams) and params.mode == "url" and self.knows_url_errors:
+            # This revision requires an elicitation id; the server may not have sent one.
+            params = replace(params, elicitation_id=params.elicitation_id or os.urandom(16).hex())
+        return await self._server.elicitor_for(self._exchange).ask(ClientQuestion(method, params, key))
+
+    async def once(self, key: str, function: Callable[..., Any]) -> Any:
+        """Call a function once in all rounds of the request."""
+        return await self._server.elicitor_for(self._exchange).once(key, function)
+
+    def did(self, key: str) -> bool:
+        """Return True if an earlier round did it."""
+        return self._exchange.questions is not None and self._exchange.questions.did(key)
+
+
+class LocalChannel:
+    """The channel to a program that uses the host, with its own request handler."""
+
+    __slots__ = ("_log", "_progress", "_request_handler", "_session", "log_level")
+
+    #: The program waits as long as its call lasts, and its request runs once.
+    left = False
+    open = True
+    receives_logs = False
+    #: Dedicated connections would each be a second process for a single call.
+    is_handshake = False
+    knows_url_errors = False
+    parks = False
+
+    def __init__(
+        self,
+        request_handler: ServerRequestHandler,
+        session: HostSession,
+        *,
+        on_progress: Callable[[t.ProgressNotificationParams], object] | None = None,
+        on_log: Callable[[t.LoggingMessageNotificationParams], object] | None = None,
+    ) -> None:
+        """Set the request handler and the callbacks."""
+        self._request_handler = request_handler
+        self._session = session
+        self._progress = on_progress
+        self._log = on_log
+        self.log_level: t.LoggingLevel | None = None if on_log is None else "info"
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """The capabilities of the request handler."""
+        return self._request_handler.capabilities
+
+    def wants_progress(self) -> bool:
+        """Return True if there is a callback."""
+        return self._progress is not None
+
+    def progress(self, news: t.ProgressNotificationParams) -> None:
+        """Call the progress callback."""
+        if self._progress is not None:
+            self._progress(news)
+
+    def log(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Call the log callback."""
+        if self._log is not None:
+            self._log(message)
+
+    def elicitation_completed(self, name: str) -> None:
+        """Do nothing: there is no callback for it."""
+
+    async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
+        """Call the request handler."""
+        if entry is None:
+            raise LocalProtocolError(f"no server asks for {method}")
+        return await self._request_handler.answer(entry, method, params, self._session)
+
+    async def once(self, key: str, function: Callable[..., Any]) -> Any:
+        """Call the function: the request runs once."""
+        done = function()
+        return await done if inspect.isawaitable(done) else done
+
+    def did(self, key: str) -> bool:
+        """Return False: nothing was done before."""
+        return False
+
+
+#: The experimental capability with the ids of a gateway and of those behind it.
+GATEWAYS = "dev.trunkline/gateways"
+
+#: The member of ``_meta`` with the ids of the gateways a request came through.
+VIA = "dev.trunkline/via"
+
+_VIA = VIA.encode()
+_MOST_HOPS = 8
+_MAX_GATEWAYS = 64
+_MAX_ID_LENGTH = 64
+
+
+def gateway_capability(own: str, offerings: Iterable[Offering]) -> dict[str, Any]:
+    """Return the capability that announces a gateway with this id and these offerings."""
+    behind = dict.fromkeys(each for offering in offerings for each in _named(offering))
+    return {GATEWAYS: {"ids": [own, *behind][:_MAX_GATEWAYS]}}
+
+
+def leads_back(own: str, offering: Offering) -> bool:
+    """Return True if an offering came through the gateway with this id."""
+    return own in _named(offering)
+
+
+def _named(offering: Offering) -> list[str]:
+    """Return the gateways that a server announces; malformed announcements are ignored."""
+    experimental = offering.capabilities.get("experimental")
+    named = experimental.get(GATEWAYS) if isinstance(experimental, dict) else None
+    ids = named.get("ids") if isinstance(named, dict) else None
+    return (
+        [each for each in ids[:_MAX_GATEWAYS] if isinstance(each, str) and len(each) <= _MAX_ID_LENGTH]
+        if isinstance(ids, list)
+        else []
+    )
+
+
+def request_gateways(params: Raw | None, own: str) -> tuple[str, ...]:
+    """Return the ids of the gateways that a request came through.
+
+    Raises:
+        InvalidRequest: the gateway with the id ``own`` is among them, or there are too many.
+    """
+    if params is None or _VIA not in bytes(params):
+        return ()
+    hops = read_meta(params).get(VIA)
+    via = tuple(str(hop)[:_MAX_ID_LENGTH] for hop in hops) if isinstance(hops, list) else ()
+    if own in via or len(via) >= _MOST_HOPS:
+        raise InvalidRequest(
+            "Invalid request: it already came through this gateway; one of its servers leads back to it"
+        )
+    return via

@@ -1,0 +1,388 @@
+"""One server as the rest of the host sees it: its status, a client on demand, and commands to its task.
+
+It starts nothing itself: it sends commands to the task that owns the server (``server_task``), and reads the state that
+the task writes (``state``). Using a running server costs one attribute lookup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, suppress
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.client.client import Client
+from trunkline.client.options import ClientState
+from trunkline.errors import ConfigError, RequestTimeout, ServerUnavailable, TrunklineError
+from trunkline.host.config.model import ServerEntry
+from trunkline.host.events import ServerState, ServerStateChanged
+from trunkline.host.upstreams.catalog.items import Offering
+from trunkline.host.upstreams.supervision.clients import (
+    ALL_LISTS,
+    ListBounds,
+    list_offering,
+    make_client,
+    process_id,
+    start_timeout,
+)
+from trunkline.host.upstreams.supervision.monitor import unresponsive_reason
+from trunkline.host.upstreams.supervision.server_task import ServerCommand, ServerTask, SupervisionContext
+from trunkline.host.upstreams.supervision.state import UNAVAILABLE_STATES, CallTracker, UpstreamState
+from trunkline.timers import wait_within
+
+__all__ = ["ServerStatus", "Upstream"]
+
+log = logging.getLogger("trunkline.host")
+
+_WHAT_TO_DO = MappingProxyType(
+    {
+        "disabled": "is disabled; enable it in {source}",
+        "misconfigured": "cannot be started as it is configured in {source}",
+        "unapproved": "is not approved",
+        "needs login": "needs a login",
+        "broken": "exited too often and is not restarted for now; restart it once the cause is fixed",
+        "stopped": "is stopped",
+    }
+)
+
+
+_CONNECTED = frozenset({ClientState.CONNECTING, ClientState.INITIALIZED, ClientState.ACTIVE})
+
+
+class ServerStatus(Struct, frozen=True, kw_only=True):
+    """The status of one server."""
+
+    name: str
+    state: ServerState
+    #: Why it is in this state, and what can be done, if there is something to report.
+    reason: str | None
+    #: The negotiated revision.
+    era: str | None
+    pid: int | None
+    url: str | None
+    #: Usable items; those removed by filters, reviews or the policy are counted in ``unusable``.
+    tools: int
+    prompts: int
+    resources: int
+    last_error: str | None
+    #: How often it was started after the first time.
+    restarts: int
+    #: The number of dedicated connections besides the shared one.
+    dedicated: int = 0
+    #: Seconds since the epoch at which this state began.
+    since: float
+    source: str
+    #: The command or URL, with secrets masked.
+    command: str
+    #: The number of listed items that cannot be used: hidden by a filter, dropped, or denied by the policy.
+    unusable: int = 0
+    #: The lists that failed, by method, with the reason.
+    failures: dict[str, str] = {}
+
+
+class Upstream:
+    """One server of a host."""
+
+    def __init__(
+        self,
+        entry: ServerEntry,
+        context: SupervisionContext,
+        *,
+        on_move: Callable[[ServerStateChanged], None],
+        on_offering: Callable[[Upstream], None],
+        after: asyncio.Future[Any] | None = None,
+    ) -> None:
+        """Create a server that does nothing before ``begin``; ``after`` is the end of the one that it replaces."""
+        self._context = context
+        self._state = UpstreamState(
+            entry,
+            now=context.timers.clock.now,
+            on_move=on_move,
+            on_offering=lambda: on_offering(self),
+            secrets=context.secrets,
+        )
+        self._server_task = ServerTask(self._state, context, after=after)
+        self._use = CallTracker(self._state)
+        self._began = context.timers.clock.now()
+        self._task: asyncio.Task[None] | None = None
+        #: Whether the server requested roots; set by its dedicated connections.
+        self.asks_roots = False
+        #: Whether a server with a stateless revision also supports the handshake; None until tried.
+        self.supports_handshake: bool | None = None
+
+    def __repr__(self) -> str:
+        """Show name and state."""
+        return f"Upstream({self.entry.name!r}, {self._state.state!r})"
+
+    # --- state -------------------------------------------------------------------------------------------------------
+
+    @property
+    def entry(self) -> ServerEntry:
+        """The entry of the configuration."""
+        return self._state.entry
+
+    @property
+    def launch(self) -> ServerEntry:
+        """The entry as launched, with its secrets filled in once it was found to be trusted."""
+        return self._state.launch
+
+    @property
+    def offering(self) -> Offering | None:
+        """What the server offers; kept during a restart, None while the server cannot be used at all."""
+        return self._state.offering
+
+    @property
+    def client(self) -> Client | None:
+        """The shared client, while it is connected."""
+        return self._state.client
+
+    @property
+    def may_handshake(self) -> bool:
+        """Whether a handshake is worth trying: the entry sets no era, and no handshake was refused."""
+        return self.supports_handshake is not False and self.entry.settings.era == "auto"
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """The capabilities that the shared connection declares to the server."""
+        contact = None if self._state.client is None else self._state.client._core.session
+        return {} if contact is None else contact.capabilities
+
+    @property
+    def state(self) -> ServerState:
+        """Its state."""
+        return self._state.state
+
+    @property
+    def busy(self) -> bool:
+        """Whether the outcome of its start is still open."""
+        return self._state.busy
+
+    @property
+    def running(self) -> bool:
+        """Whether the server can be called without waiting for it."""
+        return self._state.client is not None
+
+    def list_deadline(self, seconds: float, *, fresh: bool = False) -> float:
+        """Return until when a list waits for this server, by the clock of the host; in the past if it does not.
+
+        A cached list of an earlier run is good enough, unless ``fresh``.
+        """
+        state = self._state
+        if (state.offering is not None and not fresh) or not state.busy:
+            return float("-inf")
+        own = state.entry.settings.wait
+        return self._began + (seconds if own is None else own)
+
+    @property
+    def stderr(self) -> str:
+        """The last lines that its process wrote to stderr."""
+        return self._state.stderr_tail()
+
+    @property
+    def status(self) -> ServerStatus:
+        """Its status, with reasons."""
+        state, entry = self._state, self._state.entry
+        offering, hide = state.offering, state.secrets.hide
+        return ServerStatus(
+            name=entry.name,
+            state=state.state,
+            reason=state.reason,
+            era=(offering.revision or None) if offering is not None else None,
+            pid=process_id(state.client or state.held),
+            url=None if entry.url is None else entry.shown,
+            tools=0 if offering is None else len(offering.tools),
+            prompts=0 if offering is None else len(offering.prompts),
+            resources=0 if offering is None else len(offering.resources) + len(offering.templates),
+            last_error=state.last_error,
+            restarts=max(0, state.starts - 1),
+            dedicated=sum(client.state in _CONNECTED for client in state.dedicated_clients),
+            since=state.since,
+            source=str(entry.source),
+            command=entry.shown,
+            failures={} if offering is None else {key: hide(why) for key, why in offering.failures.items()},
+        )
+
+    # --- use ---------------------------------------------------------------------------------------------------------
+
+    async def connected_client(self) -> Client:
+        """Return the shared client, connected; the server is started if necessary.
+
+        Raises:
+            ServerUnavailable: it is not running, with the reason and what can be done; raised at once, or when the
+                start timeout is over.
+        """
+        state = self._state
+        state.used_at = state.now()
+        return state.client or await self._started()
+
+    async def _started(self) -> Client:
+        state = self._state
+        state.waiting += 1
+        try:
+            return await self._until_started(start_timeout(state.entry))
+        finally:
+            state.waiting -= 1
+            state.used_at = state.now()
+
+    async def wait_for_start(self) -> None:
+        """Wait for a starting server as a call would; ignore the outcome."""
+        if self._state.busy:
+            with suppress(ServerUnavailable):
+                await self._started()
+
+    async def _until_started(self, seconds: float) -> Client:
+        """Wait for the server for at most ``seconds``, not counting the time that its start is queued."""
+        state, left = self._state, seconds
+        while (client := state.client) is None:
+            self._check_available()
+            if state.state == "known" and not state.busy:
+                self._server_task.send_command(ServerCommand.START)
+            if state.queued:
+                await state.next_transition()
+                continue
+            began = state.now()
+            try:
+                await wait_within(self._context.timers, left, state.next_transition())
+            except RequestTimeout:
+                since = f": {state.reason}" if state.reason else ""
+                raise ServerUnavailable(
+                    f"The server {self.entry.name} is {state.state} and was not ready within {seconds:g} s{since}"
+                ) from None
+            left = max(0.0, left - (state.now() - began))
+        return client
+
+    def _check_available(self) -> None:
+        state = self._state
+        if state.state in UNAVAILABLE_STATES and not state.busy:
+            what = _WHAT_TO_DO[state.state].format(source=state.entry.source)
+            reason = f": {state.reason}" if state.reason else "."
+            raise ServerUnavailable(f"The server {state.entry.name} {what}{reason}")
+
+    def make_client(self, **options: Any) -> Client:
+        """Create a dedicated client for the same server; ``options`` take precedence.
+
+        It is not supervised, but closed when the server is stopped, restarted or removed from the configuration. It
+        starts a process whenever it is connected: call ``verify_trust`` before that.
+
+        Raises:
+            ServerUnavailable: the server may not be started now.
+        """
+        self._check_available()
+        if not self._state.approved:
+            raise ServerUnavailable(f"The server {self.entry.name} was not checked for approval yet.")
+        context = self._context
+        given = {} if context.client_options is None else context.client_options(self.launch)
+        client = make_client(
+            self.launch,
+            {name: given[name] for name in ("env", "client_info") if name in given} | options,
+            auth=self._server_task.auth,
+            clock=context.timers.clock,
+            eras=context.eras,
+            sandboxed=context.sandboxed,
+        )
+        self._state.dedicated_clients.add(client)
+        return client
+
+    async def is_hanging(self, client: Client) -> bool:
+        """Return True if the process behind a dedicated client is unresponsive; called after a call timed out."""
+        settings, never = self.entry.settings, float("-inf")
+        try:
+            why = await unresponsive_reason(client, settings, timers=self._context.timers, heard_at=lambda: never)
+        except TrunklineError:
+            return False
+        return why is not None
+
+    async def list_on(
+        self, client: Client, before: Offering | None = None, kinds: Collection[str] = ALL_LISTS
+    ) -> Offering:
+        """List what the server offers on a dedicated connection, within the same bounds as on the shared one."""
+        return await list_offering(
+            client,
+            before,
+            kinds=kinds,
+            listed_at=time.time(),
+            bounds=ListBounds(seconds=start_timeout(self.entry)),
+            timers=self._context.timers,
+        )
+
+    async def verify_trust(self) -> None:
+        """Check again whether the server may run, as before each start; stop it if it no longer may.
+
+        Raises:
+            ServerUnavailable: it may not run.
+        """
+        self._check_available()
+        try:
+            reason = await self._server_task.verify_trust()
+        except ConfigError as error:
+            why = self._state.secrets.hide(str(error))
+            raise ServerUnavailable(f"The server {self.entry.name} cannot be started: {why}") from error
+        if reason is not None:
+            self._server_task.send_command(ServerCommand.RESTART)
+            raise ServerUnavailable(f"The server {self.entry.name} {_WHAT_TO_DO['unapproved']}: {reason}")
+
+    def track_call(self) -> AbstractContextManager[None]:
+        """Count a call while it is in progress: the server is then not idle, and may be silent as long as the call."""
+        return self._use
+
+    def record_activity(self) -> None:
+        """Record a sign of life that only the caller can see, such as progress."""
+        self._state.heard_at = self._state.now()
+
+    def changed(self, kinds: Collection[str]) -> None:
+        """Record a change of lists that was announced on a dedicated connection; they are listed again."""
+        if self._state.on_change is not None:
+            self._state.on_change(kinds)
+
+    async def notify_roots_changed(self) -> None:
+        """Notify the server on every connection that its roots changed; a stateless one asks each time."""
+        state = self._state
+        for client in {state.client, *state.dedicated_clients}:
+            if client is not None and client.state is ClientState.ACTIVE:
+                try:
+                    await client.notify_roots_changed()
+                except TrunklineError as error:
+                    log.debug("telling %s of its roots: %s", self.entry.name, error)
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    async def restart(self) -> None:
+        """Restart the server and forget its failures; wait for the outcome."""
+        self.supports_handshake = None
+        await self._server_task.send_command(ServerCommand.RESTART)
+
+    async def stop(self) -> None:
+        """Stop the server until it is restarted; wait until its process has ended."""
+        await self._server_task.send_command(ServerCommand.STOP)
+
+    # --- for the supervisor ------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start its task."""
+        self._task = asyncio.get_running_loop().create_task(self._server_task.run())
+
+    def update_entry(self, entry: ServerEntry) -> None:
+        """Replace the entry by one that does not affect the running server."""
+        state = self._state
+        state.launch = replace(state.launch, settings=entry.settings, source=entry.source)
+        state.entry = entry
+
+    def retry(self) -> None:
+        """Retry a state that a change elsewhere may have resolved."""
+        if self._state.state in UNAVAILABLE_STATES - {"disabled", "stopped"}:
+            self._server_task.send_command(ServerCommand.RESTART)
+
+    def end(self) -> asyncio.Task[None]:
+        """Stop it for good; the task is done once nothing of it is left."""
+        if self._task is None:
+            self.begin()
+        assert self._task is not None
+        if not self._task.done():
+            self._server_task.send_command(ServerCommand.END)
+        return self._task

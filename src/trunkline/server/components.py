@@ -1,0 +1,360 @@
+"""The registering face of a server: decorators and methods that fill its registry, and tell of every change.
+
+A decorator works with and without parentheses and gives the function back, so it stays an ordinary function. Names that
+are taken are an error, unless the server was told otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
+
+import trunkline.types as t
+from trunkline.protocol.methods import METHODS, Method
+from trunkline.protocol.revisions import ALL_REVISIONS
+from trunkline.server.handler_functions import HandlerFunction
+from trunkline.server.options import (
+    PromptKeywords,
+    ResourceKeywords,
+    ToolKeywords,
+    prompt_options,
+    resource_options,
+    tool_options,
+)
+from trunkline.server.registry import EMPTY, Definition, Key, RegistrySnapshot
+from trunkline.server.subscriptions import ChangeHub
+from trunkline.server.tools import ToolDefinition
+
+# Prompts, resources, completions and mounts are loaded by the first that is registered: most servers have only tools.
+if TYPE_CHECKING:
+    from trunkline.server.registry import Mount
+    from trunkline.server.results import ResourceValue
+    from trunkline.server.scopes import ScopePolicy
+
+__all__ = ["ComponentRegistry", "OnDuplicate"]
+
+log = logging.getLogger("trunkline")
+
+F = TypeVar("F", bound=Callable[..., Any])
+OnDuplicate = Literal["error", "warn", "replace", "ignore"]
+
+# 2025-11-25, server/tools: names SHOULD be 1 to 128 of these characters.
+_PORTABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+_TABLES = ("tools", "prompts", "resources", "templates", "completions")
+#: The kind of list that a shelf of the registry is shown in.
+_TABLE_LISTS = (("tools", "tools"), ("prompts", "prompts"), ("resources", "resources"), ("templates", "resources"))
+
+
+class ComponentRegistry:
+    """Tools, prompts, resources and completions, own and mounted."""
+
+    def __init__(self, *, on_duplicate: OnDuplicate = "error") -> None:
+        """Start empty."""
+        self._own: RegistrySnapshot = EMPTY
+        self._mounts: tuple[Mount, ...] = ()
+        self._parents: list[ComponentRegistry] = []
+        self._on_duplicate = on_duplicate
+        self._scope_policies: tuple[ScopePolicy, ...] = ()
+        # Sync handlers register from their threads.
+        self._lock = threading.RLock()
+        #: Everything offered now, mounted servers' included.
+        self.registry: RegistrySnapshot = EMPTY
+        self.hub = ChangeHub()
+        self.custom_methods: dict[str, tuple[Method, HandlerFunction]] = {}
+        self.notification_handlers: dict[str, Callable[..., Any]] = {}
+        self.fallback_completion: HandlerFunction | None = None
+
+    # --- tools -------------------------------------------------------------------------------------------------------
+
+    @overload
+    def tool(self, function: F, /, **options: Unpack[ToolKeywords]) -> F: ...
+    @overload
+    def tool(self, name: str | None = None, /, **options: Unpack[ToolKeywords]) -> Callable[[F], F]: ...
+    def tool(self, name_or_function: str | F | None = None, /, **options: Unpack[ToolKeywords]) -> F | Callable[[F], F]:
+        """Register a function as a tool; options as in ``ToolOptions``, and the names other frameworks give them."""
+        return self._decorate(name_or_function, options, self._add_tool)
+
+    def add_tool(self, function: Callable[..., object], **options: Unpack[ToolKeywords]) -> None:
+        """Register a function as a tool; clients are told."""
+        self._add_tool(function, options)
+
+    def _add_tool(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
+        definition = ToolDefinition(function, tool_options(options), owner=self)  # type: ignore[arg-type]
+        if not _PORTABLE_NAME.match(definition.name):
+            log.warning(
+                "tool name %r has characters that some clients refuse (usual: A-Z a-z 0-9 _ . -)", definition.name
+            )
+        self._put("tools", definition.name, definition)
+
+    def remove_tool(self, name: str) -> None:
+        """Remove a tool; clients are told."""
+        self._remove("tools", name)
+
+    # --- prompts -----------------------------------------------------------------------------------------------------
+
+    @overload
+    def prompt(self, function: F, /, **options: Unpack[PromptKeywords]) -> F: ...
+    @overload
+    def prompt(self, name: str | None = None, /, **options: Unpack[PromptKeywords]) -> Callable[[F], F]: ...
+    def prompt(
+        self, name_or_function: str | F | None = None, /, **options: Unpack[PromptKeywords]
+    ) -> F | Callable[[F], F]:
+        """Register a function as a prompt; options as in ``PromptOptions``."""
+        return self._decorate(name_or_function, options, self._add_prompt)
+
+    def add_prompt(self, function: Callable[..., object], **options: Unpack[PromptKeywords]) -> None:
+        """Register a function as a prompt; clients are told."""
+        self._add_prompt(function, options)
+
+    def _add_prompt(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
+        from trunkline.server.prompts import PromptDefinition
+
+        definition = PromptDefinition(function, prompt_options(options), owner=self)  # type: ignore[arg-type]
+        self._put("prompts", definition.name, definition)
+
+    def remove_prompt(self, name: str) -> None:
+        """Remove a prompt; clients are told."""
+        self._remove("prompts", name)
+
+    # --- resources ---------------------------------------------------------------------------------------------------
+
+    def resource(self, uri: str, /, **options: Unpack[ResourceKeywords]) -> Callable[[F], F]:
+        """Register a function as a resource, or as a template if the URI has variables; as in ``ResourceOptions``."""
+        if callable(uri):
+            raise TypeError('a resource needs its URI: @server.resource("scheme://path")')
+
+        def register(function: F) -> F:
+            self.add_resource(uri, function, **options)
+            return function
+
+        return register
+
+    def add_resource(
+        self, uri: str, value: Callable[..., object] | ResourceValue, **options: Unpack[ResourceKeywords]
+    ) -> None:
+        """Register a function, or a fixed text or bytes, as a resource; clients are told."""
+        function = value if callable(value) else lambda: value
+        if not callable(value) and "name" not in options:
+            options["name"] = uri
+        from trunkline.server.resources import ResourceDefinition, TemplateDefinition
+
+        given = resource_options(options)
+        if "{" in uri:
+            self._put("templates", uri, TemplateDefinition(uri, function, given, owner=self))  # type: ignore[arg-type]
+        else:
+            self._put("resources", uri, ResourceDefinition(uri, function, given, owner=self))  # type: ignore[arg-type]
+
+    def remove_resource(self, uri: str) -> None:
+        """Remove a resource or a template; clients are told."""
+        self._remove("templates" if "{" in uri else "resources", uri)
+
+    # --- completion and own methods ----------------------------------------------------------------------------------
+
+    @overload
+    def completion(self, function: F, /) -> F: ...
+    @overload
+    def completion(self, ref: str | None = None, argument: str | None = None, /) -> Callable[[F], F]: ...
+    def completion(self, ref: str | F | None = None, argument: str | None = None, /) -> Any:
+        """Register what completes an argument of a prompt or template: ``@server.completion("city://{name}", "name")``.
+
+        Without arguments the function completes everything else: it is given ``(ref, argument, context)``.
+        """
+        if ref is None or callable(ref):
+            return self._set_fallback_completion(ref) if ref is not None else self._set_fallback_completion
+        if argument is None:
+            raise TypeError("a completion names the prompt or template and its argument")
+
+        def register(function: F) -> F:
+            from trunkline.server.prompts import CompletionDefinition
+
+            definition = CompletionDefinition(ref, argument, function, owner=self)  # type: ignore[arg-type]
+            self._put("completions", (ref, argument), definition)
+            return function
+
+        return register
+
+    def _set_fallback_completion(self, function: F) -> F:
+        self.fallback_completion = HandlerFunction(function, owner=self, what="the completion of everything")  # type: ignore[arg-type]
+        self._refresh()
+        return function
+
+    def method(self, name: str, /) -> Callable[[F], F]:
+        """Serve a method of one's own, such as ``acme/reindex``; its parameters are the members of params."""
+
+        def register(function: F) -> F:
+            if name in self.custom_methods or any(row.name == name for row in METHODS):
+                raise ValueError(f"method {name!r} exists already")
+            row = Method(
+                name=name, kind="request", to_server=ALL_REVISIONS, params=t.RequestParams, result=dict[str, Any]
+            )
+            self.custom_methods[name] = (row, HandlerFunction(function, owner=self, what=f"method {name!r}"))  # type: ignore[arg-type]
+            self._methods_changed()
+            return function
+
+        return register
+
+    def notification(self, name: str, /) -> Callable[[F], F]:
+        """Hear a notification of clients, such as ``notifications/roots/list_changed``, or one of one's own."""
+
+        def register(function: F) -> F:
+            self.notification_handlers[name] = function
+            return function
+
+        return register
+
+    # --- who may use it ----------------------------------------------------------------------------------------------
+
+    def require_scopes(self, *, read: str | Sequence[str] = (), write: str | Sequence[str] = ()) -> None:
+        """Demand scopes for all that is offered, now and later, besides those that something asks for itself.
+
+        ``write`` is for every tool that does not say that it only reads (``readOnlyHint``), and for methods and
+        notifications of one's own; ``read`` is for everything else, and for all of it if ``write`` is not given.
+        """
+        from trunkline.server.scopes import make_scope_policy
+
+        guard = make_scope_policy(read, write)
+        with self._lock:
+            self._scope_policies = (*self._scope_policies, guard)
+            self._replace(self._flat(self._own, self._mounts))
+            self._methods_changed()
+
+    # --- composition -------------------------------------------------------------------------------------------------
+
+    def mount(self, other: Self | str, namespace: Self | str | None = None, *, prefix: str | None = None) -> None:
+        """Offer another server's tools, prompts and resources as one's own, live, under a namespace.
+
+        Raises:
+            ValueError: a name would be taken twice.
+        """
+        if isinstance(other, str):
+            other, namespace = namespace, other  # type: ignore[assignment]
+        if not isinstance(other, ComponentRegistry):
+            raise TypeError("mount takes a Server")
+        space = prefix if namespace is None else namespace
+        from trunkline.server.registry import Mount
+
+        mounts = (*self._mounts, Mount(other, space))  # type: ignore[arg-type]
+        with self._lock:
+            if other is self or other._has(self):
+                raise ValueError("a server cannot be mounted in itself")
+            self._replace(self._flat(self._own, mounts))
+            self._mounts = mounts
+            if self not in other._parents:
+                other._parents.append(self)
+            self._refresh_all()
+
+    def _has(self, other: ComponentRegistry) -> bool:
+        return any(mount.server is other or mount.server._has(other) for mount in self._mounts)
+
+    # --- change ------------------------------------------------------------------------------------------------------
+
+    def changed(self, what: Literal["tools", "prompts", "resources"] | str) -> None:
+        """Tell clients that a list, or the resource with this URI, has changed."""
+        notice = (what, None) if what in ("tools", "prompts", "resources") else ("resource", what)
+        self.hub.notify_change(notice)
+        for parent in self._parents:
+            for name in parent._names_of(self, what):
+                parent.changed(name)
+
+    def _names_of(self, child: ComponentRegistry, what: str) -> list[str]:
+        """Give the names under which a mounted server's change is known here: it may be mounted more than once."""
+        if what in ("tools", "prompts", "resources"):
+            return [what]
+        from trunkline.server.registry import namespaced_uri
+
+        return [namespaced_uri(mount.namespace, what) for mount in self._mounts if mount.server is child]
+
+    def _put(self, kind: str, key: Key, definition: Definition) -> None:
+        with self._lock:
+            own = self._own
+            if key in getattr(own, kind) and self._on_duplicate != "error":
+                if self._on_duplicate == "warn":
+                    log.warning("%s %r is registered again; the new one is used", kind[:-1], key)
+                if self._on_duplicate == "ignore":
+                    return
+                own = own.removing(kind, key)
+            self._change(own.adding(kind, key, definition))
+
+    def _remove(self, kind: str, key: Key) -> None:
+        with self._lock:
+            self._change(self._own.removing(kind, key))
+
+    def _change(self, own: RegistrySnapshot) -> None:
+        self._replace(self._flat(own, self._mounts))
+        self._own = own
+
+    def _replace(self, registry: RegistrySnapshot) -> None:
+        """Put a new registry in place, here and wherever this server is mounted, and tell what changed."""
+        before, self.registry = self.registry, registry
+        try:
+            for parent in self._parents:
+                parent._child_changed()
+        except ValueError:
+            # A parent has that name already: nothing has changed, neither here nor in those that took it.
+            self.registry = before
+            for parent in self._parents:
+                parent._child_changed()
+            raise
+        if before.guarded != registry.guarded or any(
+            bool(getattr(before, shelf)) != bool(getattr(registry, shelf)) for shelf in _TABLES
+        ):
+            self._refresh()
+        for kind in dict.fromkeys(
+            listed for shelf, listed in _TABLE_LISTS if _differ(getattr(before, shelf), getattr(registry, shelf))
+        ):
+            self.hub.notify_change((kind, None))
+
+    def _flat(self, own: RegistrySnapshot, mounts: tuple[Mount, ...]) -> RegistrySnapshot:
+        flat = own
+        if mounts:
+            from trunkline.server.registry import flatten
+
+            flat = flatten(own, mounts, self.registry.counter + 1)
+        if self._scope_policies:
+            from trunkline.server.scopes import apply_scope_policies
+
+            flat = apply_scope_policies(flat, self._scope_policies)
+        return flat
+
+    def _child_changed(self) -> None:
+        with self._lock:
+            self._replace(self._flat(self._own, self._mounts))
+
+    def _methods_changed(self) -> None:
+        """Learn that methods of one's own were added."""
+
+    def _refresh(self) -> None:
+        """Learn that what stands around handlers may have changed."""
+
+    def _refresh_all(self) -> None:
+        self._refresh()
+        for parent in self._parents:
+            parent._refresh_all()
+
+    def _decorate(
+        self,
+        given: str | F | None,
+        options: Mapping[str, object],
+        add: Callable[[Callable[..., object], Mapping[str, object]], None],
+    ) -> F | Callable[[F], F]:
+        if callable(given):
+            add(given, options)
+            return given
+        if given is not None:
+            options = {"name": given, **options}
+
+        def register(function: F) -> F:
+            add(function, options)
+            return function
+
+        return register
+
+
+def _differ(before: Mapping[Key, Definition], after: Mapping[Key, Definition]) -> bool:
+    """Tell whether two shelves show different things: what is mounted is copied at any change, its functions stay."""
+    if before is after or len(before) != len(after):
+        return before is not after
+    return any(key not in after or after[key].function is not each.function for key, each in before.items())

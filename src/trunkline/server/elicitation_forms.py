@@ -1,0 +1,204 @@
+"""Types as forms a person fills in: the flat schema an elicitation may ask for, and the reader of its answer.
+
+It knows types only. A record (dataclass, struct, TypedDict, attrs class, pydantic model) gives a form with a field a
+member; one value (text, number, yes or no, a choice, several choices) gives a form with the one field ``value``;
+None gives a form without fields, a plain confirmation; a schema written by hand goes out as it is. Nothing may be
+nested: clients draw these as simple widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, is_typeddict
+
+import msgspec
+
+from trunkline.server.annotations import survey
+from trunkline.server.msgspec_types import MsgspecArguments, MsgspecReader, adapt, find_unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trunkline.types.json_values import JsonObject
+
+__all__ = ["form_schema"]
+
+Schema = dict[str, Any]
+
+_VALUE = "value"
+_TEXTS = ("title", "description")
+#: The keywords a field of each type may carry, by the specification's PrimitiveSchemaDefinition.
+_ALLOWED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "boolean": ("default",),
+        "integer": ("minimum", "maximum", "default"),
+        "number": ("minimum", "maximum", "default"),
+        "string": ("minLength", "maxLength", "format", "default"),
+    }
+)
+_FORMATS = frozenset({"date", "date-time", "email", "uri"})
+
+
+def form_schema(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
+    """Give the form of a type, and what reads accepted content into a value of it.
+
+    The reader raises `ArgumentError` for content that does not fit.
+
+    Args:
+        kind: a type, None, a list of texts to choose one from, or the form's JSON Schema.
+
+    Raises:
+        TypeError: the type has a part no form can ask for; the text names it.
+    """
+    if kind is None or kind is type(None):
+        return {"type": "object", "properties": {}}, lambda content: None
+    if isinstance(kind, Mapping):
+        return _by_hand(dict(kind))
+    if isinstance(kind, (list, tuple)):
+        kind = _choice_of(kind)
+    found = survey((kind,))
+    if not found.from_pydantic and (other := find_unsupported(found)) is not None:
+        raise TypeError(
+            f"{kind!r} cannot be asked for in a form: {other.__qualname__} is no type JSON can be read into"
+        )
+    if _is_record(kind):
+        return _record_form(kind)
+    arguments = _one_value(kind)
+    schema = _flat(arguments.arguments_schema({}), named=False)
+    return schema, lambda content: arguments.bind(msgspec.json.encode(content))[_VALUE]
+
+
+def _by_hand(schema: Schema) -> tuple[Schema, Callable[[JsonObject], Any]]:
+    """Take a form as it was written, and read content as the plain object it is."""
+    from trunkline.protocol.json_schema import SchemaError, compile_schema
+    from trunkline.server.validation_errors import InvalidArguments
+
+    fields = schema.get("properties")
+    if schema.get("type") != "object" or not isinstance(fields, dict):
+        raise TypeError('a form written by hand is {"type": "object", "properties": {...}}')
+    for name, field in fields.items():
+        if not isinstance(field, dict) or field.get("type") not in (*_ALLOWED, "array"):
+            raise TypeError(
+                f"field {name!r} cannot be asked for in a form: its type is one of {', '.join(_ALLOWED)}, array"
+            )
+    try:
+        validator = compile_schema(schema)
+    except SchemaError as error:
+        raise TypeError(f"a form written by hand: {error}") from error
+
+    def read(content: JsonObject) -> dict[str, Any]:
+        problem = validator.first_violation(content)
+        if problem is not None:
+            raise InvalidArguments(problem.message, path=problem.path)
+        return content
+
+    return schema, read
+
+
+def _choice_of(choices: list[object] | tuple[object, ...]) -> Any:
+    if not choices or not all(isinstance(choice, str) for choice in choices):
+        raise TypeError("a list of choices for a form holds one or more texts")
+    return Literal[tuple(choices)]
+
+
+def _is_record(kind: object) -> bool:
+    marks = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "model_fields")
+    return is_typeddict(kind) or (isinstance(kind, type) and any(hasattr(kind, mark) for mark in marks))
+
+
+def _one_value(kind: object) -> Any:
+    fields = [(_VALUE, adapt(kind), msgspec.UNSET)]
+    try:
+        if survey((kind,)).from_pydantic:
+            from trunkline.server.pydantic_types import PydanticArguments
+
+            return PydanticArguments(fields)
+        return MsgspecArguments(fields)
+    except (TypeError, RuntimeError) as failure:
+        raise TypeError(f"{kind!r} cannot be asked for in a form: {failure}") from failure
+
+
+def _record_form(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
+    reader: Any
+    if survey((kind,)).from_pydantic:
+        from trunkline.server.pydantic_types import PydanticReader
+
+        reader = PydanticReader(kind)
+    else:
+        reader = MsgspecReader(kind)
+    described = reader.schema()
+    optional = [name for name, field in described.get("properties", {}).items() if _is_nullable(field)]
+    schema = _flat(described)
+
+    def read(content: JsonObject) -> Any:
+        # A form leaves out what was not filled in; the type says None.
+        required = described.get("required", ())
+        missing = {name: None for name in optional if name in required and name not in content}
+        return reader.read(msgspec.json.encode({**content, **missing}))
+
+    return schema, read
+
+
+def _is_nullable(field: Schema) -> bool:
+    kind = field.get("type")
+    return isinstance(kind, list) or {"type": "null"} in field.get("anyOf", ())
+
+
+def _flat(schema: Schema, *, named: bool = True) -> Schema:
+    """Keep of an object's schema what a form can hold."""
+    fields: Schema = {}
+    for name, field in schema.get("properties", {}).items():
+        where = f"field {name!r}" if named else "the type"
+        fields[name] = _field(field, where)
+    required = [name for name in schema.get("required", ()) if not _is_nullable(schema["properties"][name])]
+    return {"type": "object", "properties": fields, **({"required": required} if required else {})}
+
+
+def _field(field: Schema, where: str) -> Schema:
+    field = _without_null(field)
+    texts = {key: field[key] for key in _TEXTS if key in field}
+    choices = _choices(field)
+    if choices is not None:
+        default = {"default": str(field["default"])} if "default" in field else {}
+        return {"type": "string", **texts, "enum": choices, **default}
+    if field.get("type") == "array":
+        return _several(field, where) | texts
+    allowed = _ALLOWED.get(str(field.get("type")))
+    if allowed is None:
+        raise TypeError(
+            f"{where} cannot be asked for in a form: use text, a number, yes or no, a choice, or a list of choices"
+        )
+    kept = {key: field[key] for key in allowed if key in field}
+    if kept.get("format", "date") not in _FORMATS:
+        del kept["format"]
+    return {"type": field["type"], **texts, **kept}
+
+
+def _several(field: Schema, where: str) -> Schema:
+    items = field.get("items")
+    choices = _choices(items) if isinstance(items, dict) else None
+    if choices is None:
+        raise TypeError(f"{where} cannot be asked for in a form: a list holds choices (an Enum or Literal) only")
+    kept: Schema = {key: field[key] for key in ("minItems", "maxItems") if key in field}
+    if "default" in field:
+        kept["default"] = [str(each) for each in field["default"]]
+    return {"type": "array", "items": {"type": "string", "enum": choices}, **kept}
+
+
+def _choices(field: Schema) -> list[str] | None:
+    # Clients know choices of text only; numbers are read back from their text.
+    if "const" in field:
+        return [str(field["const"])]
+    return [str(choice) for choice in field["enum"]] if "enum" in field else None
+
+
+def _without_null(field: Schema) -> Schema:
+    if isinstance(field.get("type"), list):
+        field = {**field, "type": next(kind for kind in field["type"] if kind != "null")}
+    if "enum" in field:
+        field = {**field, "enum": [choice for choice in field["enum"] if choice is not None]}
+    inner = [part for part in field.get("anyOf", ()) if part != {"type": "null"}]
+    if len(inner) == 1:
+        return {**inner[0], **{key: value for key, value in field.items() if key != "anyOf"}}
+    return field

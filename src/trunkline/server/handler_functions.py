@@ -1,0 +1,189 @@
+"""How a user's function is run, whatever it is: async or sync, plain or a generator, with a context and dependencies.
+
+Async functions run in the event loop; sync ones in a worker thread, unless they asked to stay. A generator of text is a
+long answer given in pieces: each piece leaves at once as progress, and the whole is the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Collection
+from contextlib import aclosing
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from trunkline.connection import Exchange
+from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+from trunkline.server.context import BlockingContext, Context
+from trunkline.server.results import Audio, File, Image, ToolResult
+from trunkline.server.signatures import Signature
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["HandlerFunction", "find_caller_error"]
+
+
+class HandlerFunction:
+    """A function of the user's with its signature, ready to be run for an exchange."""
+
+    __slots__ = ("_direct", "_in_loop", "_threaded", "context_name", "function", "owner", "signature")
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        *,
+        owner: Server,
+        what: str,
+        thread: bool = True,
+        exclude: Collection[str] = (),
+        unchecked: bool = False,
+    ) -> None:
+        """Read the signature; ``what`` names the function in errors, ``free`` lets it take whatever it is given."""
+        self.function: Callable[..., Any] = function
+        self.owner = owner
+        self.signature = UncheckedSignature(function) if unchecked else _read(function, what, exclude)
+        self.context_name = self.signature.context_name
+        self._in_loop = not thread
+        signature = self.signature
+        self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
+        # A sync function that wants nothing but its arguments.
+        self._threaded = (
+            thread
+            and not (signature.is_async or signature.is_async_generator or signature.is_generator)
+            and not signature.dependencies
+            and self.context_name is None
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an async function that wants nothing but its arguments."""
+        return self._direct and self.context_name is None
+
+    async def run(self, exchange: Exchange, kwargs: dict[str, Any]) -> Any:
+        """Run the function with these arguments and give what it returns."""
+        if self._direct:
+            if self.context_name is not None:
+                kwargs[self.context_name] = Context(self.owner, exchange)
+            return await self.function(**kwargs)
+        if self._threaded:
+            value = await self.owner.pool.submit(self.function, kwargs)
+            return await value if type(value) is CoroutineType else value
+        context = self._context(exchange)
+        if self.context_name is not None:
+            kwargs[self.context_name] = context
+        if not self.signature.dependencies:
+            return await self._run(context, kwargs)
+        from trunkline.server.dependencies import DependencyResolver
+
+        async with DependencyResolver(self.signature, Context(self.owner, exchange)) as resolved:
+            return await self._run(context, {**kwargs, **resolved})
+
+    def _context(self, exchange: Exchange) -> Context | BlockingContext:
+        signature = self.signature
+        blocking = not signature.is_async and not signature.is_async_generator and not self._in_loop
+        return BlockingContext(self.owner, exchange) if blocking else Context(self.owner, exchange)
+
+    async def _run(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> Any:
+        signature = self.signature
+        if signature.is_async:
+            return await self.function(**kwargs)
+        if signature.is_async_generator:
+            assert isinstance(context, Context)
+            return await self._gather(context, kwargs)
+        function = self.function
+        if signature.is_generator:
+            function = self._joined
+            kwargs = {"context": context, "kwargs": kwargs}
+        if self._in_loop:
+            value = function(**kwargs)
+        else:
+            value = await self.owner.pool.submit(function, kwargs, contextvars.copy_context())
+        # A sync function may hand back the coroutine of an async one (a partial, a lambda).
+        return await value if asyncio.iscoroutine(value) else value
+
+    async def _gather(self, context: Context, kwargs: dict[str, Any]) -> str:
+        pieces: list[str] = []
+        async with aclosing(self.function(**kwargs)) as given:
+            async for piece in given:
+                pieces.append(_text(piece))
+                await context.report_progress(len(pieces), message=pieces[-1])
+        return "".join(pieces)
+
+    def _joined(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> str:
+        pieces: list[str] = []
+        for piece in self.function(**kwargs):
+            pieces.append(_text(piece))
+            if isinstance(context, BlockingContext):
+                context.report_progress(len(pieces), message=pieces[-1])
+        return "".join(pieces)
+
+
+class UncheckedSignature:
+    """The signature of a function whose schema was written by hand: it is given what the schema lets pass."""
+
+    __slots__ = ("context_name", "description", "is_async", "is_async_generator", "is_generator", "names", "required")
+
+    dependencies = ()
+    parameters = ()
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        """Find what kind of function it is, and the parameter that wants the context."""
+        import inspect
+
+        from trunkline.server.annotations import resolve_hints
+        from trunkline.server.dependencies import is_context
+
+        hints = resolve_hints(function)
+        wanting = [
+            name for name, hint in hints.items() if name != "return" and is_context(hint, (Context, BlockingContext))
+        ]
+        self.context_name = wanting[0] if wanting else None
+        parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in wanting]
+        open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        #: What it can be given; None if that is anything.
+        self.names = None if open_ended else frozenset(each.name for each in parameters)
+        self.required = frozenset(each.name for each in parameters if each.default is each.empty and not open_ended)
+        self.description = inspect.getdoc(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async_generator = inspect.isasyncgenfunction(function)
+        self.is_generator = inspect.isgeneratorfunction(function)
+
+    def bind(self, raw: bytes | Raw | None) -> dict[str, Any]:
+        """Never asked: the schema decides."""
+        raise TypeError("a function with a schema written by hand is not bound by its signature")
+
+    def input_schema(self) -> dict[str, Any]:
+        """Never asked: it was given."""
+        raise TypeError("the schema was written by hand")
+
+    def output_schema(self) -> None:
+        """Promise nothing: the result's schema is written by hand too, or there is none."""
+
+
+def find_caller_error(group: ExceptionGroup[Exception]) -> HandlerError | MissingCapability | RequestFailed | None:
+    """Find in what a task group raised the first failure that says something to the caller."""
+    for error in group.exceptions:
+        found = find_caller_error(error) if isinstance(error, ExceptionGroup) else error
+        if isinstance(found, HandlerError | MissingCapability | RequestFailed):
+            return found
+    return None
+
+
+def _read(function: Callable[..., object], what: str, exclude: Collection[str]) -> Signature:
+    return Signature.of(
+        function,
+        context_type=(Context, BlockingContext),
+        exclude=exclude,
+        name_for_errors=what,
+        content_types=(Image, Audio, File, ToolResult),
+    )
+
+
+def _text(piece: object) -> str:
+    if not isinstance(piece, str):
+        raise TypeError(f"a generator gives its answer as pieces of text, not {type(piece).__name__}")
+    return piece

@@ -1,0 +1,337 @@
+"""The handlers of the protocol's methods, the server's declared capabilities, and the handlers of custom methods.
+
+And notifications. Each handler takes typed params and returns a result that is not yet fitted to a revision: request
+validation has chosen the revision, and downgrading the result comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.connection import Exchange
+from trunkline.errors import InsufficientScope, InvalidParams, InvalidRequest, RequestFailed, ResourceNotFound
+from trunkline.protocol.caller import Caller, Session
+from trunkline.protocol.downgrade import adapt_params
+from trunkline.protocol.fields import hidden_fields
+from trunkline.protocol.peer import NotificationReceived
+from trunkline.protocol.revisions import Feature, Revision
+from trunkline.server.handler_functions import HandlerFunction
+from trunkline.server.scopes import check_scopes
+from trunkline.server.subscriptions import serve_subscription, supported_filter
+from trunkline.server.tools import make_tool_handler
+from trunkline.server.validation_errors import InvalidArguments
+from trunkline.types import RequestParams
+
+__all__ = [
+    "MethodHandler",
+    "capabilities",
+    "discover_result",
+    "find_resource",
+    "handle_notification",
+    "initialize_result",
+    "make_custom_handler",
+    "make_handlers",
+    "read_resource",
+    "session_of",
+]
+
+if TYPE_CHECKING:
+    from trunkline.server.resources import ResourceDefinition, TemplateDefinition
+    from trunkline.server.server import Server
+
+
+MethodHandler = Callable[[Exchange, Any], Awaitable[Any]]
+
+
+def make_handlers(server: Server) -> dict[str, MethodHandler]:
+    """Give the handler of each method that the protocol has and a server answers."""
+
+    async def prompts_get(exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
+        prompt = server.registry.prompts.get(params.name)
+        if prompt is None or not server.listing.is_visible(exchange.admitted.caller, prompt):
+            raise InvalidParams(f"Unknown prompt: {params.name}", data={"name": params.name})
+        if prompt.scopes:
+            check_scopes(exchange, prompt.scopes, server.hierarchy)
+        if prompt.mounted_by:
+            return await server.call_mounted(prompt, exchange, params, lambda p: prompt.get(exchange, p.arguments))
+        return await prompt.get(exchange, params.arguments)
+
+    async def resources_read(exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
+        return await read_resource(server, exchange, params)
+
+    async def lists(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
+        return server.listing.page(
+            exchange.method,
+            server.registry,
+            exchange.admitted.caller,
+            cursor=params.cursor,
+            stamp=server.stamp,
+        )
+
+    return {
+        "tools/call": make_tool_handler(server),
+        "tools/list": lists,
+        "prompts/get": prompts_get,
+        "prompts/list": lists,
+        "resources/read": resources_read,
+        "resources/list": lists,
+        "resources/templates/list": lists,
+        **_more_handlers(server),
+    }
+
+
+def _more_handlers(server: Server) -> dict[str, MethodHandler]:
+    """Give the handlers of everything but what is listed and used."""
+
+    async def completes(exchange: Exchange, params: t.CompleteRequestParams) -> Any:
+        return await _complete(server, exchange, params)
+
+    async def subscribes(exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
+        find_resource(server, exchange, params.uri)
+        session_of(exchange).subscribe(params.uri)
+        return t.EmptyResult()
+
+    async def unsubscribes(exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
+        session_of(exchange).unsubscribe(params.uri)
+        return t.EmptyResult()
+
+    def listens(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
+        if not exchange.connection.streams:
+            raise InvalidRequest(
+                "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
+            )
+        wanted = supported_filter(params.notifications, server.capabilities(exchange.admitted.caller.revision))
+        if server.has_hidden and wanted.resource_subscriptions:
+            seen = [uri for uri in wanted.resource_subscriptions if _is_readable(server, exchange, uri)]
+            wanted = replace(wanted, resource_subscriptions=seen)
+        # It may last for long; the bytes it was asked with are not looked at again.
+        exchange.params = None
+        return serve_subscription(exchange, server.hub, wanted=wanted, max_pending=server.limits.notices)
+
+    async def initializes(exchange: Exchange, params: t.InitializeRequestParams) -> Any:
+        return server.initialized(exchange.admitted.caller)
+
+    async def discovers(exchange: Exchange, params: t.RequestParams) -> Any:
+        return server.discovered(exchange.admitted.caller)
+
+    async def sets_level(exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
+        session_of(exchange).log_level = params.level
+        return t.EmptyResult()
+
+    async def pings(exchange: Exchange, params: t.RequestParams) -> Any:
+        return t.EmptyResult()
+
+    return {
+        "resources/subscribe": subscribes,
+        "resources/unsubscribe": unsubscribes,
+        "completion/complete": completes,
+        "subscriptions/listen": listens,
+        "logging/setLevel": sets_level,
+        "initialize": initializes,
+        "server/discover": discovers,
+        "ping": pings,
+    }
+
+
+async def read_resource(
+    server: Server, exchange: Exchange, params: t.ReadResourceRequestParams
+) -> t.ReadResourceResult:
+    """Read a resource: the one with this URI, else the first template it belongs to.
+
+    A handler that knows better says ``ResourceNotFound``, which every revision has a code for.
+    """
+    found, values = find_resource(server, exchange, params.uri)
+    try:
+        if found.mounted_by:
+            return await server.call_mounted(found, exchange, params, lambda p: _read(found, exchange, p.uri, values))
+        return await _read(found, exchange, params.uri, values)
+    except ResourceNotFound as error:
+        data = {"uri": params.uri} if error.data is None else error.data
+        raise _not_found(exchange.admitted.caller, error.message, data) from error
+
+
+async def _read(
+    found: ResourceDefinition | TemplateDefinition, exchange: Exchange, uri: str, values: dict[str, object] | None
+) -> t.ReadResourceResult:
+    if values is None:
+        return await found.read(exchange)  # type: ignore[call-arg]
+    return await found.read(exchange, uri, values)  # type: ignore[call-arg]
+
+
+def find_resource(
+    server: Server, exchange: Exchange, uri: str
+) -> tuple[ResourceDefinition | TemplateDefinition, dict[str, Any] | None]:
+    """Find what a caller may read under a URI: a resource, or a template and what its variables stand for.
+
+    Raises:
+        InsufficientScope: the caller may not read it.
+        RequestFailed: there is no such resource, as far as this caller sees.
+    """
+    caller = exchange.admitted.caller
+    fixed = server.registry.resources.get(uri)
+    if fixed is not None and server.listing.is_visible(caller, fixed):
+        if fixed.scopes:
+            check_scopes(exchange, fixed.scopes, server.hierarchy)
+        return fixed, None
+    for template in server.registry.templates.values():
+        values = template.matches(uri)
+        if values is not None and server.listing.is_visible(caller, template):
+            if template.scopes:
+                check_scopes(exchange, template.scopes, server.hierarchy)
+            return template, values
+    raise _not_found(caller, f"Resource not found: {uri}", {"uri": uri})
+
+
+def session_of(exchange: Exchange) -> Session:
+    """Return the caller's session; only for methods that no stateless revision has."""
+    session = exchange.admitted.caller.session
+    assert session is not None, f"{exchange.method} was admitted without a session"
+    return session
+
+
+def _not_found(caller: Caller, message: str, data: object) -> RequestFailed:
+    kind = InvalidParams if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features else ResourceNotFound
+    return kind(message, data=data)
+
+
+def _is_readable(server: Server, exchange: Exchange, uri: str) -> bool:
+    try:
+        find_resource(server, exchange, uri)
+    except (InsufficientScope, InvalidParams, ResourceNotFound):
+        return False
+    return True
+
+
+async def _complete(server: Server, exchange: Exchange, params: t.CompleteRequestParams) -> t.CompleteResult:
+    from trunkline.server.prompts import check_argument, complete_with_fallback
+
+    registry, caller, argument = server.registry, exchange.admitted.caller, params.argument
+    if isinstance(params.ref, t.PromptReference):
+        ref = params.ref.name
+        prompt = registry.prompts.get(ref)
+        if prompt is None or not server.listing.is_visible(caller, prompt):
+            raise InvalidParams(f"Unknown prompt: {ref}", data={"name": ref})
+        if prompt.scopes:
+            check_scopes(exchange, prompt.scopes, server.hierarchy)
+        check_argument([each.name for each in prompt.function.signature.parameters], argument.name, ref)
+    else:
+        ref = params.ref.uri
+        template = registry.templates.get(ref)
+        if template is not None and server.listing.is_visible(caller, template):
+            if template.scopes:
+                check_scopes(exchange, template.scopes, server.hierarchy)
+            check_argument(template.template.names, argument.name, ref)
+        elif not _is_readable(server, exchange, ref):
+            raise InvalidParams(f"Unknown resource template: {ref}", data={"uri": ref})
+    completion = registry.completions.get((ref, argument.name))
+    if completion is None:
+        return await complete_with_fallback(server.fallback_completion, exchange, params)
+    found, arguments = completion, (params.context.arguments if params.context is not None else None) or {}
+    if found.mounted_by:
+        return await server.call_mounted(
+            found, exchange, params, lambda given: found.complete(exchange, given.argument.value, arguments)
+        )
+    return await found.complete(exchange, argument.value, arguments)
+
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+
+def capabilities(server: Server, revision: Revision) -> dict[str, Any]:
+    """Say what the server can do now: a kind of thing is declared if there is one, or if it was announced."""
+    registry, announced = server.registry, server.announced
+    declared: dict[str, Any] = {"logging": {}}
+    if registry.tools or "tools" in announced:
+        declared["tools"] = {"listChanged": True}
+    if registry.prompts or "prompts" in announced:
+        declared["prompts"] = {"listChanged": True}
+    if registry.resources or registry.templates or "resources" in announced:
+        declared["resources"] = {"subscribe": True, "listChanged": True}
+    if registry.completions or server.fallback_completion is not None or "completions" in announced:
+        declared["completions"] = {}
+    if server.experimental:
+        declared["experimental"] = dict(server.experimental)
+    absent = hidden_fields(t.ServerCapabilities, revision)
+    return {name: value for name, value in declared.items() if name not in absent}
+
+
+def initialize_result(server: Server, caller: Caller) -> t.InitializeResult:
+    """Answer ``initialize``: the revision was chosen by admission."""
+    return t.InitializeResult(
+        protocol_version=caller.revision.name,
+        capabilities=capabilities(server, caller.revision),
+        server_info=adapt_params(server.info, caller.revision),
+        instructions=server.instructions,
+    )
+
+
+def discover_result(server: Server, caller: Caller) -> t.DiscoverResult:
+    """Answer ``server/discover``; who the server is stands in the stamp on every result."""
+    return t.DiscoverResult(
+        supported_versions=list(server.offer.revisions),
+        capabilities=capabilities(server, caller.revision),
+        instructions=server.instructions,
+        ttl_ms=server.cache_ttl_ms,
+        cache_scope="private",
+    )
+
+
+log = logging.getLogger("trunkline")
+
+
+def make_custom_handler(function: HandlerFunction, scopes: tuple[str, ...] = ()) -> MethodHandler:
+    """Make the handler of a method out of a function, for who has the scopes; what it returns becomes an object."""
+
+    async def serve(exchange: Exchange, params: RequestParams) -> Any:
+        if scopes:
+            check_scopes(exchange, scopes, exchange.connection.owner.hierarchy)
+        members = _params_as_dict(exchange.params)
+        if [each.name for each in function.signature.parameters] == ["params"]:
+            members = {"params": members}
+        try:
+            kwargs = function.signature.bind(msgspec.json.encode(members))
+        except InvalidArguments as error:
+            raise InvalidParams(f"Invalid params: {error}") from error
+        value = msgspec.to_builtins(await function.run(exchange, kwargs))
+        return value if isinstance(value, dict) else {} if value is None else {"result": value}
+
+    return serve
+
+
+def handle_notification(
+    function: Callable[..., object], event: NotificationReceived, running: set[asyncio.Future[object]]
+) -> None:
+    """Call a function with a notification's params; what it raises is logged, what runs on is kept in ``running``."""
+    try:
+        members = _params_as_dict(event.params)
+        wants = list(inspect.signature(function).parameters)
+        heard = function(members) if wants == ["params"] else function(**members)
+    except Exception:
+        log.exception("hearing %s failed", event.method)
+        return
+    if inspect.isawaitable(heard):
+        task = asyncio.ensure_future(heard)
+        running.add(task)
+        task.add_done_callback(lambda ended: _report(ended, event.method, running))
+
+
+def _report(ended: asyncio.Future[object], method: str, running: set[asyncio.Future[object]]) -> None:
+    running.discard(ended)
+    if not ended.cancelled() and ended.exception() is not None:
+        log.error("hearing %s failed", method, exc_info=ended.exception())
+
+
+def _params_as_dict(params: Raw | None) -> dict[str, Any]:
+    members: dict[str, Any] = {} if params is None else msgspec.json.decode(params, type=dict[str, Any])
+    members.pop("_meta", None)
+    return members

@@ -1,0 +1,416 @@
+"""Reading and writing JSON with msgspec: the engine of every function that has nothing from pydantic.
+
+It knows types, not functions. A `NativeReader` reads one type; `NativeArguments` reads a struct made of a function's
+parameters, straight from the bytes on the wire. The good case is one strict decode; only when that fails are the
+bytes decoded again, coerced and explained. Of members that occur twice in an object the last wins. Results are
+checked before they leave, and a NaN, which msgspec would write as null, is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, time, timedelta
+from enum import EnumMeta
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
+
+import msgspec
+from msgspec.structs import asdict
+
+from trunkline.server.annotations import BUILTIN_TYPES, is_record, optional_of, strip_annotated, survey
+from trunkline.server.validation_errors import (
+    InvalidArguments,
+    InvalidResult,
+    check_names,
+    describe_choices,
+    explain_msgspec_error,
+    join_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trunkline.server.annotations import TypeSurvey
+
+__all__ = [
+    "DECODE_ERRORS",
+    "MsgspecArguments",
+    "MsgspecReader",
+    "MsgspecResult",
+    "ScalarResult",
+    "UntypedResult",
+    "adapt",
+    "encode_hook",
+    "find_unsupported",
+    "json_default",
+    "msgspec_result",
+    "reject_non_finite",
+]
+
+#: What the decoder raises for bytes that are not what the type wants.
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_STATIC = frozenset({int, str, float, bool, type(None), bytes, tuple, frozenset})
+_DATETIME = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+_MISSING: Any = msgspec.UNSET
+_SCALARS: frozenset[Any] = frozenset({str, int, float, bool, datetime, date, time, timedelta})
+_UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class MsgspecReader:
+    """Reads JSON into one type: strictly, then once more with coercion."""
+
+    __slots__ = ("_decode", "_kind", "_tree")
+
+    def __init__(self, kind: object) -> None:
+        """Make the decoder, which is where msgspec refuses types it cannot do."""
+        self._kind = kind
+        self._decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(kind, dec_hook=_decode_hook).decode
+        self._tree: Any = None
+
+    def read(self, raw: bytes | msgspec.Raw) -> Any:
+        """Read bytes.
+
+        Raises:
+            ArgumentError: they do not fit, even with coercion.
+        """
+        try:
+            return self._decode(raw)
+        except DECODE_ERRORS as refusal:
+            return self._read_again(raw, refusal)
+
+    def schema(self) -> dict[str, Any]:
+        """Make the JSON Schema of the type."""
+        return self._schema(None)
+
+    def explain(self, refusal: Exception) -> tuple[str, str]:
+        """Give the path and the sentence of a refusal."""
+        if not isinstance(refusal, msgspec.ValidationError):
+            return "", "nested too deeply" if isinstance(refusal, RecursionError) else "not JSON"
+        steps, sentence = explain_msgspec_error(str(refusal))
+        if not sentence:
+            from trunkline.server.schemas import declared_order
+            from trunkline.server.validation_errors import choices_at
+
+            choices = declared_order(choices_at(self._description(), steps), self._orders())
+            sentence = f"expected {describe_choices(choices)}"
+        return join_path(steps), sentence
+
+    def _schema(self, finish: Callable[[dict[str, object]], None] | None) -> dict[str, Any]:
+        from trunkline.server.schemas import tidy
+
+        (schema,), definitions = msgspec.json.schema_components((self._kind,), schema_hook=_schema_hook)
+        if finish is not None:
+            finish(definitions[schema["$ref"].rpartition("/")[2]])
+        return tidy(schema, definitions, orders=self._orders())
+
+    def _orders(self) -> Any:
+        from trunkline.server.schemas import declared_orders
+
+        return declared_orders(survey((self._kind,)))
+
+    def _description(self) -> Any:
+        if self._tree is None:
+            self._tree = msgspec.inspect.type_info(self._kind)
+        return self._tree
+
+    def _read_again(self, raw: bytes | msgspec.Raw, refusal: Exception) -> Any:
+        from trunkline.server.validation_errors import coerce
+
+        try:
+            value = msgspec.json.decode(raw)
+        except DECODE_ERRORS:
+            raise self._error(refusal) from None
+        try:
+            value = coerce(value, self._description())
+            self._check(value)
+            return self._decode(msgspec.json.encode(value))
+        except DECODE_ERRORS as second:
+            raise self._error(second) from None
+
+    def _error(self, refusal: Exception) -> InvalidArguments:
+        path, sentence = self.explain(refusal)
+        return InvalidArguments(sentence, path=path)
+
+    def _check(self, value: object) -> None:
+        """Look at a value before it is read again; for subclasses."""
+
+
+class MsgspecArguments(MsgspecReader):
+    """Reads the arguments of a call into keyword arguments."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Iterable[tuple[str, object, object]]) -> None:
+        """Take (name, adapted annotation, default); the default is `msgspec.UNSET` where there is none.
+
+        Making the struct is half the cost of registration, so it waits for the first call if it cannot fail.
+        """
+        self._fields = tuple(fields)
+        self._kind = self._tree = None
+        self._decode = self._decode_first
+        if not all(_is_always_supported(annotation) for _, annotation, _ in self._fields):
+            self._build()
+
+    def _build(self) -> None:
+        super().__init__(
+            msgspec.defstruct("Arguments", map(_field, self._fields), kw_only=True, forbid_unknown_fields=True)
+        )
+
+    def _decode_first(self, raw: bytes | msgspec.Raw) -> Any:
+        self._build()
+        return self._decode(raw)
+
+    def bind(self, raw: bytes | msgspec.Raw | None) -> dict[str, Any]:
+        """Read arguments into keyword arguments, defaults filled in.
+
+        Raises:
+            ArgumentError: they do not fit, even with coercion.
+        """
+        try:
+            return asdict(self._decode(b"{}" if raw is None else raw))
+        except DECODE_ERRORS as refusal:
+            return asdict(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, refusal))
+
+    def arguments_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
+        """Make the schema of the arguments with a text for each parameter."""
+
+        def finish(struct: dict[str, Any]) -> None:
+            struct.pop("title", None)
+            # Unknown arguments are refused all the same; said here, it costs every listing and some models choke on it.
+            struct.pop("additionalProperties", None)
+            for name, _, default in self._fields:
+                field = struct["properties"][name]
+                if name in descriptions:
+                    field["description"] = descriptions[name]
+                field.pop("default", None)
+                if default is not _MISSING and (known := json_default(default)) is not None:
+                    field["default"] = known
+
+        if self._kind is None:
+            self._build()
+        return self._schema(finish)
+
+    def _check(self, value: object) -> None:
+        if isinstance(value, dict):
+            required = [name for name, _, default in self._fields if default is _MISSING]
+            check_names(value, [name for name, _, _ in self._fields], required=required)
+
+
+def _is_always_supported(annotation: object) -> bool:
+    """Whether msgspec is sure to know a type."""
+    if type(annotation) is type:
+        return annotation in BUILTIN_TYPES
+    inner = get_args(annotation)[0] if get_origin(annotation) is list else optional_of(annotation)
+    return annotation is Any or (inner is not None and _is_always_supported(inner))
+
+
+def _field(field: tuple[str, object, object]) -> Any:
+    name, annotation, default = field
+    if default is _MISSING:
+        return name, annotation
+    if type(default) in _STATIC:
+        return name, annotation, default
+    # The function's own default object, shared between calls as Python shares it.
+    return name, annotation, msgspec.field(default_factory=lambda: default)
+
+
+def adapt(annotation: Any, default: Any = _MISSING) -> Any:
+    """Bring a parameter's annotation into the form msgspec wants, for the cases people write otherwise."""
+    if annotation in BUILTIN_TYPES if isinstance(annotation, type) else annotation is Any:
+        return annotation | None if default is None else annotation
+    inner, metadata = strip_annotated(annotation)
+    meta = tuple(item for item in metadata if isinstance(item, msgspec.Meta))
+    optional = optional_of(inner)
+    if optional is not None:
+        # msgspec refuses constraints on a union; on its only member that is not None they mean the same.
+        return _annotated(adapt(optional), meta) | None
+    adapted = _annotated(_DATETIME if inner is datetime else inner, meta)
+    return adapted | None if default is None else adapted
+
+
+def _annotated(inner: object, metadata: tuple[object, ...]) -> Any:
+    for item in metadata:
+        inner = Annotated[inner, item]
+    return inner
+
+
+def find_unsupported(found: TypeSurvey) -> Any | None:
+    """Name a class msgspec can neither read nor describe, if there is one."""
+    for kind in found.classes:
+        if (
+            kind in BUILTIN_TYPES
+            or kind is object
+            or is_record(kind)
+            or isinstance(kind, EnumMeta)
+            or issubclass(kind, PathLike)
+        ):
+            continue
+        if isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType):
+            return kind
+    return None
+
+
+def json_default(value: object) -> Any:
+    """Give a default as JSON holds it, or none where it cannot be written."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=encode_hook))
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def encode_hook(value: object) -> Any:
+    """Write what msgspec has no form for: paths, and pydantic models inside other values.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if isinstance(value, PathLike):
+        return fspath(value)
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+    return dump(mode="json", by_alias=True)
+
+
+def _decode_hook(kind: Any, value: Any) -> Any:
+    if isinstance(value, str) and issubclass(kind, PathLike):
+        return kind(value)
+    return value
+
+
+def _schema_hook(kind: object) -> dict[str, Any]:
+    # msgspec takes no empty answer; a default of None is one that `tidy` drops.
+    return {"default": None} if kind is object else {"type": "string", "format": "path"}
+
+
+# --- Writing ---------------------------------------------------------------------------------------------------------
+
+
+class UntypedResult:
+    """The result of a function that promises nothing about it."""
+
+    __slots__ = ()
+
+    #: Whether there is a schema.
+    described: ClassVar[bool] = False
+
+    def schema(self) -> dict[str, Any] | None:
+        """Give none: there is nothing to describe."""
+        return None
+
+    def encode(self, value: object) -> bytes:
+        """Write a value as JSON.
+
+        Raises:
+            ResultError: it cannot be written.
+        """
+        try:
+            data = msgspec.json.encode(value, enc_hook=encode_hook)
+        except _UNWRITABLE as failure:
+            raise InvalidResult(f"cannot be written as JSON: {failure}") from failure
+        if b"null" in data:
+            reject_non_finite(_plain(value))
+        return data
+
+
+class MsgspecResult(UntypedResult):
+    """A result of a type msgspec knows; what was written is read back, since an instance is trusted unseen."""
+
+    __slots__ = ("_decode", "_holds_floats", "_reader")
+
+    described = True
+
+    def __init__(self, annotation: object) -> None:
+        """Make the reader of the type."""
+        self._reader = MsgspecReader(annotation)
+        self._decode = self._reader._decode
+        self._holds_floats = not survey((annotation,)).classes.isdisjoint((float, Any, object, dict, list, tuple))
+
+    def schema(self) -> dict[str, Any] | None:
+        """Make the JSON Schema of the value."""
+        return self._reader.schema()
+
+    def encode(self, value: object) -> bytes:
+        """Write a value as JSON after checking it.
+
+        Raises:
+            ResultError: it is not what the annotation says.
+        """
+        try:
+            data = msgspec.json.encode(value, enc_hook=encode_hook)
+            self._decode(data)
+        except (msgspec.DecodeError, *_UNWRITABLE) as failure:
+            raise self._error(value, failure) from failure
+        if self._holds_floats and b"null" in data:
+            reject_non_finite(_plain(value))
+        return data
+
+    def _error(self, value: object, failure: Exception) -> InvalidResult:
+        if not isinstance(failure, msgspec.DecodeError):
+            return InvalidResult(f"cannot be written as JSON: {failure}")
+        # A NaN was written as null; to say that a number was expected and null came would mislead.
+        reject_non_finite(_plain(value))
+        path, sentence = self._reader.explain(failure)
+        return InvalidResult(sentence, path=path)
+
+
+class ScalarResult(MsgspecResult):
+    """A result with nothing inside to look at: converting checks it for less."""
+
+    __slots__ = ("_annotation",)
+
+    def __init__(self, annotation: object) -> None:
+        """Keep the type to convert to."""
+        super().__init__(annotation)
+        self._annotation = annotation
+
+    def encode(self, value: object) -> bytes:
+        """Write a value as JSON after checking it.
+
+        Raises:
+            ResultError: it is not what the annotation says.
+        """
+        annotation = self._annotation
+        if type(value) is annotation and annotation is not float:
+            # The very class it should be, with nothing more said about it.
+            return _encode(value)
+        try:
+            data = _encode(msgspec.convert(value, annotation))
+        except msgspec.ValidationError as failure:
+            path, sentence = self._reader.explain(failure)
+            raise InvalidResult(sentence, path=path) from None
+        if data == b"null":
+            raise InvalidResult("expected a finite number")
+        return data
+
+
+def msgspec_result(annotation: object) -> MsgspecResult:
+    """Choose the cheapest check that looks inside."""
+    inner, _ = strip_annotated(annotation)
+    return ScalarResult(annotation) if type(inner) is type and inner in _SCALARS else MsgspecResult(annotation)
+
+
+def _plain(value: object) -> Any:
+    return msgspec.to_builtins(value, enc_hook=encode_hook, str_keys=True)
+
+
+def reject_non_finite(value: object) -> None:
+    """Refuse NaN and the infinities, which JSON cannot say and msgspec writes as null.
+
+    Raises:
+        ResultError: there is one.
+    """
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while waiting:
+        steps, here = waiting.pop()
+        if isinstance(here, float):
+            if not math.isfinite(here):
+                raise InvalidResult("expected a finite number", path=join_path(steps))
+        elif isinstance(here, dict):
+            waiting.extend(((*steps, name), item) for name, item in here.items())
+        elif isinstance(here, (list, tuple)):
+            waiting.extend(((*steps, index), item) for index, item in enumerate(here))

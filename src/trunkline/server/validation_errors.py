@@ -1,0 +1,352 @@
+"""What is said when a value does not fit its type: where, what was expected, which JSON type came; never the value.
+
+It knows nothing of functions or requests. Both engines complain in their own words; `explain` reads msgspec's, the
+pydantic module its own, and both end in the sentences made here. The text of an error that user code raised itself
+(a `__post_init__`, a validator) is passed on: its author wrote it for the caller.
+
+What models send, bent towards the type that was asked for: "3" for 3, "[1, 2]" for a list, 3.0 for 3.
+
+It runs only after a strict reading failed, over decoded JSON and msgspec's description of the type, and decides
+nothing: whatever it returns is read strictly again. Where text is allowed, text stays what was sent.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import inspect as mi
+
+__all__ = [
+    "KEY",
+    "InvalidArguments",
+    "InvalidResult",
+    "InvalidValue",
+    "check_names",
+    "choices_at",
+    "coerce",
+    "describe_choices",
+    "did_you_mean",
+    "explain_msgspec_error",
+    "join_path",
+    "json_kind",
+]
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+
+#: The step of a path that means a key of an object rather than a member.
+KEY = "(key)"
+
+#: How much of a name the caller made up is said back to it.
+_NAME_LIMIT = 64
+_CHOICES_SHOWN = 20
+
+_KINDS = MappingProxyType(
+    {
+        "array": "an array",
+        "bool": "a boolean",
+        "bytes": "base64 text",
+        "date": "a date",
+        "datetime": "a date and time",
+        "decimal": "a decimal number",
+        "float": "a number",
+        "int": "an integer",
+        "null": "null",
+        "object": "an object",
+        "str": "a string",
+        "time": "a time",
+        "timedelta": "a duration",
+        "uuid": "a UUID",
+    }
+)
+
+_INVALID = MappingProxyType(
+    {
+        "Invalid RFC3339 encoded date": "an RFC 3339 date",
+        "Invalid RFC3339 encoded datetime": "an RFC 3339 date and time",
+        "Invalid RFC3339 encoded time": "a time such as 12:00:00",
+        "Invalid ISO8601 duration": "an ISO 8601 duration such as PT5M",
+        "Invalid UUID": "a UUID",
+        "Invalid base64 encoded string": "base64 text",
+        "Invalid decimal string": "a decimal number",
+    }
+)
+
+# Compiled by the first message that is explained: a server that starts needs none of them.
+_LOCATED = r"(?s) - at (`key` in )?`\$(.*)`$"
+_STEP = r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]"
+_EXPECTED = r"(?s)Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)"
+_MISSING = r"(?s)Object missing required field `(.*)`"
+_UNKNOWN = r"(?s)Object contains unknown field `(.*)`"
+
+
+class InvalidValue(ValueError):
+    """A value does not fit its type; ``path`` says where (dotted, empty for the whole), ``message`` why."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        """Show the path before the sentence."""
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+        self.message = message
+
+
+class InvalidArguments(InvalidValue):
+    """The arguments of a call do not fit the function; the caller can read the text and try again."""
+
+
+class InvalidResult(InvalidValue):
+    """A function returned what its return annotation does not allow; a fault of the function."""
+
+
+def json_kind(value: object) -> str:
+    """Name the JSON type of a decoded value, with its article."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a number"
+        case str():
+            return "a string"
+        case dict():
+            return "an object"
+        case list() | tuple():
+            return "an array"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def join_path(steps: Sequence[str | int]) -> str:
+    """Write a path the way every error shows it: ``filters.0.name``."""
+    return ".".join(str(step)[:_NAME_LIMIT] for step in steps)
+
+
+def describe_choices(choices: Collection[object]) -> str:
+    """List what is allowed, shortened when it is long."""
+    shown = [repr(choice) for choice in list(choices)[:_CHOICES_SHOWN]]
+    more = len(choices) - len(shown)
+    return f"one of {', '.join(shown)}" + (f" and {more} more" if more else "")
+
+
+def check_names(given: Collection[str], known: Collection[str], *, required: Collection[str]) -> None:
+    """Refuse unknown argument names with the nearest known one, and name all that are missing.
+
+    Raises:
+        ArgumentError: a name is unknown or missing.
+    """
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise InvalidArguments("; ".join(_unknown_argument(name, known) for name in unknown[:5]))
+    missing = [repr(name) for name in required if name not in given]
+    if missing:
+        raise InvalidArguments(f"missing argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Give the end of a sentence about an unknown name: the nearest known one, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _unknown_argument(name: str, known: Collection[str]) -> str:
+    name = name[:_NAME_LIMIT]
+    if hint := did_you_mean(name, known) or did_you_mean(name.lower(), known):
+        return f"unknown argument {name!r}{hint}"
+    if not known:
+        return f"unknown argument {name!r}; there are none"
+    return f"unknown argument {name!r}; known are {', '.join(repr(each) for each in list(known)[:_CHOICES_SHOWN])}"
+
+
+def explain_msgspec_error(text: str) -> tuple[list[str | int], str]:
+    """Take msgspec's words apart into the steps of the path and our sentence for them.
+
+    An enum's complaint holds the value, so its sentence is left empty: whoever knows the type fills it in.
+    """
+    steps: list[str | int] = []
+    located = re.search(_LOCATED, text)
+    if located is not None:
+        text = text[: located.start()]
+        for name, index, _ in re.findall(_STEP, located[2]):
+            steps.append(name or (int(index) if index else "*"))
+        if located[1]:
+            steps.append(KEY)
+    return steps, _sentence(text)
+
+
+def _sentence(text: str) -> str:
+    if text in _INVALID:
+        return f"expected {_INVALID[text]}, got a string"
+    if text.startswith(("Invalid enum value", "Invalid value")):
+        return ""
+    if found := re.fullmatch(_EXPECTED, text):
+        wanted, got, rest = found.groups()
+        expected = " or ".join(_KINDS.get(word, word) for word in wanted.split(" | "))
+        return f"expected {expected}{rest}" + (f", got {_KINDS.get(got, got)}" if got else "")
+    if found := re.fullmatch(_MISSING, text):
+        return f"missing member {found[1]!r}"
+    if found := re.fullmatch(_UNKNOWN, text):
+        return f"unknown member {found[1][:_NAME_LIMIT]!r}"
+    if text.endswith("out of range"):
+        return "expected a number that a double can hold"
+    return text
+
+
+if TYPE_CHECKING:
+    from trunkline.types.json_values import JsonValue
+
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.0{1,30})?")
+# JSON's own grammar for numbers, so that "nan", "inf" and "1_000" stay text.
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,307})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?")
+_BOOLEANS = MappingProxyType({"true": True, "True": True, "false": False, "False": False})
+#: Above this a double no longer holds every integer, so a fraction of zero proves nothing.
+_EXACT = 2**53
+
+_TEXTS = (
+    mi.StrType,
+    mi.BytesType,
+    mi.ByteArrayType,
+    mi.MemoryViewType,
+    mi.DateTimeType,
+    mi.DateType,
+    mi.TimeType,
+    mi.TimeDeltaType,
+    mi.UUIDType,
+    mi.DecimalType,
+    mi.CustomType,
+    mi.AnyType,
+    mi.RawType,
+)
+_ARRAYS = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType)
+_RECORDS = (mi.StructType, mi.DataclassType, mi.TypedDictType)
+_OBJECTS = (*_RECORDS, mi.DictType)
+
+
+def coerce(value: JsonValue, kind: mi.Type) -> Any:
+    """Give the value as the type would have it, or as it is where nothing fits."""
+    kinds = _alternatives(kind)
+    if isinstance(value, str):
+        return _from_text(value, kinds)
+    if isinstance(value, float):
+        return _from_float(value, kinds)
+    if isinstance(value, dict):
+        return _inside_object(value, kinds)
+    if isinstance(value, list):
+        return _inside_array(value, kinds)
+    return value
+
+
+def choices_at(kind: mi.Type, steps: list[str | int]) -> list[Any]:
+    """List the values allowed at a path, if the type there is an enum, literals or tagged records."""
+    kinds = _alternatives(kind)
+    for step in steps:
+        tags = [each.tag for each in kinds if isinstance(each, mi.StructType) and each.tag_field == step]
+        if tags:
+            return tags
+        kinds = [inner for each in kinds for part in _step_into(each, step) for inner in _alternatives(part)]
+    return [choice for each in kinds for choice in _choices(each)]
+
+
+def _alternatives(kind: mi.Type) -> list[mi.Type]:
+    if isinstance(kind, mi.Metadata):
+        return _alternatives(kind.type)
+    if isinstance(kind, mi.UnionType):
+        return [inner for part in kind.types for inner in _alternatives(part)]
+    return [kind]
+
+
+def _step_into(kind: mi.Type, step: str | int) -> list[mi.Type]:
+    if isinstance(kind, _RECORDS):
+        return [field.type for field in kind.fields if field.encode_name == step]
+    if isinstance(kind, mi.DictType):
+        return [kind.key_type if step == KEY else kind.value_type]
+    if isinstance(kind, _ARRAYS):
+        return [kind.item_type]
+    if isinstance(kind, mi.TupleType) and isinstance(step, int):
+        return list(kind.item_types[step : step + 1])
+    if isinstance(kind, mi.NamedTupleType) and isinstance(step, int):
+        return [field.type for field in kind.fields[step : step + 1]]
+    return []
+
+
+def _choices(kind: mi.Type) -> list[Any]:
+    if isinstance(kind, mi.LiteralType):
+        return list(kind.values)
+    if isinstance(kind, mi.EnumType):
+        return [member.value for member in kind.cls]
+    return []
+
+
+def _from_text(text: str, kinds: list[mi.Type]) -> Any:
+    if any(isinstance(kind, _TEXTS) or text in _choices(kind) for kind in kinds):
+        return text
+    for kind in kinds:
+        found = _read_scalar(text.strip(), kind)
+        if found is not None:
+            return found
+    if any(isinstance(kind, mi.NoneType) for kind in kinds) and text.strip() == "null":
+        return None
+    return _from_json(text, kinds)
+
+
+def _read_scalar(text: str, kind: mi.Type) -> Any:
+    if isinstance(kind, mi.BoolType):
+        return _BOOLEANS.get(text)
+    if isinstance(kind, mi.IntType):
+        return int(text.partition(".")[0]) if _INTEGER.fullmatch(text) else None
+    if isinstance(kind, mi.FloatType):
+        return float(text) if _NUMBER.fullmatch(text) else None
+    for choice in _choices(kind):
+        if isinstance(choice, int) and text == str(choice):
+            return choice
+    return None
+
+
+def _from_json(text: str, kinds: list[mi.Type]) -> Any:
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+    fits = _OBJECTS if isinstance(value, dict) else (*_ARRAYS, mi.TupleType, mi.NamedTupleType)
+    if not any(isinstance(kind, fits) for kind in kinds):
+        return text
+    return _inside_object(value, kinds) if isinstance(value, dict) else _inside_array(value, kinds)
+
+
+def _from_float(value: float, kinds: list[mi.Type]) -> Any:
+    if any(isinstance(kind, mi.FloatType) for kind in kinds) or not value.is_integer() or abs(value) > _EXACT:
+        return value
+    wants_integer = any(isinstance(kind, mi.IntType) or int(value) in _choices(kind) for kind in kinds)
+    return int(value) if wants_integer else value
+
+
+def _inside_object(value: dict[str, JsonValue], kinds: list[mi.Type]) -> Any:
+    for kind in kinds:
+        if isinstance(kind, mi.StructType) and kind.tag_field and value.get(kind.tag_field) != kind.tag:
+            continue
+        if isinstance(kind, _OBJECTS):
+            return {name: _at_step(item, kind, name) for name, item in value.items()}
+    return value
+
+
+def _inside_array(value: list[JsonValue], kinds: list[mi.Type]) -> Any:
+    for kind in kinds:
+        if isinstance(kind, (*_ARRAYS, mi.TupleType, mi.NamedTupleType)):
+            return [_at_step(item, kind, index) for index, item in enumerate(value)]
+    return value
+
+
+def _at_step(item: JsonValue, kind: mi.Type, step: str | int) -> Any:
+    inner = _step_into(kind, step)
+    return coerce(item, inner[0]) if inner else item

@@ -1,7 +1,0 @@
-"""The memory server: a knowledge graph kept in a file that several servers can share."""
-
-from __future__ import annotations
-
-from trunkline.servers.memory.server import make_server
-
-__all__ = ["make_server"]

@@ -1,7 +1,0 @@
-"""The Slack reference server: channels, messages, threads, reactions and people over the Web API."""
-
-from __future__ import annotations
-
-from trunkline.servers.slack.server import make_server
-
-__all__ = ["make_server"]

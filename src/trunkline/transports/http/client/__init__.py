@@ -1,0 +1,3 @@
+"""The client's side of HTTP; it imports nothing, so that each part is loaded when it is used."""
+
+__all__: list[str] = []

@@ -1,0 +1,205 @@
+"""A client's link over the HTTP+SSE transport of the first revision: one GET on which everything comes, and POSTs.
+
+The stream's first event names the URL to post to, which must be on the same server. When the stream ends the whole link
+does, since no answer can come any other way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from trunkline.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError, TrunklineError
+from trunkline.protocol.jsonrpc import Outbound, Request, decode, encode
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import Revision
+from trunkline.protocol.sse import EventReader, ServerSentEvent
+from trunkline.transports.http.client.errors import NETWORK_ERRORS, printable_url, status_error
+from trunkline.transports.http.client.exchange import HTTP
+from trunkline.transports.http.client.headers import HeaderBuilder
+from trunkline.transports.http.client.http_client import (
+    SMALL,
+    HttpClient,
+    HttpClientOptions,
+    post_oneway,
+    read_body,
+    timeouts_of,
+)
+from trunkline.transports.http.client.response_body import media_type, read_events
+from trunkline.transports.link import Link, Receiver
+from trunkline.types import RequestId
+
+__all__ = ["LegacySseLink"]
+
+log = logging.getLogger("trunkline.transports")
+
+
+class LegacySseLink(Link):
+    """A link of one stream and POSTs; ``open`` makes one."""
+
+    def __init__(self, web: HttpClient, heads: HeaderBuilder, limits: Limits) -> None:
+        """Make a link whose stream is not open yet."""
+        self._http = web
+        self._headers = heads
+        self._limits = limits
+        self._receiver: Receiver | None = None
+        self._endpoint: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
+        self._early: list[bytes] = []
+        self._stream: asyncio.Task[None] | None = None
+        self._posts: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
+        self._ended: Exception | None = None
+
+    @classmethod
+    async def open(cls, options: HttpClientOptions, limits: Limits) -> LegacySseLink:
+        """Open the stream and wait for the URL to post to.
+
+        Raises:
+            HttpError, ConnectionLost: the stream cannot be had.
+            RemoteProtocolError: it is no such stream, or names a URL on another server.
+        """
+        link = cls(HttpClient(options, limits), HeaderBuilder(options.headers, user_agent=options.user_agent), limits)
+        try:
+            response = await link._http.open("GET", link._headers.for_get(""))
+            link._stream = asyncio.get_running_loop().create_task(link._read(response))
+            async with asyncio.timeout(limits.header_seconds):
+                await link._endpoint
+        except TimeoutError:
+            await link.aclose()
+            raise RemoteProtocolError(
+                f"{printable_url(link._http.url)} did not say within {limits.header_seconds:g} s where to post messages"
+            ) from None
+        except BaseException:
+            await link.aclose()
+            raise
+        return link
+
+    # --- the link ----------------------------------------------------------------------------------------------------
+
+    def attach(self, receiver: Receiver) -> None:
+        """Start to deliver, beginning with what came before."""
+        self._receiver = receiver
+        self._http.clocks = timeouts_of(receiver)
+        early, self._early = self._early, []
+        for data in early:
+            receiver.message_received(decode(data, self._limits), HTTP)
+        if self._ended is not None:
+            receiver.eof_received(self._ended)
+
+    def set_revision(self, revision: Revision) -> None:
+        """Send the headers of this revision from now on."""
+        self._headers.set_revision(revision)
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Start a POST for each message."""
+        if self._closing is not None:
+            return
+        for outbound in batch:
+            message = outbound.message
+            id = message.id if isinstance(message, Request) else None
+            try:
+                head, body = self._headers.for_message(message, outbound.headers), encode(message)
+            except Exception as error:  # noqa: BLE001 - sending never raises; an encoder runs code of the user's types
+                self._failed(LocalProtocolError(f"a message cannot be sent: {error}"), id)
+                continue
+            task = asyncio.get_running_loop().create_task(self._post(head, body, id))
+            self._posts.add(task)
+            task.add_done_callback(self._posts.discard)
+
+    async def drain(self) -> None:
+        """Give the loop a turn: each message is on its way already."""
+        await asyncio.sleep(0)
+
+    async def aclose(self) -> None:
+        """End the stream."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        tasks: list[asyncio.Task[Any]] = [*self._posts, *([] if self._stream is None else [self._stream])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if not self._endpoint.done():
+            self._endpoint.cancel()
+        await self._http.aclose()
+
+    # --- the stream --------------------------------------------------------------------------------------------------
+
+    async def _read(self, response: aiohttp.ClientResponse) -> None:
+        reader = EventReader(max_event=self._limits.message_bytes)
+        error: Exception = ConnectionLost("the server ended its event stream")
+        try:
+            if response.status != 200:
+                raise status_error(response, "GET", body=await read_body(response, SMALL))
+            if media_type(response) != "text/event-stream":
+                raise RemoteProtocolError(
+                    f"{printable_url(self._http.url)} answered GET with something else than events"
+                )
+            await read_events(response, reader, self._event)
+        except TrunklineError as reason:
+            error = reason
+        except NETWORK_ERRORS as reason:
+            error = self._http.failure(reason)
+        finally:
+            if not response.content.is_eof():
+                response.close()
+        self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        self._ended = error
+        if not self._endpoint.done():
+            self._endpoint.set_exception(error)
+        elif self._receiver is not None:
+            self._receiver.eof_received(error)
+
+    def _event(self, event: ServerSentEvent) -> bool:
+        if event.event == "endpoint":
+            if not self._endpoint.done():
+                self._endpoint.set_result(self._parse_endpoint(event.data))
+        elif event.data and self._receiver is None:
+            self._early.append(event.data)
+        elif event.data and self._receiver is not None:
+            self._receiver.message_received(decode(event.data, self._limits), HTTP)
+        return False
+
+    def _parse_endpoint(self, data: bytes) -> URL:
+        """Read the URL to post to.
+
+        Raises:
+            RemoteProtocolError: it is none, or on another server: our messages and credentials stay on this one.
+        """
+        text = data.decode(errors="replace").strip()
+        here = self._http.url
+        try:
+            there = here.join(URL(text, encoded=True))
+            same = bool(text) and there.origin() == here.origin() and there.user is None
+        except ValueError:
+            same = False
+        if not same:
+            raise RemoteProtocolError(
+                f"{printable_url(here)} wants messages posted to {text[:200]!r}, which is not on it"
+            )
+        return there
+
+    # --- posting -----------------------------------------------------------------------------------------------------
+
+    async def _post(self, head: Mapping[str, str], body: bytes, id: RequestId | None) -> None:
+        try:
+            await post_oneway(self._http, head, body, url=self._endpoint.result())
+        except TrunklineError as error:
+            self._failed(error, id)
+        except NETWORK_ERRORS as error:
+            self._failed(self._http.failure(error), id)
+
+    def _failed(self, error: Exception, id: RequestId | None) -> None:
+        if id is None:
+            log.warning("a message was not taken: %s", error)
+        elif self._receiver is not None:
+            self._receiver.eof_received(error, about=id)

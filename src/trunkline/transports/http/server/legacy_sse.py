@@ -1,0 +1,152 @@
+"""The oldest HTTP transport: a GET stream on which all messages come, and POSTs that bring them.
+
+The first event names where to post. Each GET is one link that lasts as long as its stream; its name in the address is
+random, and only whoever opened the stream may post to it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, quote
+
+from trunkline.errors import ConnectionLost
+from trunkline.protocol.caller import Origin
+from trunkline.protocol.jsonrpc import InvalidMessage, Notification, Outbound, decode
+from trunkline.protocol.limits import Limits
+from trunkline.transports.http.server.asgi import HTTPException, invalid_body, stopping, too_many
+from trunkline.transports.http.server.event_log import EventStream
+from trunkline.transports.http.server.origin_policy import accepts
+from trunkline.transports.http.server.request import HttpRequest
+from trunkline.transports.http.server.response import SSEResponse
+from trunkline.transports.http.server.sessions import AcceptedConnection, Acceptor, same_principal
+from trunkline.transports.http.server.single_request import encoded
+from trunkline.transports.link import Link, Receiver
+
+if TYPE_CHECKING:
+    from trunkline.transports.http.server.endpoint import Endpoint, EndpointOptions
+
+__all__ = ["LegacySseEndpoint", "LegacySseServerLink"]
+
+
+# The address we give has one parameter of 43 characters.
+_QUERY_BYTES = 1024
+
+
+class LegacySseServerLink(Link):
+    """One GET stream and what is posted to it."""
+
+    __slots__ = ("_limit", "connection", "origin", "receiver", "stream")
+
+    def __init__(self, origin: Origin, limit: int) -> None:
+        """Carry messages for whoever opened the stream."""
+        self._limit = limit
+        self.origin = origin
+        self.stream = EventStream()
+        self.receiver: Receiver | None = None
+        self.connection: AcceptedConnection | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        """Know who takes messages."""
+        self.receiver = receiver
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Add messages to the stream."""
+        for outbound in batch:
+            if (
+                type(outbound.message) is Notification
+                and outbound.about is None
+                and self.stream.is_congested(self._limit)
+            ):
+                # Nobody waits for those who read too slowly: notices that nobody asked for are not kept for them.
+                continue
+            if data := encoded(outbound):
+                self.stream.push(data)
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough."""
+        await self.stream.drain(self._limit)
+
+    async def aclose(self) -> None:
+        """End the stream."""
+        self.stream.end()
+
+
+class LegacySseEndpoint:
+    """The two addresses of the oldest transport."""
+
+    def __init__(self, endpoint: Endpoint, options: EndpointOptions, *, acceptor: Acceptor, limits: Limits) -> None:
+        """Stand beside an endpoint."""
+        base = options.path.rstrip("/")
+        self._endpoint = endpoint
+        self._acceptor = acceptor
+        self._limits = limits
+        self.sse_path = options.sse_path or f"{base}/sse"
+        self.message_path = options.message_path or f"{base}/messages"
+        self._links: dict[str, LegacySseServerLink] = {}
+
+    def serves(self, path: str) -> bool:
+        """Tell whether a path is one of the two."""
+        return path in (self.sse_path, self.message_path, f"{self.message_path}/")
+
+    async def respond(self, path: str, request: HttpRequest) -> None:
+        """Answer a request to one of the two."""
+        wanted = "GET" if path == self.sse_path else "POST"
+        if request.scope["method"] == "OPTIONS":
+            await self._endpoint.answer_options(request)
+            return
+        if request.scope["method"] != wanted:
+            raise HTTPException(405, f"{path} takes {wanted}", headers=((b"allow", wanted.encode()),))
+        await (self.open(request) if wanted == "GET" else self._take(request))
+
+    async def open(self, request: HttpRequest) -> None:
+        """Open a stream, name the address to post to, and serve until the client hangs up."""
+        endpoint = self._endpoint
+        if endpoint.draining:
+            raise stopping()
+        if not accepts(request.headers.get(b"accept"))[1]:
+            raise HTTPException(406, "This is an MCP endpoint: a GET must accept text/event-stream")
+        endpoint.open_responses.check_streams()
+        if len(self._links) >= self._limits.sessions:
+            raise too_many("sessions")
+        link = LegacySseServerLink(Origin("sse", request.principal), self._limits.write_bytes)
+        name = secrets.token_urlsafe(32)
+        self._links[name] = link
+        root = request.scope.get("root_path", "")
+        address = f"{quote(root)}{self.message_path}?session_id={name}"
+        link.stream.push(address.encode(), event="endpoint")
+        link.connection = self._acceptor.accept(link)
+        reply = SSEResponse(link.stream, request.send)
+        try:
+            await reply.run(request.receive, [], owner=endpoint.open_responses, carrier=request.carrier)
+        finally:
+            self._links.pop(name, None)
+            if link.receiver is not None:
+                link.receiver.eof_received(ConnectionLost("the client closed its stream"))
+
+    async def _take(self, request: HttpRequest) -> None:
+        principal = request.principal
+        query = parse_qs(request.scope.get("query_string", b"")[:_QUERY_BYTES].decode("latin-1"))
+        names = query.get("session_id", []) + query.get("sessionId", [])
+        link = self._links.get(names[0]) if len(names) == 1 else None
+        if link is None or link.receiver is None or not same_principal(link.origin.principal, principal):
+            raise HTTPException(404, "No such session; open the event stream first")
+        incoming = decode(await request.body(), self._limits)
+        if type(incoming) is InvalidMessage and not incoming.response:
+            raise invalid_body(incoming, incoming.message)
+        await request.answer(202)
+        # The same principal may come with another token: what it allows counts for this request.
+        link.receiver.message_received(incoming, Origin("sse", principal))
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being served."""
+        return any(link.connection is not None and link.connection.exchanges for link in self._links.values())
+
+    async def aclose(self) -> None:
+        """End every stream."""
+        for link in list(self._links.values()):
+            link.stream.end()
+            if link.connection is not None:
+                await link.connection.aclose()

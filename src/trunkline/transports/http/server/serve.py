@@ -1,0 +1,126 @@
+"""Runs an ASGI application on uvicorn.
+
+Binds sockets and checks certificates first, applies limits, drains at the end, and reports what is wrong in one
+sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from socket import socket
+from typing import TYPE_CHECKING, Any
+
+from trunkline.errors import ConfigError
+from trunkline.protocol.limits import Limits
+from trunkline.transports.http.server.sockets import bind, check_certificate, close_all, url_of
+
+if TYPE_CHECKING:
+    from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker
+    from trunkline.transports.http.server.uvicorn_server import DrainableApp
+
+__all__ = ["serve"]
+
+#: Connections that wait to be accepted.
+BACKLOG = 2048
+
+#: Settings of uvicorn that have a name of their own here, or that other values would break.
+_RESERVED = frozenset(
+    """app factory fd host http http2 interface lifespan limit_concurrency log_config log_level port reload ssl_certfile
+    ssl_keyfile ssl_keyfile_password timeout_keep_alive uds workers ws""".split()  # noqa: SIM905  a line each would hide it
+)
+
+
+async def serve(
+    app: DrainableApp,
+    *,
+    limits: Limits,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    certfile: str | None = None,
+    keyfile: str | None = None,
+    keyfile_password: str | None = None,
+    log_level: str | None = "warning",
+    sockets: list[socket] | None = None,
+    uvicorn_config: Mapping[str, Any] | None = None,
+    started: Callable[[str], None] | None = None,
+    stopping: asyncio.Event | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT (in the main thread) or ``stopping``, then drain and return.
+
+    ``started`` is called with the URL once connections are accepted. ``sockets`` are used instead of host and port, and
+    are closed at the end. ``uvicorn_config`` has further settings of ``uvicorn.Config``.
+
+    Raises:
+        ConfigError: it cannot be served like this; the sentence names the fix.
+    """
+    config_class, server_class, protocol_class, watch = _load(limits)
+    settings = _settings(uvicorn_config, log_level)
+    if certfile is not None:
+        check_certificate(certfile, keyfile, keyfile_password)
+        settings |= {"ssl_certfile": certfile, "ssl_keyfile": keyfile, "ssl_keyfile_password": keyfile_password}
+    elif keyfile is not None:
+        raise ConfigError(f"The key file {keyfile} needs a certificate; give it as certfile.")
+    access_log = bool((uvicorn_config or {}).get("access_log"))
+
+    def connect(**given: Any) -> Any:
+        return protocol_class(watch=watch, access_log=access_log, **given)
+
+    config = _configure(config_class, app, {**settings, "http": connect})
+    listening = sockets or await bind(host, port, backlog=BACKLOG, unacknowledged_seconds=limits.idle_seconds)
+    try:
+        server = server_class(config, app, watch=watch, limits=limits, stopping=stopping or asyncio.Event())
+        if started is not None:
+            url = url_of(listening[0], host=None if sockets else host, tls=certfile is not None)
+            server.on_started = lambda: started(url)
+        await server.serve(sockets=listening)
+    finally:
+        close_all(listening)
+
+
+def _load(limits: Limits) -> tuple[Any, Any, Any, ConnectionTracker]:
+    """Import what the extra brings."""
+    try:
+        from uvicorn import Config
+
+        from trunkline.transports.http.server.uvicorn_protocol import ConnectionTracker, UvicornProtocol
+        from trunkline.transports.http.server.uvicorn_server import DrainingServer
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in ("uvicorn", "httptools"):
+            raise
+        raise ConfigError(f"Serving HTTP needs {exc.name}; run: pip install 'trunkline[http]'") from exc
+    return Config, DrainingServer, UvicornProtocol, ConnectionTracker(limits)
+
+
+def _settings(given: Mapping[str, Any] | None, log_level: str | None) -> dict[str, Any]:
+    """Join our settings of uvicorn with the program's."""
+    fixed = sorted(_RESERVED & set(given or ()))
+    if fixed:
+        raise ConfigError(f"uvicorn_config may not set {', '.join(fixed)}: the server decides that itself.")
+    return {
+        "backlog": BACKLOG,
+        "log_level": log_level,
+        "proxy_headers": False,
+        "server_header": False,
+        **(given or {}),
+        # A false value would empty the handlers of uvicorn's access log for the whole program; ours writes none.
+        "access_log": True,
+        "interface": "asgi3",
+        "lifespan": "off",
+        "log_config": None,
+        "workers": 1,
+        "ws": "none",
+    }
+
+
+def _configure(config_class: Any, app: DrainableApp, settings: dict[str, Any]) -> Any:
+    """Make uvicorn's configuration, with our lifespan in place of the one that only logs."""
+    from trunkline.transports.http.server.uvicorn_server import UvicornLifespan
+
+    try:
+        config = config_class(app, **settings)
+        config.load()
+    except (TypeError, KeyError, ValueError, OSError) as exc:
+        raise ConfigError(f"uvicorn does not take these settings: {exc}") from exc
+    config.lifespan_class = UvicornLifespan
+    return config

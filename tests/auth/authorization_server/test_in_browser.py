@@ -1,0 +1,222 @@
+"""The consent page in a real browser: forms, cookies, redirects and policies as they are, not as they are imagined."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+
+from tests.auth.authorization_server.chromium import Page, chromium, needs_chromium
+from tests.auth.authorization_server.support import PASSWORD, Documents, authorize_url, make_server, register
+from tests.auth.served import free_port, served
+from tests.support import run_async
+from trunkline import Server
+from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
+from trunkline.auth.authorization_server.server import AuthorizationServer
+
+pytestmark = needs_chromium
+
+Message = MutableMapping[str, Any]
+
+
+class Site:
+    """A small site of somebody else: what was asked for, and what it answers by path."""
+
+    def __init__(self, **pages: tuple[int, str]) -> None:
+        self.pages = pages
+        self.visited: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+
+    async def __call__(self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        query = dict(parse_qsl(scope["query_string"].decode()))
+        status, text = self.pages.get(scope["path"].strip("/"), (404, "nothing"))
+        headers = [(b"content-type", b"text/html")]
+        if status == 303:
+            target = f"{query['redirect_uri']}?{urlencode({'code': 'upstream-code', 'state': query['state']})}"
+            headers.append((b"location", target.encode()))
+        if status != 404:
+            self.visited.put_nowait(query)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": text.encode()})
+
+    async def drain(self, seconds: float) -> None:
+        """Have nothing to finish."""
+
+
+class Scene:
+    """A browser, an authorization server and the client that waits for the answer."""
+
+    def __init__(self, page: Page, server: AuthorizationServer, issuer: str, client: Site, callback: str) -> None:
+        self.page = page
+        self.server = server
+        self.issuer = issuer
+        self.client = client
+        self.callback = callback
+
+    async def link(self, **metadata: Any) -> str:
+        """Register a client, and give the address it sends a person to."""
+        known = await register(self.server, self.issuer, redirect_uris=[self.callback], **metadata)
+        return authorize_url(known["client_id"], self.issuer, redirect_uri=self.callback, resource=None)
+
+    async def answer(self) -> dict[str, str]:
+        return await self.client.visited.get()
+
+
+Play = Callable[[Scene], Awaitable[None]]
+
+
+def play(tmp_path: Path, work: Play, make: Callable[[str], AuthorizationServer] | None = None) -> None:
+    async def main() -> None:
+        port, callback_port = free_port(), free_port()
+        issuer = f"http://127.0.0.1:{port}"
+        server = make(issuer) if make is not None else make_server(issuer=issuer)
+        client = Site(callback=(200, "Welcome back"))
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(served(Server("library", auth=server).asgi(), port))
+            await stack.enter_async_context(served(client, callback_port))
+            page = await stack.enter_async_context(chromium(tmp_path / "profile"))
+            await work(Scene(page, server, issuer, client, f"http://127.0.0.1:{callback_port}/callback"))
+
+    run_async(main(), seconds=50)
+
+
+@pytest.mark.parametrize("how", ["button", "enter"])
+def test_a_person_signs_in_allows_and_comes_back(tmp_path: Path, how: str) -> None:
+    async def work(scene: Scene) -> None:
+        page = scene.page
+        await page.open(await scene.link())
+        shown = await page.text()
+        assert "Notes asks for access" in shown
+        assert "Read your files" in shown
+        assert urlsplit(scene.callback).netloc in shown
+        await page.type("name", "ada")
+        await page.type("password", PASSWORD)
+        await (page.click("Allow") if how == "button" else page.enter())
+        answer = await scene.answer()
+        assert set(answer) == {"code", "state", "iss"}
+        assert (answer["state"], answer["iss"]) == ("st4te", scene.issuer)
+        await page.until("document.body.innerText.includes('Welcome back')")
+
+    play(tmp_path, work)
+
+
+def test_a_person_who_refuses_needs_no_password(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        await scene.page.open(await scene.link())
+        await scene.page.click("Deny")
+        assert (await scene.answer())["error"] == "access_denied"
+
+    play(tmp_path, work)
+
+
+def test_a_wrong_password_is_said_and_the_second_time_it_is_remembered_who_it_is(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        page, link = scene.page, await scene.link()
+        await page.open(link)
+        await page.type("name", "ada")
+        await page.type("password", "wrong")
+        await page.click("Allow")
+        await page.until("document.body.innerText.includes('Name or password is wrong')")
+        await page.type("name", "ada")
+        await page.type("password", PASSWORD)
+        await page.click("Allow")
+        await scene.answer()
+        await page.until("document.body.innerText.includes('Welcome back')")
+        await page.open(link)
+        assert "Signed in as ada" in await page.text()
+        await page.click("Allow")
+        assert "code" in await scene.answer()
+
+    play(tmp_path, work)
+
+
+def test_a_name_with_a_script_is_shown_and_not_run(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        name = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+        await scene.page.open(await scene.link(client_name=name))
+        assert "<script>document.title='owned'</script>" in await scene.page.text()
+        assert await scene.page.run("document.title") != "owned"
+        assert await scene.page.run("document.querySelectorAll('img, script').length") == 0
+
+    play(tmp_path, work)
+
+
+def test_the_page_is_styled_under_its_own_policy(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        await scene.page.open(await scene.link())
+        assert await scene.page.run("getComputedStyle(document.querySelector('.host')).fontWeight") == "600"
+
+    play(tmp_path, work)
+
+
+def test_the_page_cannot_be_put_into_another(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        link = await scene.link()
+        scene.client.pages["frame"] = (200, f'<iframe id="f" src="{link.replace("&", "&amp;")}"></iframe>')
+        await scene.page.open(scene.callback.replace("/callback", "/frame"))
+        assert (await scene.page.frame()).startswith("chrome-error:")
+
+    play(tmp_path, work)
+
+
+def test_the_cookie_is_out_of_reach_of_scripts(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        await scene.page.open(await scene.link())
+        assert await scene.page.run("document.cookie") == ""
+        cookies = (await scene.page.command("Network.getCookies", urls=[scene.issuer]))["cookies"]
+        assert [(each["httpOnly"], each["sameSite"]) for each in cookies] == [(True, "Lax")]
+
+    play(tmp_path, work)
+
+
+def test_a_person_goes_through_the_provider_of_a_proxy_and_back(tmp_path: Path) -> None:
+    provider_port = free_port()
+    provider = Site(authorize=(303, ""))
+    answers = Documents(
+        {f"http://127.0.0.1:{provider_port}/token": {"access_token": "t"}, "https://p.example/user": {"sub": "u-1"}}
+    )
+
+    def make(issuer: str) -> OAuthProxy:
+        return OAuthProxy(
+            issuer=issuer,
+            upstream_authorize=f"http://127.0.0.1:{provider_port}/authorize",
+            upstream_token=f"http://127.0.0.1:{provider_port}/token",
+            upstream_userinfo="https://p.example/user",
+            upstream_fetcher=answers,
+            client_id="our-id",
+            client_secret="our-secret",
+            store=":memory:",
+            scopes={"files:read": "Read your files"},
+        )
+
+    async def work(scene: Scene) -> None:
+        async with served(provider, provider_port):
+            link = await scene.link()
+            await scene.page.open(link)
+            assert provider.visited.empty()
+            assert re.search(rf"You sign in at 127\.0\.0\.1:{provider_port}", await scene.page.text())
+            await scene.page.click("Allow")
+            assert "code" in await scene.answer()
+            await scene.page.until("document.body.innerText.includes('Welcome back')")
+            # Opened by the person themselves, it is not asked again; led to by another site, it is.
+            await scene.page.open(link)
+            assert "code" in await scene.answer()
+            other = f"http://localhost:{provider_port}"
+            provider.pages["lure"] = (200, f'<a id="a" href="{link.replace("&", "&amp;")}">x</a>')
+            await scene.page.open(f"{other}/lure")
+            await scene.page.run("document.getElementById('a').click()")
+            await scene.page.until("document.body.innerText.includes('asks for access')")
+            assert scene.client.visited.empty()
+
+    play(tmp_path, work, make)

@@ -1,0 +1,278 @@
+"""Getting the user to a page and back: the receiver on this machine, browsers, terminals, strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import webbrowser
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from tests.support import run_async
+from trunkline.auth.browser import RedirectReceiver, redirect_params, visit_page
+from trunkline.auth.oauth import OAuth
+from trunkline.auth.steps import VisitPage
+from trunkline.errors import AuthError
+
+PAGE = "https://auth.example.com/authorize"
+
+
+async def ask(uri: str, request: bytes | None = None) -> str:
+    """Send a request to the receiver as a browser would, and read the whole answer."""
+    parts = urlsplit(uri)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    writer.write(request or f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    try:
+        return (await reader.read()).decode()
+    finally:
+        writer.close()
+
+
+def with_receiver(work: Callable[[RedirectReceiver], Awaitable[Any]], **options: Any) -> Any:
+    async def main() -> Any:
+        receiver = await RedirectReceiver.open(**options)
+        receiver.expect("s1")
+        try:
+            return await work(receiver)
+        finally:
+            await receiver.aclose()
+
+    return run_async(main())
+
+
+def test_the_redirect_is_received_and_answered_once_the_login_worked() -> None:
+    async def work(receiver: RedirectReceiver) -> tuple[Any, str]:
+        browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=c&state=s1"))
+        params = await receiver.wait()
+        await receiver.aclose(worked=True)
+        return params, await browser
+
+    params, page = with_receiver(work)
+    assert params == {"code": "c", "state": "s1"}
+    assert (page.startswith("HTTP/1.1 200 OK"), "You are logged in" in page) == (True, True)
+
+
+def test_a_login_that_failed_after_the_redirect_says_so_on_the_page() -> None:
+    async def work(receiver: RedirectReceiver) -> str:
+        browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?error=x&state=s1"))
+        await receiver.wait()
+        await receiver.aclose(worked=False)
+        return await browser
+
+    assert "The login failed" in with_receiver(work)
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        b"GET /callback?code=c&state=other HTTP/1.1\r\n\r\n",
+        b"GET /callback?code=c HTTP/1.1\r\n\r\n",
+        b"GET /callback HTTP/1.1\r\n\r\n",
+        b"GET /callback?state=s1&state=s1&code=c HTTP/1.1\r\n\r\n",
+        b"GET /favicon.ico?state=s1 HTTP/1.1\r\n\r\n",
+        b"GET /callback/x?state=s1 HTTP/1.1\r\n\r\n",
+        b"POST /callback?state=s1 HTTP/1.1\r\n\r\n",
+        b"\xff\xfe\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /callback?state=s1\xe4 HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_whatever_is_not_the_redirect_changes_nothing(request_head: bytes) -> None:
+    async def work(receiver: RedirectReceiver) -> tuple[str, Any]:
+        other = await ask(receiver.redirect_uri, request_head)
+        browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=c&state=s1"))
+        params = await receiver.wait()
+        await receiver.aclose(worked=True)
+        await browser
+        return other, params["code"]
+
+    other, code = with_receiver(work)
+    assert (other.startswith("HTTP/1.1 404"), code) == (True, "c")
+
+
+def test_a_head_without_end_is_cut_off() -> None:
+    async def work(receiver: RedirectReceiver) -> str:
+        try:
+            return await ask(receiver.redirect_uri, b"GET /" + b"x" * 100_000)
+        except ConnectionError:
+            return ""
+
+    assert with_receiver(work) == ""
+
+
+def test_a_second_redirect_is_not_taken() -> None:
+    async def work(receiver: RedirectReceiver) -> str:
+        first = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=c&state=s1"))
+        await receiver.wait()
+        second = await ask(f"{receiver.redirect_uri}?code=evil&state=s1")
+        await receiver.aclose(worked=True)
+        await first
+        return second
+
+    assert with_receiver(work).startswith("HTTP/1.1 404")
+
+
+def test_the_page_has_no_scripts_and_escapes_the_name() -> None:
+    async def work(receiver: RedirectReceiver) -> str:
+        browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=%3Cscript%3E&state=s1"))
+        await receiver.wait()
+        await receiver.aclose(worked=True)
+        return await browser
+
+    page = with_receiver(work, name="<script>alert(1)</script>")
+    assert ("<script" in page, "&lt;script&gt;" in page) == (False, True)
+    assert ("default-src 'none'" in page, "X-Frame-Options: DENY" in page, "no-store" in page) == (True, True, True)
+
+
+def test_the_receiver_listens_on_this_machine_alone() -> None:
+    async def work(receiver: RedirectReceiver) -> str:
+        return receiver.redirect_uri
+
+    assert urlsplit(with_receiver(work)).hostname == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [
+        ("http://127.0.0.1:1/callback?code=a%20b&state=s", {"code": "a b", "state": "s"}),
+        ("  code=a&state=s\n", {"code": "a", "state": "s"}),
+        ("http://h/?code=a&code=b&state=s", {"state": "s"}),
+        ("http://h/?iss=https%3A%2F%2Fh%2F", {"iss": "https://h/"}),
+        ("?" + "&".join(f"a{n}=1" for n in range(100)), {}),
+        ("", {}),
+    ],
+    ids=["url", "query", "twice", "issuer", "too many", "nothing"],
+)
+def test_a_redirect_is_read(text: str, params: dict[str, str]) -> None:
+    assert redirect_params(text) == params
+
+
+# --- sending somebody there -------------------------------------------------------------------------------------------
+
+
+def visited(options: OAuth, *, page: str = PAGE, receiving: bool = True) -> Any:
+    async def main() -> Any:
+        receiver = await RedirectReceiver.open() if receiving else None
+        query = urlencode({"state": "s1", "redirect_uri": receiver.redirect_uri if receiver else ""})
+        try:
+            return await visit_page(VisitPage(f"{page}?{query}", "s1"), options, receiver)
+        finally:
+            if receiver is not None:
+                await receiver.aclose(worked=True)
+
+    return run_async(main())
+
+
+def pasted(url: str) -> str:
+    return "http://127.0.0.1/callback?code=c&state=s1"
+
+
+async def pasted_later(url: str) -> str:
+    return pasted(url)
+
+
+@pytest.mark.parametrize("opener", [pasted, pasted_later, lambda url: pasted_later(url)], ids=["sync", "async", "both"])
+@pytest.mark.parametrize("receiving", [True, False])
+def test_a_function_may_say_where_the_login_ended(opener: Any, receiving: bool) -> None:
+    assert visited(OAuth(open_browser=opener), receiving=receiving) == {"code": "c", "state": "s1"}
+
+
+def test_a_function_may_leave_the_rest_to_the_receiver() -> None:
+    tasks: list[asyncio.Task[str]] = []
+
+    async def browse(url: str) -> None:
+        query = redirect_params(url)
+        tasks.append(asyncio.ensure_future(ask(f"{query['redirect_uri']}?code=c&state=s1")))
+
+    assert visited(OAuth(open_browser=browse)) == {"code": "c", "state": "s1"}
+
+
+def test_a_login_that_nobody_finishes_ends() -> None:
+    with pytest.raises(AuthError, match="was not finished within"):
+        visited(OAuth(open_browser=lambda url: None, login_seconds=0.05))
+
+
+def test_a_function_that_fails_ends_the_login() -> None:
+    def fail(url: str) -> None:
+        raise RuntimeError("no screen")
+
+    with pytest.raises(RuntimeError, match="no screen"):
+        visited(OAuth(open_browser=fail))
+
+
+def test_without_a_receiver_somebody_has_to_say_where_it_ended() -> None:
+    with pytest.raises(AuthError, match="must return the URL"):
+        visited(OAuth(open_browser=lambda url: None), receiving=False)
+
+
+@pytest.mark.parametrize("page", ["javascript:alert(1)", "https://h/$(id)", "http://h/x", "file:///x"])
+def test_nobody_is_sent_to_a_page_that_is_none(page: str) -> None:
+    seen: list[str] = []
+    with pytest.raises(AuthError, match="browser"):
+        visited(OAuth(open_browser=seen.append), page=page)
+    assert seen == []
+
+
+def test_the_systems_browser_is_given_the_url_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def opened(url: str) -> bool:
+        seen.append(url)
+        return True
+
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(webbrowser, "get", lambda: object())
+    monkeypatch.setattr(webbrowser, "open", opened)
+    with pytest.raises(AuthError, match="was not finished within"):
+        visited(OAuth(login_seconds=0.2))
+    assert [url.partition("?")[0] for url in seen] == [PAGE]
+
+
+def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+
+
+class Terminal:
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.said = ""
+
+    def isatty(self) -> bool:
+        return self.descriptor >= 0
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def write(self, text: str) -> None:
+        self.said += text
+
+    def flush(self) -> None: ...
+
+
+def test_without_a_browser_and_a_terminal_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_browser(monkeypatch)
+    monkeypatch.setattr(sys, "stdin", Terminal(-1))
+    with pytest.raises(AuthError, match="neither a browser nor a terminal"):
+        visited(OAuth())
+
+
+def test_without_a_browser_the_url_is_shown_and_the_answer_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_browser(monkeypatch)
+    reading, writing = os.pipe()
+    os.write(writing, b"http://127.0.0.1/callback?code=c&state=s1\n")
+    screen = Terminal(reading)
+    monkeypatch.setattr(sys, "stdin", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    try:
+        assert visited(OAuth()) == {"code": "c", "state": "s1"}
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert f"{PAGE}?state=s1" in screen.said

@@ -1,0 +1,278 @@
+"""``trunkline install``: one entry goes into another application's file, and comes out again byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.hosted import write_config
+from tests.cli.support import DEMO, Outcome, run
+from trunkline.devtools.client_configs.files import APPS, Machine, files_of
+
+JSONC = '{\n\t// mine\n\t"theme": "dark",\n\t"mcpServers": {\n\t\t"old": {"command": "x"}, /* keep */\n\t},\n}\n'
+
+
+class Desk:
+    """A home with applications, and a project to work in."""
+
+    def __init__(self, machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+        """Take the machine."""
+        self.machine = machine
+        self._capsys = capsys
+
+    def path(self, app: str, scope: str = "user") -> Path:
+        """Where an application's file is."""
+        return next(file.path for file in files_of(app, self.machine) if file.scope == scope)
+
+    def write(self, app: str, text: str) -> Path:
+        """Write an application's file."""
+        path = self.path(app)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def run(self, *words: str) -> Outcome:
+        """Run the command."""
+        return run(self._capsys, "install", *words)
+
+    def servers(self, app: str, scope: str = "user") -> dict[str, Any]:
+        """What an application has now."""
+        found: dict[str, Any] = json.loads(self.path(app, scope).read_text(encoding="utf-8"))
+        return found["servers" if app == "vscode" else "mcpServers"]  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=["linux", "darwin", "win32"])
+def desk(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Desk:
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    project.mkdir()
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "own"))
+    machine = Machine(system=request.param, home=home, environ={}, project=project)
+    monkeypatch.setattr("trunkline.devtools.client_configs.files.current_machine", lambda: machine)
+    return Desk(machine, capsys)
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_a_server_is_put_into_a_file_that_was_not_there(desk: Desk, app: str) -> None:
+    assert desk.run(DEMO, "--into", app).code == 0
+    entry = desk.servers(app)["demo"]
+    assert (entry["command"], entry["args"][-1]) == (sys.executable, DEMO)
+    assert desk.path(app).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_undo_takes_it_back_as_if_nothing_had_been(desk: Desk, app: str) -> None:
+    desk.run(DEMO, "--into", app)
+    assert desk.run("--undo", "--into", app).code == 0
+    assert os.listdir(desk.path(app).parent) == []
+
+
+def test_comments_and_all_else_stay(desk: Desk) -> None:
+    path = desk.write("claude-desktop", JSONC)
+    desk.run(DEMO, "--into", "claude-desktop")
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(JSONC[: JSONC.index("\n\t},")])
+    assert text.endswith("\n\t},\n}\n")
+
+
+def test_undo_restores_a_file_byte_for_byte(desk: Desk) -> None:
+    path = desk.write("claude-desktop", JSONC)
+    desk.run(DEMO, "--into", "claude-desktop")
+    desk.run("--undo", "--into", "claude-desktop")
+    assert path.read_bytes() == JSONC.encode()
+
+
+def test_a_dry_run_shows_and_changes_nothing(desk: Desk) -> None:
+    path = desk.write("cursor", "{}")
+    code, out, _ = desk.run(DEMO, "--into", "cursor", "--dry-run", "--env", "API_KEY=s3cret")
+    assert (code, '"demo": {' in out, "s3cret" in out) == (0, True, False)
+    assert (path.read_text(encoding="utf-8"), os.listdir(path.parent)) == ("{}", ["mcp.json"])
+
+
+def test_a_file_that_cannot_be_understood_is_left_alone(desk: Desk) -> None:
+    path = desk.write("cursor", '{"mcpServers": ')
+    code, _, err = desk.run(DEMO, "--into", "cursor")
+    assert (code, "is not JSON" in err) == (2, True)
+    assert (path.read_text(encoding="utf-8"), os.listdir(path.parent)) == ('{"mcpServers": ', ["mcp.json"])
+
+
+def test_another_of_that_name_is_not_replaced_unasked(desk: Desk) -> None:
+    desk.write("cursor", '{"mcpServers": {"demo": {"command": "x"}}}')
+    assert desk.run(DEMO, "--into", "cursor").code == 2
+    assert desk.run(DEMO, "--into", "cursor", "--replace").code == 0
+    assert desk.servers("cursor")["demo"]["command"] == sys.executable
+
+
+def test_installing_twice_changes_nothing(desk: Desk) -> None:
+    desk.run(DEMO, "--into", "cursor")
+    before = sorted(os.listdir(desk.path("cursor").parent))
+    assert desk.run(DEMO, "--into", "cursor").code == 0
+    assert sorted(os.listdir(desk.path("cursor").parent)) == before
+
+
+def test_the_project_has_a_file_of_its_own(desk: Desk) -> None:
+    assert desk.run(DEMO, "--into", "vscode", "--project").code == 0
+    assert desk.servers("vscode", "project")["demo"]["type"] == "stdio"
+
+
+def test_the_gateway_is_put_in_with_full_paths(desk: Desk) -> None:
+    write_config(desk.machine.project / "mcp.json", {})
+    assert desk.run("--gateway", "-c", "mcp.json", "--into", "claude-code").code == 0
+    entry = desk.servers("claude-code")["trunkline"]
+    assert entry["args"][-5:] == ["serve", "--approval", "client", "-c", str(desk.machine.project / "mcp.json")]
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "written"),
+    [
+        pytest.param({"TRUNKLINE_HOME": "own"}, (), {"TRUNKLINE_HOME": "{here}/own"}, id="home"),
+        pytest.param(
+            {"TRUNKLINE_HOME": "own", "XDG_DATA_HOME": "data"}, (), {"TRUNKLINE_HOME": "{here}/own"}, id="home first"
+        ),
+        pytest.param(
+            {"TRUNKLINE_HOME": "own"}, ("--env", "TRUNKLINE_HOME=/x"), {"TRUNKLINE_HOME": "/x"}, id="told otherwise"
+        ),
+        pytest.param(
+            {"XDG_CONFIG_HOME": "etc", "XDG_DATA_HOME": "/data"},
+            (),
+            {"XDG_CONFIG_HOME": "{here}/etc", "XDG_DATA_HOME": "/data"},
+            id="xdg",
+            marks=pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="these variables mean nothing there"),
+        ),
+        pytest.param({}, (), None, id="none"),
+    ],
+)
+def test_the_gateway_in_the_application_uses_the_same_state(
+    given: dict[str, str],
+    words: tuple[str, ...],
+    written: dict[str, str] | None,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TRUNKLINE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    write_config(desk.machine.project / "mcp.json", {})
+    assert desk.run("--gateway", "-c", "mcp.json", "--into", "claude-code", *words).code == 0
+    entry = desk.servers("claude-code")["trunkline"]
+    here = str(desk.machine.project)
+    expected = None if written is None else {name: value.format(here=here) for name, value in written.items()}
+    assert entry.get("env") == expected
+
+
+@pytest.mark.parametrize("mode", ["client", "ask", "deny"])
+def test_the_approval_mode_of_the_gateway_is_written_out_and_said(mode: str, desk: Desk) -> None:
+    write_config(desk.machine.project / "mcp.json", {})
+    ended = desk.run("--gateway", "-c", "mcp.json", "--into", "claude-code", "--approval", mode)
+    assert ended.code == 0
+    assert f"--approval {mode} " in " ".join(desk.servers("claude-code")["trunkline"]["args"])
+    assert f"approval mode {mode}: " in ended.err
+    assert ("is denied every tool call" in ended.err) is (mode != "client")
+
+
+def test_an_approval_mode_is_for_the_gateway_alone(desk: Desk) -> None:
+    ended = desk.run(DEMO, "--into", "claude-code", "--approval", "client")
+    assert ended.code == 1
+    assert "--approval needs --gateway" in ended.err
+
+
+def test_the_gateway_serves_the_users_own_file_unless_told(desk: Desk) -> None:
+    assert desk.run("--gateway", "--into", "cursor").code == 2
+    own = Path(os.environ["TRUNKLINE_HOME"])
+    own.mkdir()
+    write_config(own / "mcp.json", {})
+    assert desk.run("--gateway", "--into", "cursor").code == 0
+    assert desk.servers("cursor")["trunkline"]["args"][-2:] == ["-c", str(own / "mcp.json")]
+
+
+def test_a_gateway_over_a_file_that_is_broken_is_not_put_in(desk: Desk) -> None:
+    (desk.machine.project / "mcp.json").write_text("{", encoding="utf-8")
+    assert desk.run("--gateway", "-c", "mcp.json", "--into", "cursor").code == 2
+    assert not desk.path("cursor").exists()
+
+
+def test_a_url_is_put_in_with_its_headers(desk: Desk) -> None:
+    desk.run("https://mcp.example.com/mcp", "--into", "cursor", "--header", "X-Key: abc")
+    entry = {"type": "http", "url": "https://mcp.example.com/mcp", "headers": {"X-Key": "abc"}}
+    assert desk.servers("cursor") == {"example-com": entry}
+
+
+def test_a_server_of_a_configuration_is_put_in_as_it_is_written(desk: Desk) -> None:
+    file = write_config(
+        desk.machine.project / "c.json", {"a": {"command": "x", "env": {"K": "${V:-1}"}, "era": "auto"}}
+    )
+    assert desk.run("a", "-c", str(file), "--into", "claude-code").code == 0
+    assert desk.servers("claude-code") == {"a": {"command": "x", "env": {"K": "${V:-1}"}}}
+
+
+def test_no_shell_reads_a_name_or_an_argument(desk: Desk) -> None:
+    mark = desk.machine.project / "mark"
+    assert desk.run(f"echo '$(touch {mark})'", "--into", "cursor", "--name", "a;touch b").code == 1
+    assert desk.run(f"echo '$(touch {mark})'", "--into", "cursor", "--name", "a").code == 0
+    assert (desk.servers("cursor")["a"]["args"], mark.exists()) == ([f"$(touch {mark})"], False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("--into", "cursor"), id="nothing"),
+        pytest.param((DEMO, "--gateway", "--into", "cursor"), id="both"),
+        pytest.param((DEMO, "--undo", "--into", "cursor"), id="undo-of-something"),
+        pytest.param((DEMO, "--into", "cursor", "--header", "A: b"), id="a-header-for-a-command"),
+        pytest.param((DEMO, "--into", "claude-desktop", "--project"), id="no-such-file"),
+        pytest.param((DEMO, "--into", "emacs"), id="no-such-application"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(desk: Desk, words: tuple[str, ...]) -> None:
+    assert desk.run(*words).code == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from mcp.server import FastMCP\nmcp = FastMCP('x')\nmcp.run()\n",
+        "from mcp.server import MCPServer\napp = MCPServer('x')\n",
+        "import fastmcp\nmcp = fastmcp.FastMCP()\n",
+    ],
+)
+def test_a_file_of_another_library_is_refused_with_the_command_that_works(desk: Desk, source: str) -> None:
+    file = desk.machine.project / "desk.py"
+    file.write_text(source, encoding="utf-8")
+    ended = desk.run("desk.py", "--into", "cursor")
+    assert (ended.code, desk.path("cursor").exists()) == (2, False)
+    assert f"another library ({'fastmcp' if 'fastmcp.' in source else 'mcp'})" in ended.err
+    command = f"python {file}"
+    assert f'"{command}"' in ended.err
+    assert desk.run(command.replace("python", sys.executable, 1), "--into", "cursor").code == 0
+
+
+def test_a_program_that_is_not_there_is_refused(desk: Desk) -> None:
+    assert desk.run("no-such-program-here --x", "--into", "cursor").code == 2
+
+
+def test_undo_refuses_where_somebody_else_changed_the_file(desk: Desk) -> None:
+    desk.run(DEMO, "--into", "cursor")
+    desk.write("cursor", "{}")
+    code, _, err = desk.run("--undo", "--into", "cursor")
+    assert (code, "was changed since" in err) == (2, True)
+
+
+def test_the_outcome_is_json_if_asked_for(desk: Desk) -> None:
+    said = json.loads(desk.run(DEMO, "--into", "cursor", "--json").out)
+    assert (said["outcome"], said["name"], Path(said["backup"]).parent) == (
+        "installed",
+        "demo",
+        desk.path("cursor").parent,
+    )

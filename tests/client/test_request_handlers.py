@@ -1,0 +1,214 @@
+"""Which requests of a server can be handled, and how the return value of a callback becomes a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.support import run_async
+from trunkline.client.options import resolve_settings
+from trunkline.client.request_handlers import RequestHandlers
+from trunkline.errors import InvalidParams, LocalProtocolError
+from trunkline.protocol.methods import embedded_requests, requests_to_client
+from trunkline.protocol.revisions import NEWEST_HANDSHAKE, REVISIONS, Revision
+
+NAMES = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 40}},
+    "required": ["name"],
+}
+ONE = {"type": "object", "properties": {"value": {"type": "integer"}}, "required": ["value"]}
+FORM = t.ElicitRequestParams(message="Who?", requested_schema=NAMES)
+SHORT = t.ElicitRequestParams(message="How many?", requested_schema=ONE)
+PAGE = t.ElicitRequestParams(message="Log in", mode="url", url="https://example.com")
+WISH = t.CreateMessageRequestParams(messages=[], max_tokens=5)
+
+
+@dataclass
+class Person:
+    name: str
+
+
+def answers(revision: Revision = NEWEST_HANDSHAKE, **options: Any) -> RequestHandlers:
+    asked = requests_to_client if revision.handshake else embedded_requests
+    return RequestHandlers(resolve_settings(options), revision, asked(revision))
+
+
+def elicited(given: Any, question: t.ElicitRequestParams = FORM) -> Any:
+    found = answers(elicitation=lambda _: given)
+    return run_async(found.answer("elicitation/create", question))
+
+
+def sampled(given: Any) -> Any:
+    return run_async(answers(sampling=lambda _: given).answer("sampling/createMessage", WISH))
+
+
+# --- what is declared
+
+
+@pytest.mark.parametrize(
+    ("revision", "expected"),
+    [
+        (REVISIONS[0], {"sampling": {}, "roots": {"listChanged": True}}),
+        (REVISIONS[1], {"sampling": {}, "roots": {"listChanged": True}}),
+        (REVISIONS[2], {"sampling": {}, "roots": {"listChanged": True}, "elicitation": {}}),
+        (
+            REVISIONS[3],
+            {
+                "sampling": {"tools": {}},
+                "roots": {"listChanged": True},
+                "elicitation": {"form": {}, "url": {}},
+            },
+        ),
+        (REVISIONS[4], {"sampling": {"tools": {}}, "roots": {}, "elicitation": {"form": {}, "url": {}}}),
+    ],
+    ids=lambda value: value.name if isinstance(value, Revision) else "",
+)
+def test_capabilities_are_declared_in_the_words_of_the_revision(revision: Revision, expected: Any) -> None:
+    found = answers(
+        revision,
+        sampling=print,
+        sampling_tools=True,
+        elicitation=print,
+        elicitation_urls=True,
+        roots=["/"],
+    )
+    assert found.capabilities == expected
+
+
+def test_nothing_is_declared_without_a_callback() -> None:
+    assert answers().capabilities == {}
+
+
+def test_an_option_that_goes_with_a_missing_callback_declares_nothing() -> None:
+    assert answers(sampling_tools=True, elicitation_urls=True).capabilities == {}
+
+
+# --- elicitation
+
+
+@pytest.mark.parametrize(
+    ("given", "action"),
+    [
+        (None, "decline"),
+        (False, "decline"),
+        (t.ElicitResult(action="cancel"), "cancel"),
+        (t.ElicitResult(action="decline", content={"name": "ignored"}), "decline"),
+    ],
+    ids=["nothing", "no", "cancelled", "declined"],
+)
+def test_a_question_that_is_not_accepted_carries_no_content(given: Any, action: str) -> None:
+    assert elicited(given) == t.ElicitResult(action=action)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"name": "Ada"}, Person("Ada"), t.ElicitResult(action="accept", content={"name": "Ada"})],
+    ids=["fields", "record", "result"],
+)
+def test_an_accepted_form_is_completed_with_its_defaults(given: Any) -> None:
+    assert elicited(given) == t.ElicitResult(action="accept", content={"age": 40, "name": "Ada"})
+
+
+def test_yes_accepts_a_form_as_it_stands() -> None:
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "default": 40}}}
+    question = t.ElicitRequestParams(message="?", requested_schema=schema)
+    assert elicited(True, question) == t.ElicitResult(action="accept", content={"age": 40})
+
+
+def test_a_single_value_fills_a_form_of_one_field() -> None:
+    assert elicited(3, SHORT) == t.ElicitResult(action="accept", content={"value": 3})
+
+
+def test_a_single_value_does_not_fill_a_form_of_several_fields() -> None:
+    with pytest.raises(LocalProtocolError, match="name, age"):
+        elicited("Ada")
+
+
+def test_a_form_that_does_not_fit_never_leaves() -> None:
+    with pytest.raises(LocalProtocolError, match="/name"):
+        elicited({"name": 3})
+
+
+def test_yes_to_a_form_with_required_fields_never_leaves() -> None:
+    with pytest.raises(LocalProtocolError, match="the root"):
+        elicited(True)
+
+
+def test_a_form_that_is_no_schema_is_refused() -> None:
+    question = t.ElicitRequestParams(message="?", requested_schema={"type": "object", "$ref": "https://example.com"})
+    with pytest.raises(InvalidParams, match="requestedSchema"):
+        elicited({"name": "Ada"}, question)
+
+
+def test_an_accepted_page_has_no_content() -> None:
+    assert elicited(True, PAGE) == t.ElicitResult(action="accept")
+    assert elicited({"a": 1}, PAGE) == t.ElicitResult(action="accept")
+
+
+def test_a_form_without_a_schema_takes_anything() -> None:
+    assert elicited({"x": 1}, t.ElicitRequestParams(message="?")).content == {"x": 1}
+
+
+# --- sampling
+
+
+@pytest.mark.parametrize(
+    ("given", "content"),
+    [
+        ("hi", t.TextContent(text="hi")),
+        (t.ImageContent(data="", mime_type="image/png"), t.ImageContent(data="", mime_type="image/png")),
+        ([t.TextContent(text="hi")], [t.TextContent(text="hi")]),
+    ],
+    ids=["text", "block", "blocks"],
+)
+def test_what_a_model_said_becomes_a_message(given: Any, content: Any) -> None:
+    message = sampled(given)
+    assert message.content == content
+    assert (message.role, message.model, message.stop_reason) == ("assistant", "trunkline", "endTurn")
+
+
+def test_a_whole_message_is_kept() -> None:
+    whole = t.CreateMessageResult(role="assistant", content=t.TextContent(text="x"), model="m")
+    assert sampled(whole) == whole
+
+
+def test_what_is_no_message_is_an_error_of_the_callback() -> None:
+    with pytest.raises(LocalProtocolError, match="int"):
+        sampled(3)
+
+
+def test_an_async_callback_is_awaited() -> None:
+    async def later(params: Any) -> str:
+        return "later"
+
+    found = answers(sampling=later)
+    message: Any = run_async(found.answer("sampling/createMessage", WISH))
+    assert message.content.text == "later"
+
+
+# --- roots
+
+
+def test_roots_may_be_paths_uris_or_records() -> None:
+    given = [Path("/home/ada/code"), "/", "file:///x%20y", t.Root(uri="file:///z", name="Z")]
+    listed: Any = run_async(answers(roots=given).answer("roots/list", t.RequestParams()))
+    assert listed.roots == [
+        t.Root(uri="file:///home/ada/code", name="code"),
+        t.Root(uri="file:///"),
+        t.Root(uri="file:///x%20y"),
+        t.Root(uri="file:///z", name="Z"),
+    ]
+
+
+def test_roots_may_be_a_function() -> None:
+    async def later() -> list[str]:
+        return ["file:///b"]
+
+    plain: Any = run_async(answers(roots=lambda: ["file:///a"]).answer("roots/list", None))
+    waited: Any = run_async(answers(roots=later).answer("roots/list", None))
+    assert [plain.roots[0].uri, waited.roots[0].uri] == ["file:///a", "file:///b"]

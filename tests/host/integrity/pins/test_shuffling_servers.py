@@ -1,0 +1,207 @@
+"""Servers that list their sets in another order at every start: no tool is lost, and one accept is enough."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trunkline
+from tests.support import run_async
+from trunkline.errors import PolicyDenied
+from trunkline.host.authorization.policy import parse_policy
+from trunkline.host.host import Host
+from trunkline.host.integrity.pins.store import PinStore
+from trunkline.host.integrity.pins.views import pin_views
+
+PATHS = f"{Path(__file__).parents[2]}:{Path(trunkline.__file__).parents[1]}"
+ALLOW = parse_policy('[[rule]]\neffect = "allow"\nserver = "shell"\n', file="p.toml")
+TOOLS = ["shell/execute", "shell/get_issue"]
+#: Seeds under which both tools are listed in ten different orders.
+SEEDS = [str(number) for number in range(1, 11)]
+
+
+#: Seconds for a test that starts ten processes, on a busy machine.
+MANY_STARTS = 240.0
+
+
+class Machine:
+    """A user's machine with one server that shuffles."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+
+    @asynccontextmanager
+    async def opened(self, *, env: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Host]:
+        """Start the server anew, as every start of a host does."""
+        entry = {
+            "command": sys.executable,
+            "args": ["-m", "tests.host.servers.shuffling"],
+            "env": {"PYTHONPATH": PATHS, **(env or {})},
+            "era": "handshake",
+        }
+        given = {"folder": self.state, "policy": ALLOW, "audit": False, "wait_seconds": 60.0, **options}
+        async with Host.open({"shell": entry}, **given) as host:
+            assert list(host.catalog.tools) == TOOLS
+            yield host
+
+    async def definitions(self, **options: Any) -> tuple[Any, ...]:
+        """Return what the server lists at one start."""
+        async with self.opened(**options) as host:
+            return tuple(item.definition for item in host.catalog.tools.values())
+
+    async def changed(self, **options: Any) -> list[str]:
+        """Return the tools that would be asked about after one more start."""
+        async with self.opened(**options) as host:
+            return [item.id for item in host.catalog.tools.values() if item.changed]
+
+    def accept(self, *, exact: bool = False) -> None:
+        """Accept all that waits, as ``trunkline pins accept shell`` does."""
+        book = PinStore(self.state / "pins.json")
+        for view in pin_views(book.servers()):
+            if view.is_pending:
+                book.accept(view.server, view.pin.kind, view.pin.name, pin=view.now, exact=exact)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_out_of_the_box_ten_starts_list_the_same_definitions_and_ask_nothing(machine: Machine) -> None:
+    async def main() -> None:
+        listed = set()
+        for _ in range(10):
+            async with machine.opened() as host:
+                listed.add(repr([item.definition for item in host.catalog.tools.values()]))
+                assert not any(item.changed for item in host.catalog.tools.values())
+                assert (await host.call_tool("shell/execute")).text.isdigit()
+        assert len(listed) == 1
+
+    run_async(main(), seconds=MANY_STARTS)
+
+
+def test_the_seeds_of_these_tests_shuffle_what_is_listed(machine: Machine) -> None:
+    async def main() -> None:
+        listed = [await machine.definitions(env={"PYTHONHASHSEED": seed}) for seed in SEEDS]
+        for number in (0, 1):
+            assert len({each[number].description for each in listed}) == len(SEEDS)
+            assert len({repr(each[number].input_schema) for each in listed}) == len(SEEDS)
+
+    run_async(main(), seconds=MANY_STARTS)
+
+
+def test_no_tool_is_lost_over_ten_starts_with_other_seeds(machine: Machine) -> None:
+    async def main() -> None:
+        for seed in SEEDS:
+            # ``opened`` holds that both tools are listed.
+            changed = await machine.changed(env={"PYTHONHASHSEED": seed})
+            assert changed == ([] if seed == SEEDS[0] else TOOLS)
+
+    run_async(main(), seconds=MANY_STARTS)
+
+
+async def test_a_shuffled_tool_is_refused_with_the_command_that_accepts_it(machine: Machine) -> None:
+    await machine.changed(env={"PYTHONHASHSEED": "1"})
+    async with machine.opened(env={"PYTHONHASHSEED": "2"}) as host:
+        with pytest.raises(PolicyDenied, match=r"~ /description: .* Allow it: trunkline pins accept shell/execute$"):
+            await host.call_tool("shell/execute")
+
+
+def test_after_one_accept_ten_starts_with_other_seeds_ask_nothing(machine: Machine) -> None:
+    async def main() -> None:
+        await machine.changed(env={"PYTHONHASHSEED": SEEDS[0]})
+        assert await machine.changed(env={"PYTHONHASHSEED": SEEDS[1]}) == TOOLS
+        machine.accept()
+        pins = set()
+        for seed in [*SEEDS, "random"]:
+            async with machine.opened(env={"PYTHONHASHSEED": seed}) as host:
+                assert [item.id for item in host.catalog.tools.values() if item.changed] == []
+                assert (await host.call_tool("shell/execute")).text == seed
+                pins.add(tuple(item.pin for item in host.catalog.tools.values()))
+        # What was allowed for the tool holds in any order of its words, since it is known by one pin.
+        assert len(pins) == 1
+
+    run_async(main(), seconds=MANY_STARTS)
+
+
+async def test_an_exact_accept_accepts_one_order_only(machine: Machine) -> None:
+    await machine.changed(env={"PYTHONHASHSEED": "1"})
+    await machine.changed(env={"PYTHONHASHSEED": "2"})
+    machine.accept(exact=True)
+    assert await machine.changed(env={"PYTHONHASHSEED": "2"}) == []
+    assert await machine.changed(env={"PYTHONHASHSEED": "3"}) == TOOLS
+
+
+# --- the seed --------------------------------------------------------------------------------------------------------
+
+
+async def _seed(machine: Machine, **options: Any) -> str:
+    async with machine.opened(**options) as host:
+        return (await host.call_tool("shell/execute")).text
+
+
+def test_every_start_has_the_seed_of_the_installation(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    seeds = {run_async(_seed(machine)) for _ in range(2)}
+    kept = machine.state / "hash-seed"
+    assert seeds == {kept.read_text().strip()}
+    assert 0 < int(kept.read_text()) < 2**32
+    assert stat.S_IMODE(os.stat(kept).st_mode) == 0o600
+
+
+def test_two_installations_have_two_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    seeds = {run_async(_seed(Machine(tmp_path / name))) for name in ("one", "two", "three")}
+    assert len(seeds) > 1
+
+
+@pytest.mark.parametrize(("env", "seed"), [({}, "7"), ({"PYTHONHASHSEED": "random"}, "random")])
+def test_a_seed_of_the_users_own_counts_before_it(
+    env: dict[str, str], seed: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    assert run_async(_seed(machine, env=env)) == seed
+    assert not (machine.state / "hash-seed").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n", b"random\n", b"99999999999999999999\n", b"\xff"])
+def test_a_file_that_holds_no_seed_is_written_anew(
+    content: bytes, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    machine.state.mkdir(mode=0o700)
+    (machine.state / "hash-seed").write_bytes(content)
+    (machine.state / "hash-seed").chmod(0o600)
+    assert (
+        run_async(_seed(machine))
+        == (machine.state / "hash-seed").read_text().strip()
+        != content.decode("latin-1").strip()
+    )
+
+
+def test_a_seed_that_others_could_have_written_is_not_used(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    machine.state.mkdir(mode=0o700)
+    (machine.state / "hash-seed").write_text("5\n")
+    (machine.state / "hash-seed").chmod(0o666)
+    assert run_async(_seed(machine)) == "random"
+    assert "servers start without a fixed hash seed" in caplog.text
+
+
+def test_a_connection_for_one_session_has_the_same_seed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+
+    async def main() -> str:
+        async with machine.opened(settings={"share": "session"}) as host:
+            return (await host.call_tool("shell/execute")).text
+
+    assert run_async(main()) == (machine.state / "hash-seed").read_text().strip()

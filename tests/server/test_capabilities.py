@@ -1,0 +1,84 @@
+"""What a server says about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
+from trunkline import Server
+
+LISTS = {"listChanged": True}
+
+
+async def met(server: Server, revision: str) -> Any:
+    async with reach(server, revision) as peer:
+        return await peer.met()
+
+
+@ERAS
+async def test_an_empty_server_declares_nothing_it_has_not(revision: str) -> None:
+    assert (await met(Server("s"), revision))["capabilities"] == {"logging": {}}
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("register", "declared"),
+    [
+        pytest.param(lambda s: s.add_tool(lambda: 1, name="t"), {"tools": LISTS}, id="tools"),
+        pytest.param(lambda s: s.add_prompt(lambda: "x", name="p"), {"prompts": LISTS}, id="prompts"),
+        pytest.param(
+            lambda s: s.add_resource("x://y", "x"), {"resources": {"subscribe": True, **LISTS}}, id="resources"
+        ),
+        pytest.param(
+            lambda s: s.add_resource("x://{y}", lambda y: y),
+            {"resources": {"subscribe": True, **LISTS}},
+            id="templates",
+        ),
+        pytest.param(lambda s: s.completion(lambda ref, argument, context: []), {"completions": {}}, id="completions"),
+    ],
+)
+async def test_what_is_registered_is_declared(revision: str, register: Any, declared: dict[str, Any]) -> None:
+    server = Server("s")
+    register(server)
+    assert (await met(server, revision))["capabilities"] == {"logging": {}, **declared}
+
+
+@ERAS
+async def test_what_will_be_registered_may_be_announced(revision: str) -> None:
+    server = Server("s", capabilities=["tools", "prompts", "resources"])
+    assert set((await met(server, revision))["capabilities"]) == {"logging", "tools", "prompts", "resources"}
+
+
+@ERAS
+@pytest.mark.parametrize("option", ["experimental", "experimental_capabilities"])
+async def test_experimental_capabilities_are_readable(revision: str, option: Any) -> None:
+    given: dict[str, Any] = {option: {"acme/x": {"on": True}}}
+    found = await met(Server("s", **given), revision)
+    assert found["capabilities"]["experimental"] == {"acme/x": {"on": True}}
+
+
+async def test_a_server_says_who_it_is_when_it_is_met() -> None:
+    icons = [t.Icon(src="data:,")]
+    server = Server(
+        "s", "Ask.", version="2", title="T", description="D", website_url="https://example.com", icons=icons
+    )
+    found = await met(server, HANDSHAKE)
+    assert (found["protocolVersion"], found["instructions"]) == (HANDSHAKE, "Ask.")
+    assert found["serverInfo"] == {
+        "name": "s",
+        "version": "2",
+        "title": "T",
+        "description": "D",
+        "websiteUrl": "https://example.com",
+        "icons": [{"src": "data:,"}],
+    }
+
+
+async def test_a_server_says_what_it_speaks_when_it_is_discovered() -> None:
+    found = await met(Server("s", "Ask.", revisions=[STATELESS, HANDSHAKE], cache_ttl_ms=10), STATELESS)
+    assert (found["supportedVersions"], found["instructions"]) == ([STATELESS, HANDSHAKE], "Ask.")
+    assert (found["ttlMs"], found["cacheScope"]) == (10, "private")
+    assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "s"

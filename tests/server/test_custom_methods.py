@@ -1,0 +1,165 @@
+"""Methods and notifications of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, reach
+from trunkline import Client, Context, Server
+from trunkline.errors import InvalidParams, MethodNotFound
+
+
+class Point(Struct):
+    x: int
+
+
+def serving(function: Callable[..., Any]) -> Server:
+    server = Server("s")
+    server.method("acme/x")(function)
+    return server
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("value", "members"),
+    [
+        pytest.param({"a": 1}, {"a": 1}, id="object"),
+        pytest.param(Point(2), {"x": 2}, id="struct"),
+        pytest.param(None, {}, id="nothing"),
+        pytest.param([1], {"result": [1]}, id="list"),
+    ],
+)
+async def test_what_a_method_returns_becomes_an_object(revision: str, value: Any, members: dict[str, Any]) -> None:
+    async with reach(serving(lambda: value), revision) as peer:
+        result = await peer.result("acme/x")
+    assert {name: each for name, each in result.items() if name not in ("_meta", "resultType")} == members
+
+
+@ERAS
+async def test_the_parameters_of_a_method_are_the_members_of_params(revision: str) -> None:
+    async def f(n: int, ctx: Context) -> dict[str, Any]:
+        return {"n": n + 1, "method": ctx.method}
+
+    async with Client(serving(f), revision=revision) as client:
+        result = await client.request("acme/x", {"n": 1})
+    assert (result["n"], result["method"]) == (2, "acme/x")
+
+
+@ERAS
+async def test_one_parameter_called_params_gets_them_all(revision: str) -> None:
+    async with Client(serving(lambda params: params), revision=revision) as client:
+        result = await client.request("acme/x", {"a": 1, "b": [2]})
+    assert (result["a"], result["b"]) == (1, [2])
+
+
+@ERAS
+async def test_params_that_do_not_fit_are_refused(revision: str) -> None:
+    def f(n: int) -> dict[str, int]:
+        return {"n": n}
+
+    async with Client(serving(f), revision=revision) as client:
+        with pytest.raises(InvalidParams, match="n"):
+            await client.request("acme/x", {"n": "many"})
+
+
+@ERAS
+async def test_a_method_nobody_has_is_not_found(revision: str) -> None:
+    async with Client(serving(lambda: None), revision=revision) as client:
+        with pytest.raises(MethodNotFound):
+            await client.request("acme/y", {})
+
+
+# --- notifications ---------------------------------------------------------------------------------------------------
+
+
+@ERAS
+async def test_a_notification_is_heard(revision: str) -> None:
+    server, heard = Server("s"), asyncio.Queue[Any]()
+
+    @server.notification("acme/sync")
+    def sync(a: int, b: int = 0) -> None:
+        heard.put_nowait(("sync", a, b))
+
+    @server.notification("acme/async")
+    async def hear() -> None:
+        await asyncio.sleep(0)
+        heard.put_nowait("async")
+
+    @server.notification("acme/all")
+    def all_of_it(params: dict[str, Any]) -> None:
+        heard.put_nowait(params)
+
+    async with reach(server, revision) as peer:
+        await peer.tell("acme/sync", {"a": 1, "_meta": {"x": 1}})
+        await peer.tell("acme/all", {"a": 1, "b": 2})
+        await peer.tell("acme/unknown", {"a": 1})
+        await peer.tell("acme/async")
+        assert [await heard.get() for _ in range(3)] == [("sync", 1, 0), {"a": 1, "b": 2}, "async"]
+
+
+@ERAS
+@pytest.mark.parametrize("params", [None, {"b": 1}], ids=["missing", "wrong"])
+async def test_a_notification_that_cannot_be_heard_is_logged(
+    revision: str, params: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s")
+    server.notification("acme/x")(lambda a: None)
+    async with reach(server, revision) as peer:
+        await peer.tell("acme/x", params)
+        await peer.settle()
+    assert "hearing acme/x failed" in caplog.text
+
+
+@ERAS
+async def test_a_failure_while_hearing_is_logged(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+    server, failing = Server("s"), asyncio.Event()
+
+    @server.notification("acme/x")
+    async def hear() -> None:
+        failing.set()
+        raise ValueError("deaf")
+
+    async with reach(server, revision) as peer:
+        await peer.tell("acme/x")
+        await failing.wait()
+        await peer.settle()
+    assert ("hearing acme/x failed" in caplog.text, "deaf" in caplog.text) == (True, True)
+
+
+async def test_news_of_the_protocol_can_be_heard() -> None:
+    server, heard = Server("s"), asyncio.Event()
+    server.notification("notifications/roots/list_changed")(heard.set)
+    async with reach(server, HANDSHAKE, {"roots": {"listChanged": True}}) as peer:
+        await peer.tell("notifications/roots/list_changed")
+        await heard.wait()
+
+
+# --- telling ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_tells_every_handshake_client() -> None:
+    server = Server("s")
+    async with reach(server, HANDSHAKE) as first, reach(server, "2024-11-05") as second:
+        server.notify("acme/news", {"n": 1})
+        await first.settle()
+        await second.settle()
+    assert (first.notices("acme/news"), second.notices("acme/news")) == ([{"n": 1}], [{"n": 1}])
+
+
+def test_a_server_does_not_send_the_protocols_own_notices_by_hand() -> None:
+    with pytest.raises(ValueError, match="is the protocol's own"):
+        Server("s").notify("notifications/tools/list_changed")
+
+
+async def test_a_listener_of_the_stateless_era_hears_no_news_of_ones_own() -> None:
+    server = Server("s", capabilities=["tools"])
+    async with reach(server, STATELESS) as peer:
+        await peer.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await peer.notice("notifications/subscriptions/acknowledged")
+        server.notify("acme/news")
+        assert await peer.settle() == []

@@ -1,0 +1,126 @@
+"""Functions of every kind are run: async and sync, plain and generators, in threads and not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Annotated, Any
+
+import pytest
+
+from tests.server.talk import ERAS, STATELESS, call, reach, text
+from trunkline import Context, Depends, Server
+from trunkline.server.handler_functions import UncheckedSignature
+
+
+def serving(function: Callable[..., Any], **options: Any) -> Server:
+    server = Server("s")
+    server.add_tool(function, **{"name": "f", **options})
+    return server
+
+
+async def _pieces() -> AsyncIterator[str]:
+    yield "one "
+    yield "two"
+
+
+def _pieces_in_a_thread() -> Iterator[str]:
+    yield "one "
+    yield "two"
+
+
+@ERAS
+@pytest.mark.parametrize("function", [_pieces, _pieces_in_a_thread], ids=["async", "sync"])
+async def test_a_generator_gives_its_answer_in_pieces(function: Callable[..., Any], revision: str) -> None:
+    async with reach(serving(function), revision) as peer:
+        result = await peer.call("f", meta={"progressToken": 1})
+    told = [(each["progress"], each["message"]) for each in peer.notices("notifications/progress")]
+    assert (text(result), told) == ("one two", [(1, "one "), (2, "two")])
+
+
+def test_a_generator_that_stays_in_the_loop_gives_its_whole_answer() -> None:
+    assert text(call(serving(_pieces_in_a_thread, thread=False), "f")) == "one two"
+
+
+@pytest.mark.parametrize("thread", [True, False])
+def test_a_generator_gives_text_alone(thread: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    assert call(serving(numbers, thread=thread), "f")["isError"] is True
+    assert "pieces of text, not int" in caplog.text
+
+
+async def test_an_async_generator_is_closed_when_its_caller_goes() -> None:
+    log: list[str] = []
+
+    async def numbers() -> AsyncIterator[Any]:
+        try:
+            yield 1
+        finally:
+            log.append("closed")
+
+    async with reach(serving(numbers), STATELESS) as peer:
+        assert (await peer.call("f"))["isError"] is True
+        assert log == ["closed"]
+
+
+def test_a_sync_function_runs_in_a_thread() -> None:
+    assert text(call(serving(lambda: threading.get_ident() == threading.main_thread().ident), "f")) == "false"
+
+
+def test_a_sync_function_may_stay_in_the_loop() -> None:
+    server = serving(lambda: threading.get_ident() == threading.main_thread().ident, thread=False)
+    assert text(call(server, "f")) == "true"
+
+
+def test_a_sync_function_that_stays_in_the_loop_has_the_async_context() -> None:
+    def f(ctx: Context) -> str:
+        return f"{type(ctx).__name__} {ctx.method}"
+
+    assert text(call(serving(f, thread=False), "f")) == "Context tools/call"
+
+
+async def _add(a: int, b: int) -> int:
+    await asyncio.sleep(0)
+    return a + b
+
+
+@pytest.mark.parametrize("thread", [True, False])
+def test_a_function_may_hand_back_the_coroutine_of_another(thread: bool) -> None:
+    def f(a: int) -> Any:
+        return _add(a, b=2)
+
+    assert text(call(serving(f, thread=thread), "f", a=1)) == "3"
+
+
+def test_a_partial_is_a_tool() -> None:
+    assert text(call(serving(partial(_add, b=5)), "f", a=1)) == "6"
+
+
+@ERAS
+def test_dependencies_are_filled_in(revision: str) -> None:
+    async def number() -> int:
+        return 7
+
+    async def f(a: int, n: Annotated[int, Depends(number)], ctx: Context) -> str:
+        return f"{a + n} {ctx.method}"
+
+    assert text(call(serving(f), "f", revision, a=1)) == "8 tools/call"
+
+
+def test_dependencies_of_a_sync_function_are_filled_in() -> None:
+    def f(n: Annotated[int, Depends(lambda: 7)], ctx: Context) -> str:
+        return f"{n} {type(ctx).__name__}"
+
+    assert text(call(serving(f), "f")) == "7 BlockingContext"
+
+
+def test_a_function_with_a_hand_written_schema_is_not_bound_by_its_signature() -> None:
+    signature = UncheckedSignature(lambda **given: given)
+    with pytest.raises(TypeError, match="not bound by its signature"):
+        signature.bind(b"{}")
+    with pytest.raises(TypeError, match="written by hand"):
+        signature.input_schema()

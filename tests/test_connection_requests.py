@@ -1,0 +1,338 @@
+"""What a connection asks: answers, cancellation from our side, progress, and how long it is patient."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.scenes import FOR_EVER, Scene, answer, encode_text, failure, progress, request, result
+from tests.support import run_async
+from trunkline.connection import Exchange, Timeouts
+from trunkline.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    MethodNotFound,
+    RequestTimeout,
+)
+from trunkline.protocol.caller import STREAM
+from trunkline.protocol.jsonrpc import InvalidMessage
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_of_ours_gives_the_result_undecoded() -> None:
+    scene = Scene()
+    task = scene.ask("tools/list")
+    await scene.turn()
+    assert scene.wire.sent == [{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}]
+    scene.wire.bring('{"jsonrpc":"2.0","id":1,"result":{ "a" : 1 }}')
+    assert bytes(await task) == b'{ "a" : 1 }'
+
+
+@pytest.mark.parametrize("data", [None, {"method": "m"}], ids=["bare", "with data"])
+async def test_an_error_answer_is_raised_as_its_class(data: dict[str, str] | None) -> None:
+    scene = Scene()
+    task = scene.ask()
+    await scene.turn()
+    more = {} if data is None else {"data": data}
+    scene.wire.bring(encode_text({"id": 1, "error": {"code": -32601, "message": "no", **more}}))
+    error = await failure(task)
+    assert isinstance(error, MethodNotFound)
+    assert error.data == data
+
+
+async def test_an_answer_that_is_none_ends_the_wait() -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=Timeouts(10, None))
+    await scene.turn()
+    scene.wire.bring('{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":""}}')
+    assert "both result and error" in str(await failure(task))
+    assert len(scene.wire.sent) == 1
+
+
+async def test_unknown_and_late_answers_are_dropped_and_counted() -> None:
+    scene = Scene()
+    task = scene.ask()
+    await scene.turn()
+    scene.wire.bring(result(9), result(1, "first"), result(1, "second"))
+    assert bytes(await task) == b'"first"'
+    assert (scene.connection.peer.dropped, len(scene.wire.sent)) == (2, 1)
+
+
+TOO_LONG = InvalidMessage(-32600, "longer than 10 bytes", response=True, too_long=True)
+
+
+async def test_an_answer_too_long_without_an_id_fails_the_one_request_that_waits() -> None:
+    scene = Scene()
+    task = scene.ask()
+    await scene.turn()
+    scene.connection.message_received(TOO_LONG, STREAM)
+    assert str(await failure(task)) == "the answer to request 1 is longer than 10 bytes"
+
+
+@pytest.mark.parametrize("id", [1, 9, "2"], ids=["of one withdrawn", "never used", "of another kind"])
+async def test_an_answer_too_long_to_no_request_that_waits_fails_none(id: int | str) -> None:
+    scene = Scene()
+    withdrawn, task = scene.ask(), scene.ask()
+    await scene.turn()
+    withdrawn.cancel()
+    await scene.turn()
+    scene.connection.message_received(replace(TOO_LONG, id=id), STREAM)
+    scene.wire.bring(result(2))
+    await task
+
+
+def test_the_late_answer_to_a_request_given_up_is_not_taken_for_anothers(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        scene = Scene()
+        given_up = scene.ask()
+        await scene.turn()
+        given_up.cancel()
+        await scene.turn()
+        task = scene.ask()
+        await scene.turn()
+        scene.connection.message_received(TOO_LONG, STREAM)
+        scene.wire.bring(result(2, "mine"))
+        assert bytes(await task) == b'"mine"'
+
+    run_async(main())
+    assert "which request it is for is unknown" in caplog.text
+
+
+async def test_the_first_request_leaves_at_once_and_those_behind_it_together() -> None:
+    scene = Scene()
+    tasks = [scene.ask(), scene.ask(), scene.ask()]
+    await scene.turn()
+    assert [[message["id"] for message in write] for write in scene.wire.writes] == [[1], [2, 3]]
+    scene.wire.bring(result(3), result(2), result(1))
+    await asyncio.gather(*tasks)
+
+
+async def test_an_id_of_the_callers_choice_cannot_be_used_twice_at_once() -> None:
+    scene = Scene()
+    first = scene.ask(id="mine")
+    await scene.turn()
+    assert isinstance(await failure(scene.ask(id="mine")), LocalProtocolError)
+    scene.wire.bring('{"jsonrpc":"2.0","id":"mine","result":1}')
+    assert bytes(await first) == b"1"
+
+
+async def test_a_handler_can_ask_its_caller() -> None:
+    async def wonder(exchange: Exchange) -> msgspec.Raw:
+        return await exchange.request("roots/list", {}, timeouts=FOR_EVER)
+
+    scene = Scene(wonder=wonder)
+    scene.wire.bring(request(7, "wonder"))
+    await scene.turn()
+    scene.wire.bring(result(1, ["root"]))
+    await scene.turn()
+    assert scene.wire.sent[1:] == [answer(7, ["root"])]
+
+
+@pytest.mark.parametrize("patience", [Timeouts(10, 20), FOR_EVER], ids=["patient", "endless"])
+@pytest.mark.parametrize(("method", "told"), [("tools/call", 1), ("initialize", 0)])
+async def test_cancelling_the_await_cancels_on_the_wire_but_never_initialize(
+    method: str, told: int, timeouts: Timeouts
+) -> None:
+    scene = Scene()
+    task = scene.ask(method, timeouts)
+    await scene.turn()
+    task.cancel()
+    await scene.turn()
+    assert task.cancelled()
+    cancels = [message["params"]["requestId"] for message in scene.wire.sent[1:]]
+    assert cancels == [1] * told
+    scene.wire.bring(result(1))
+    assert scene.connection.peer.dropped == 1
+
+
+async def test_a_request_that_was_withdrawn_without_a_word_is_not_cancelled_on_the_wire() -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=Timeouts(10, None))
+    await scene.turn()
+    scene.connection.peer.send_cancel(1, tell=False)
+    task.cancel()
+    await scene.turn()
+    scene.wire.bring(result(1))
+    assert (task.cancelled(), len(scene.wire.sent), scene.connection.peer.dropped) == (True, 1, 1)
+
+
+async def test_a_caller_that_gives_up_as_the_answer_comes_cancels_nothing() -> None:
+    scene = Scene()
+    answered_first, cancelled_first = scene.ask(), scene.ask()
+    await scene.turn()
+    scene.wire.bring(result(1))
+    answered_first.cancel()
+    cancelled_first.cancel()
+    scene.wire.bring(result(2))
+    await scene.turn()
+    assert (answered_first.cancelled(), cancelled_first.cancelled()) == (True, True)
+    assert [message["id"] for message in scene.wire.sent] == [1, 2]
+
+
+def test_progress_is_handed_on_and_a_failing_callback_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[float] = []
+
+    async def main() -> None:
+        scene = Scene()
+        task = scene.ask(on_progress=lambda params: seen.append(1 / params.progress))
+        await scene.turn()
+        scene.wire.bring(progress(1, -1), progress(1, 0), progress(1, 2), progress(1, 2), result(1), progress(1, 3))
+        await task
+
+    run_async(main())
+    assert seen == [-1.0, 0.5]
+    assert "a progress callback failed (request 1)" in caplog.text
+
+
+# --- patience --------------------------------------------------------------------------------------------------------
+
+
+async def test_silence_ends_a_request_and_the_other_side_is_told() -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=Timeouts(10, 100))
+    await scene.turn()
+    scene.clock.advance(9.9)
+    await scene.turn()
+    assert not task.done()
+    scene.clock.advance(0.1)
+    error = await failure(task)
+    assert isinstance(error, RequestTimeout)
+    assert (error.clock, error.seconds, str(error)) == (
+        "idle",
+        10,
+        "no answer after 10 s without an answer or progress",
+    )
+    assert scene.wire.sent[1]["params"] == {"requestId": 1, "reason": "timed out after 10 s"}
+    scene.wire.bring(result(1))
+    assert scene.connection.peer.dropped == 1
+
+
+async def test_progress_starts_the_silence_again_but_not_the_whole() -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=Timeouts(10, 25))
+    await scene.turn()
+    scene.clock.advance(9)
+    scene.wire.bring(progress(1, 1))
+    scene.clock.advance(9)
+    scene.wire.bring(progress(1, 2))
+    scene.clock.advance(6.9)
+    await scene.turn()
+    assert not task.done()
+    scene.clock.advance(0.1)
+    error = await failure(task)
+    assert isinstance(error, RequestTimeout)
+    assert (error.clock, error.seconds, str(error)) == ("total", 25, "no answer after 25 s in all")
+
+
+async def test_progress_that_does_not_increase_does_not_keep_a_request_alive() -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=Timeouts(10, None))
+    await scene.turn()
+    scene.wire.bring(progress(1, 1))
+    scene.clock.advance(9)
+    scene.wire.bring(progress(1, 1))
+    scene.clock.advance(1)
+    assert isinstance(await failure(task), RequestTimeout)
+
+
+@pytest.mark.parametrize(
+    ("patience", "clock"),
+    [
+        pytest.param(Timeouts(10, None), "idle", id="idle alone"),
+        pytest.param(Timeouts(None, 10), "total", id="total alone"),
+        pytest.param(Timeouts(10, 10), "total", id="equal"),
+        pytest.param(Timeouts(20, 10), "total", id="total sooner"),
+    ],
+)
+async def test_the_clock_that_fires_first_is_named(timeouts: Timeouts, clock: str) -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=timeouts)
+    await scene.turn()
+    scene.clock.advance(10)
+    error = await failure(task)
+    assert isinstance(error, RequestTimeout)
+    assert error.clock == clock
+
+
+async def test_endless_patience_is_endless() -> None:
+    scene = Scene()
+    task = scene.ask()
+    await scene.turn()
+    scene.wire.bring(progress(1, 1))
+    scene.clock.advance(1e9)
+    scene.wire.bring(result(1, "at last"))
+    assert bytes(await task) == b'"at last"'
+
+
+async def test_an_initialize_that_times_out_is_not_cancelled_on_the_wire() -> None:
+    scene = Scene()
+    task = scene.ask("initialize", Timeouts(10, None))
+    await scene.turn()
+    scene.clock.advance(10)
+    assert isinstance(await failure(task), RequestTimeout)
+    assert len(scene.wire.sent) == 1
+
+
+async def test_an_answered_request_does_not_time_out() -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=Timeouts(10, 20))
+    await scene.turn()
+    scene.wire.bring(result(1))
+    await task
+    scene.clock.advance(100)
+    await scene.turn()
+    assert len(scene.wire.sent) == 1
+
+
+@pytest.mark.parametrize("ending", ["timeout", "eof"])
+async def test_a_caller_that_has_given_up_is_not_told_of_anything_else(ending: str) -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=Timeouts(10, None))
+    await scene.turn()
+    task.cancel()
+    {"timeout": lambda: scene.clock.advance(10), "eof": scene.connection.eof_received}[ending]()
+    await scene.turn()
+    assert task.cancelled()
+
+
+async def test_the_clocks_stand_still_while_a_person_is_asked() -> None:
+    scene = Scene()
+    task = scene.ask(timeouts=Timeouts(10, 15))
+    await scene.turn()
+    scene.clock.advance(4)
+    scene.connection.pause_clocks()
+    scene.connection.pause_clocks()
+    scene.clock.advance(500)
+    scene.connection.resume_clocks()
+    scene.clock.advance(500)
+    scene.connection.resume_clocks()
+    scene.clock.advance(9.9)
+    await scene.turn()
+    assert not task.done()
+    scene.wire.bring(progress(1, 1))
+    scene.clock.advance(1.1)
+    error = await failure(task)
+    assert isinstance(error, RequestTimeout)
+    assert error.clock == "total"
+
+
+async def test_a_request_made_while_a_person_is_asked_has_its_whole_time_afterwards_and_no_more() -> None:
+    scene = Scene()
+    scene.connection.pause_clocks()
+    scene.clock.advance(500)
+    task, endless = scene.ask(timeouts=Timeouts(None, 20)), scene.ask()
+    await scene.turn()
+    scene.clock.advance(30)
+    scene.connection.resume_clocks()
+    scene.clock.advance(19.9)
+    await scene.turn()
+    assert not task.done()
+    scene.clock.advance(0.1)
+    assert isinstance(await failure(task), RequestTimeout)
+    assert not endless.done()
+    await scene.connection.aclose()
+    assert isinstance(await failure(endless), ConnectionLost)

@@ -1,0 +1,253 @@
+"""A client that goes away, or stops reading: what it cancels in which era, and that memory stays bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.transports.http.serving_support import (
+    META,
+    Call,
+    SessionClient,
+    Workshop,
+    ask,
+    initialize,
+    modern,
+    modern_headers,
+    notification,
+    request,
+    running,
+    tool,
+)
+from trunkline import Context
+from trunkline.protocol.limits import Limits
+
+LOUD = {t.META_LOG_LEVEL: "info"}
+
+
+async def test_hanging_up_before_the_first_byte_cancels_a_stateless_request() -> None:
+    workshop = Workshop()
+    call = modern(workshop.asgi(), tool("wait"))
+    await workshop.started.wait()
+    call.hang_up()
+    await workshop.cancelled.wait()
+    await call.ended()
+    assert (call.status, call.late) == (None, [])
+
+
+async def test_hanging_up_in_the_middle_of_a_stream_cancels_a_stateless_request() -> None:
+    workshop = Workshop()
+    call = modern(workshop.asgi(), tool("wait", say="hello"), meta=LOUD)
+    await call.message()
+    call.hang_up()
+    await workshop.cancelled.wait()
+    await call.ended()
+    assert call.late == []
+
+
+async def test_nothing_is_sent_for_a_stateless_request_after_its_client_hung_up() -> None:
+    workshop = Workshop()
+    held = asyncio.Event()
+
+    async def stubborn(ctx: Context) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await ctx.info("still here")
+            held.set()
+        return "an answer nobody wants"
+
+    workshop.server.tool(stubborn)
+    call = modern(workshop.asgi(), tool("stubborn"), meta=LOUD)
+    beside = modern(workshop.asgi(), tool("wait"))
+    await workshop.started.wait()
+    call.hang_up()
+    await held.wait()
+    await call.ended()
+    beside.hang_up()
+    assert (call.body, call.late) == (b"", [])
+
+
+async def test_a_server_that_says_so_when_its_client_is_gone_is_understood() -> None:
+    workshop = Workshop(Limits(write_bytes=10_000))
+    app = workshop.asgi()
+    listening = await (await SessionClient.open(app)).listening()
+    call = modern(app, tool("flood", n=500), meta=LOUD)
+    call.stall()
+    await workshop.started.wait()
+    for each in (call, listening):
+        each.raises = True
+        each.hang_up()
+        await each.ended()
+    await workshop.cancelled.wait()
+    assert (len(app.open_responses.streams), len(app.open_responses.in_flight)) == (0, 0)
+
+
+@pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])
+async def test_a_task_that_its_server_cancels_takes_the_request_with_it(say: str) -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    call = modern(app, tool("wait", say=say), meta=LOUD)
+    await workshop.started.wait()
+    call.task.cancel()
+    await asyncio.wait([call.task])
+    await workshop.cancelled.wait()
+    await asyncio.sleep(0.01)
+    assert (call.task.cancelled(), len(app.open_responses.in_flight), len(app.open_responses.streams)) == (True, 0, 0)
+
+
+async def test_a_listener_that_hangs_up_is_forgotten() -> None:
+    workshop = Workshop()
+    call = modern(workshop.asgi(), request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+    await call.message()
+    before = len(workshop.server.hub.listeners())
+    call.hang_up()
+    await call.ended()
+    await asyncio.sleep(0)
+    assert (before, len(workshop.server.hub.listeners())) == (1, 0)
+
+
+@pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])
+async def test_hanging_up_cancels_nothing_in_a_session(say: str) -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi())
+    call = client.post(tool("wait", say=say))
+    await workshop.started.wait()
+    call.hang_up()
+    await asyncio.sleep(0.05)
+    workshop.authenticator.set()
+    await call.ended()
+    again = await client.post(tool("add", id=2)).whole()
+    assert (workshop.cancelled.is_set(), again.json["id"]) == (False, 2)
+
+
+async def test_a_session_that_was_hung_up_on_holds_no_exchange_once_it_is_answered() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    client = await SessionClient.open(app)
+    call = client.post(tool("wait", say="hello"))
+    await call.message()
+    call.hang_up()
+    await call.ended()
+    during = app.sessions.by_id[client.id].in_flight
+    workshop.authenticator.set()
+    await client.post(tool("add", id=2)).whole()
+    assert (during, app.sessions.by_id[client.id].in_flight) == (1, 0)
+
+
+# --- readers that stall ----------------------------------------------------------------------------------------------
+
+
+def waiting_bytes(call: Call, app: Any) -> int:
+    """Give what waits to be written, in all open streams."""
+    return sum(reply.stream.pending_bytes for reply in app.open_responses.streams)
+
+
+@pytest.mark.parametrize("handshake", [True, False], ids=["session", "stateless"])
+async def test_a_reader_that_stalls_makes_the_sender_wait(handshake: bool) -> None:
+    workshop = Workshop(Limits(write_bytes=10_000, log_bytes=10_000))
+    app = workshop.asgi()
+    message = tool("flood", n=500, size=1000)
+    call = (await SessionClient.open(app)).post(message) if handshake else modern(app, message, meta=LOUD)
+    call.stall()
+    await workshop.started.wait()
+    await asyncio.sleep(0.1)
+    stalled = (workshop.sent, waiting_bytes(call, app))
+    call.flow()
+    await call.whole()
+    assert stalled[0] < 150
+    assert stalled[1] < 200_000
+    assert (workshop.sent, len([each for each in call.messages if "method" in each])) == (500, 500)
+
+
+async def test_hanging_up_during_a_stalled_write_frees_the_request() -> None:
+    workshop = Workshop(Limits(write_bytes=10_000))
+    app = workshop.asgi()
+    call = modern(app, tool("flood", n=500, size=1000), meta=LOUD)
+    call.stall()
+    await workshop.started.wait()
+    await asyncio.sleep(0.05)
+    call.hang_up()
+    await call.ended()
+    await workshop.cancelled.wait()
+    assert (len(app.open_responses.streams), len(app.open_responses.in_flight)) == (0, 0)
+
+
+async def test_hanging_up_on_a_stalled_stream_of_a_session_lets_the_work_go_on_within_bounds() -> None:
+    workshop = Workshop(Limits(write_bytes=10_000, log_bytes=20_000, log_events=50))
+    app = workshop.asgi()
+    client = await SessionClient.open(app)
+    call = client.post(tool("flood", n=300, size=1000))
+    call.stall()
+    await workshop.started.wait()
+    await asyncio.sleep(0.05)
+    call.hang_up()
+    await call.ended()
+    await client.post(tool("add", id=2)).whole()
+    log = app.sessions.by_id[client.id].log
+    assert workshop.sent == 300
+    assert sum(stream.sizes() for stream in log.streams.values()) < 40_000
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["the 2024 stream", "the GET stream"])
+async def test_notices_for_a_reader_that_stalls_are_bounded(old: bool) -> None:
+    workshop = Workshop(Limits(write_bytes=10_000, log_bytes=10_000, log_events=50))
+    app = workshop.asgi()
+    call = await _old_stream(app) if old else await (await SessionClient.open(app)).listening()
+    call.stall()
+    for number in range(2000):
+        workshop.server.notify("acme/tick", {"number": number, "text": "x" * 100})
+        await asyncio.sleep(0)
+    held = waiting_bytes(call, app)
+    call.hang_up()
+    await call.ended()
+    assert held < 40_000
+
+
+async def _old_stream(app: Any) -> Call:
+    call = ask(app, "GET", "/mcp/sse")
+    address = (await call.event()).data.decode()
+    path, _, query = address.partition("?")
+    for message in (initialize(), notification("notifications/initialized")):
+        body = json.dumps(message).encode()
+        assert (await ask(app, "POST", path, body=body, query=query.encode()).whole()).status == 202
+    await call.message()
+    return call
+
+
+# --- over a socket ---------------------------------------------------------------------------------------------------
+
+
+def raw(message: dict[str, Any], meta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str | None]]:
+    params = {**message["params"], "_meta": {**META, **meta}}
+    return {**message, "params": params}, modern_headers(message["method"], params["name"])
+
+
+@pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])
+async def test_a_connection_that_closes_cancels_a_stateless_request(say: str) -> None:
+    workshop = Workshop()
+    async with running(workshop.asgi()) as served:
+        _, writer = await served.post(*raw(tool("wait", say=say), LOUD))
+        await workshop.started.wait()
+        writer.close()
+        await workshop.cancelled.wait()
+
+
+async def test_a_socket_that_is_not_read_bounds_memory_and_is_answered_once_it_is() -> None:
+    workshop = Workshop(Limits(write_bytes=50_000))
+    app = workshop.asgi()
+    async with running(app) as served:
+        reader, writer = await served.post(*raw(tool("flood", n=3000, size=5000), LOUD), limit=1000)
+        await workshop.started.wait()
+        await asyncio.sleep(0.3)
+        held, sent = sum(reply.stream.pending_bytes for reply in app.open_responses.streams), workshop.sent
+        text = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        await workshop.cancelled.wait()
+    assert sent < 3000
+    assert held < 1_000_000
+    assert text.startswith(b"HTTP/1.1 200 OK\r\n")

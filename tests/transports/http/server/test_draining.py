@@ -1,0 +1,244 @@
+"""The end of a server: requests in flight finish, listeners end with a result, nothing new is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.transports.http.server.test_legacy_sse_server import OldClient
+from tests.transports.http.serving_support import (
+    META,
+    Call,
+    SessionClient,
+    Workshop,
+    ask,
+    initialize,
+    modern,
+    modern_headers,
+    post,
+    request,
+    running,
+    tool,
+)
+from trunkline.protocol.limits import Limits
+
+LISTEN = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="L")
+
+
+# --- listening -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_listener_is_acknowledged_and_told_on_its_stream() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    call = modern(app, LISTEN)
+    first = await call.message()
+    await modern(app, tool("grow")).whole()
+    second = await call.message()
+    assert (call.headers["content-type"], first["method"]) == (
+        "text/event-stream",
+        "notifications/subscriptions/acknowledged",
+    )
+    assert second["method"] == "notifications/tools/list_changed"
+    assert second["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "L"
+    call.hang_up()
+    await call.ended()
+
+
+async def test_listeners_with_one_id_each_hear_what_they_asked_for() -> None:
+    workshop = Workshop(capabilities=["prompts"])
+    app = workshop.asgi()
+    filters = [{"toolsListChanged": True}, {"resourcesListChanged": True}]
+    calls = [modern(app, request("subscriptions/listen", {"notifications": each})) for each in filters]
+    for call in calls:
+        await call.message()
+    workshop.server.changed("resources")
+    workshop.server.changed("tools")
+    told = [(await call.message())["method"] for call in calls]
+    assert told == ["notifications/tools/list_changed", "notifications/resources/list_changed"]
+    for call in calls:
+        call.hang_up()
+        await call.ended()
+
+
+async def test_draining_ends_a_listener_with_a_cancellation_and_a_result() -> None:
+    app = Workshop().asgi()
+    call = modern(app, LISTEN)
+    await call.message()
+    await app.drain(5)
+    await call.whole()
+    cancelled, result = call.messages
+    assert (cancelled["method"], cancelled["params"]["requestId"]) == ("notifications/cancelled", "L")
+    assert (result["id"], result["result"]["resultType"]) == ("L", "complete")
+
+
+# --- draining --------------------------------------------------------------------------------------------------------
+
+
+async def in_flight(workshop: Workshop, app: Any, kind: str, say: str) -> Any:
+    """Begin a request that waits at the gate; give what reads its answer."""
+    message = tool("wait", say=say)
+    if kind == "stateless":
+        call: Any = modern(app, message)
+    elif kind == "session":
+        call = (await SessionClient.open(app)).post(message)
+    else:
+        call = await OldClient(app).open()
+        await call.post(message).whole()
+    await workshop.started.wait()
+    return call
+
+
+async def answer(call: Any) -> Any:
+    if isinstance(call, OldClient):
+        messages = [await call.stream.message()]
+        while "result" not in messages[-1]:
+            messages.append(await call.stream.message())
+        return messages[-1]
+    await call.whole()
+    return call.json if call.headers["content-type"] == "application/json" else call.messages[-1]
+
+
+@pytest.mark.parametrize("say", ["", "hello"], ids=["silent", "streaming"])
+@pytest.mark.parametrize("kind", ["stateless", "session", "2024"])
+async def test_requests_in_flight_finish(kind: str, say: str) -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    call = await in_flight(workshop, app, kind, say)
+    draining = asyncio.ensure_future(app.drain(5))
+    await asyncio.sleep(0.05)
+    early = draining.done()
+    workshop.authenticator.set()
+    found = await answer(call)
+    await draining
+    assert (early, found["id"], found["result"]["content"][0]["text"]) == (False, 1, f"done {say}")
+
+
+async def test_a_request_whose_response_was_let_go_finishes_too() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    client = await SessionClient.open(app)
+    call = await client.post(tool("poll")).whole()
+    again = await client.listening(call.taken()[-1].id)
+    draining = asyncio.ensure_future(app.drain(5))
+    await asyncio.sleep(0.05)
+    workshop.authenticator.set()
+    await again.whole()
+    await draining
+    assert [message.get("id") for message in again.messages] == [None, 1]
+
+
+@pytest.mark.parametrize("kind", ["stateless", "session", "2024"])
+async def test_a_request_that_is_stuck_is_cancelled_after_the_time_given(kind: str) -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    call = await in_flight(workshop, app, kind, "")
+    await app.drain(0.05)
+    await workshop.cancelled.wait()
+    if isinstance(call, Call):
+        assert (await call.whole()).error == (503, -32600)
+    else:
+        await call.stream.whole()
+
+
+@pytest.mark.parametrize(
+    ("verb", "path"), [("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/mcp/sse")], ids=["POST", "GET", "the 2024 stream"]
+)
+async def test_nothing_new_is_taken_while_draining(verb: str, path: str) -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    call = await in_flight(workshop, app, "stateless", "")
+    draining = asyncio.ensure_future(app.drain(5))
+    await asyncio.sleep(0)
+    refused = await ask(app, verb, path, body=json.dumps(initialize()).encode() if verb == "POST" else b"").whole()
+    workshop.authenticator.set()
+    await call.whole()
+    await draining
+    assert (refused.status, refused.headers["retry-after"], refused.headers["connection"]) == (503, "1", "close")
+
+
+async def test_draining_ends_the_streams_of_sessions() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    client = await SessionClient.open(app)
+    streams = [await client.listening() for _ in range(2)]
+    old = await OldClient(app).open()
+    await app.drain(5)
+    for stream in (*streams, old.stream):
+        await stream.whole()
+    await asyncio.sleep(0.01)
+    assert (len(app.sessions.by_id), workshop.server.hub.listeners()) == (0, ())
+
+
+async def test_an_endpoint_with_nothing_to_do_drains_at_once() -> None:
+    app = Workshop().asgi()
+    await asyncio.wait_for(app.drain(1000), 20)
+
+
+async def test_closing_ends_everything_now() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    call = await in_flight(workshop, app, "session", "hello")
+    await app.aclose()
+    await workshop.cancelled.wait()
+    await call.whole()
+
+
+# --- over a socket ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_told_to_stop_answers_what_is_in_flight_and_returns() -> None:
+    workshop = Workshop()
+    async with running(workshop.asgi(), Limits(drain_seconds=5)) as served:
+        message = tool("wait", meta=META)
+        reader, writer = await served.post(message, modern_headers("tools/call", "wait"))
+        await workshop.started.wait()
+        served.stopping.set()
+        await asyncio.sleep(0.05)
+        workshop.authenticator.set()
+        await served.task
+        received = await reader.read()
+        writer.close()
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"done" in received
+
+
+async def test_a_server_that_is_told_to_stop_ends_listeners_with_a_result() -> None:
+    workshop = Workshop()
+    async with running(workshop.asgi(), Limits(drain_seconds=5)) as served:
+        params = {**LISTEN["params"], "_meta": META}
+        reader, writer = await served.post({**LISTEN, "params": params}, modern_headers("subscriptions/listen"))
+        await reader.readuntil(b"acknowledged")
+        served.stopping.set()
+        rest = await reader.read()
+        await served.task
+        writer.close()
+    assert b"notifications/cancelled" in rest
+    # The last chunk of the body is there: the stream did not just break off.
+    assert rest.endswith(b"0\r\n\r\n")
+
+
+async def test_a_server_that_is_told_to_stop_while_a_client_does_not_read_still_returns() -> None:
+    workshop = Workshop(Limits(write_bytes=50_000))
+    async with running(workshop.asgi(), Limits(drain_seconds=0.3)) as served:
+        message = tool("flood", meta={**META, "io.modelcontextprotocol/logLevel": "info"}, n=5000, size=5000)
+        _, writer = await served.post(message, modern_headers("tools/call", "flood"), limit=1000)
+        await workshop.started.wait()
+        await asyncio.sleep(0.1)
+        served.stopping.set()
+        await served.task
+        writer.transport.abort()
+    assert workshop.cancelled.is_set()
+
+
+async def test_an_endpoint_can_be_started_again() -> None:
+    app = Workshop().asgi()
+    async with app.lifespan():
+        await post(app, initialize()).whole()
+    stopped = await post(app, initialize()).whole()
+    async with app.lifespan():
+        again = await post(app, initialize()).whole()
+    assert (stopped.status, again.status) == (503, 200)

@@ -1,0 +1,324 @@
+"""Streams of events: numbering, taking up again, and what is dropped to keep within the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.transports.http.serving_support import POLLING, Call, SessionClient, Workshop, tool
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.sse import EventReader, ServerSentEvent
+from trunkline.transports.http.server.event_log import EventLog, EventStream
+
+
+class Reader:
+    """A response that does nothing but read when told to."""
+
+    dismissed = False
+
+    def wake(self) -> None:
+        """Leave it to the test when to read."""
+
+    def dismiss(self) -> None:
+        self.dismissed = True
+
+    def leave(self) -> None:
+        """Stay."""
+
+
+def events(stream: EventStream) -> list[ServerSentEvent]:
+    return EventReader(max_event=1 << 20).feed(stream.take())
+
+
+def data(stream: EventStream) -> list[bytes]:
+    return [event.data for event in events(stream)]
+
+
+def numbers(found: list[ServerSentEvent]) -> list[str | None]:
+    return [event.id for event in found]
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_event_ids_are_unique_within_a_session() -> None:
+    log = EventLog(Limits())
+    streams = [log.open() for _ in range(3)]
+    for stream in streams * 3:
+        stream.push(b"x")
+    ids = [id for stream in streams for id in numbers(events(stream))]
+    assert ids == ["1-1", "1-2", "1-3", "2-1", "2-2", "2-3", "3-1", "3-2", "3-3"]
+
+
+def test_a_stream_that_is_not_kept_has_no_ids() -> None:
+    stream = EventStream()
+    stream.push(b"x")
+    assert numbers(events(stream)) == [None]
+
+
+@pytest.mark.parametrize(
+    "id", ["", "1", "1-", "-1", "2-1", "1-x", "1--1", "1-+1", "1-\u0661", "1-" + "9" * 16, "x-1", "1-1-1", " 1-1"]
+)
+def test_an_event_id_of_no_stream_is_not_found(id: str) -> None:
+    log = EventLog(Limits())
+    log.open().push(b"x")
+    assert log.find(id) is None
+
+
+# --- taking up again -------------------------------------------------------------------------------------------------
+
+
+@given(
+    steps=st.lists(st.sampled_from(["push", "take", "cut", "back"]), max_size=40),
+    seen=st.lists(st.integers(0, 40), max_size=10),
+)
+def test_however_a_stream_is_cut_and_taken_up_every_event_comes_once_and_in_order(
+    steps: list[str], seen: list[int]
+) -> None:
+    stream = EventLog(Limits()).open()
+    got: list[int] = []
+    pushed = 0
+    for number, step in enumerate([*steps, "push", "cut"]):
+        if step == "push":
+            pushed += 1
+            stream.push(str(pushed).encode())
+        elif step == "take":
+            got += [int(each) for each in data(stream)]
+        elif step == "cut":
+            # Some of what was written never arrived: the client names the last event that did.
+            arrived = min(seen[number % len(seen)] if seen else 0, len(got))
+            got = got[:arrived]
+            assert stream.rewind(arrived)
+        else:
+            assert stream.rewind(len(got))
+    got += [int(each) for each in data(stream)]
+    assert got == list(range(1, pushed + 1))
+
+
+def test_a_client_that_has_more_than_was_written_last_gets_nothing_twice() -> None:
+    stream = EventLog(Limits()).open()
+    for number in b"123":
+        stream.push(bytes([number]))
+    stream.take()
+    stream.rewind(1)
+    assert stream.rewind(3)
+    assert data(stream) == []
+
+
+@pytest.mark.parametrize("after", [4, 100])
+def test_an_event_that_never_was_cannot_be_gone_on_behind(after: int) -> None:
+    stream = EventLog(Limits()).open()
+    for _ in range(3):
+        stream.push(b"x")
+    stream.take()
+    assert not stream.rewind(after)
+
+
+def test_a_stream_whose_events_are_gone_cannot_be_taken_up_before_them() -> None:
+    stream = EventLog(Limits(log_events=2)).open()
+    for number in range(5):
+        stream.push(b"%d" % number)
+        stream.take()
+    assert [stream.rewind(after) for after in (0, 1, 2)] == [False, False, False]
+    assert stream.rewind(3)
+    assert data(stream) == [b"3", b"4"]
+
+
+def test_another_reader_takes_the_place_of_the_first() -> None:
+    stream, first, second = EventStream(), Reader(), Reader()
+    stream.attach(first)
+    stream.attach(second)
+    stream.detach(first)
+    assert (first.dismissed, second.dismissed, stream.reader) == (True, False, second)
+
+
+# --- what waits ------------------------------------------------------------------------------------------------------
+
+
+def test_equal_notices_that_wait_fall_together() -> None:
+    stream = EventLog(Limits()).open()
+    for text in (b"a", b"b", b"a", b"a"):
+        stream.push(text, merge=True)
+    before = data(stream)
+    stream.push(b"a", merge=True)
+    assert (before, data(stream)) == ([b"a", b"b"], [b"a"])
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(log_events=3), Limits(log_bytes=3)], ids=["too many events", "too many bytes"]
+)
+def test_notices_nobody_reads_give_way_and_answers_and_questions_stay(limits: Limits) -> None:
+    stream = EventLog(limits).open()
+    stream.push(b"Q")
+    for text in b"abcdef":
+        stream.push(bytes([text]), droppable=True)
+    stream.push(b"A", last=True)
+    assert data(stream) == [b"Q", b"f", b"A"]
+
+
+def test_what_was_written_gives_way_first() -> None:
+    stream = EventLog(Limits(log_events=4)).open()
+    for text in b"ab":
+        stream.push(bytes([text]), droppable=True)
+    stream.take()
+    for text in b"cdef":
+        stream.push(bytes([text]), droppable=True)
+    assert data(stream) == [b"c", b"d", b"e", b"f"]
+
+
+@pytest.mark.parametrize("arrived", [True, False], ids=["reading", "under way"])
+def test_nothing_is_dropped_from_a_stream_that_is_being_read(arrived: bool) -> None:
+    stream = EventLog(Limits(log_events=2, log_bytes=2)).open()
+    stream.has_pending_response = True
+    if arrived:
+        stream.attach(Reader())
+    for text in b"abcdef":
+        stream.push(bytes([text]), droppable=True)
+    assert data(stream) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+def test_finished_streams_give_way_before_those_that_go_on() -> None:
+    log = EventLog(Limits(log_bytes=4))
+    first, done = log.open(), log.open()
+    for stream in (first, done):
+        stream.push(b"xx", droppable=True)
+        stream.take()
+    done.end()
+    first.push(b"yy", droppable=True)
+    assert (list(log.streams), data(first), first.rewind(0)) == ([first.name], [b"yy"], True)
+
+
+def test_answers_nobody_fetches_give_way_to_newer_ones() -> None:
+    log = EventLog(Limits(log_bytes=10))
+    streams = [log.open() for _ in range(5)]
+    for stream in streams:
+        stream.push(b"answer", last=True)
+    assert (list(log.streams), data(streams[-1])) == ([streams[-1].name], [b"answer"])
+
+
+def test_the_answer_of_a_stream_that_is_being_read_does_not_give_way() -> None:
+    log = EventLog(Limits(log_bytes=10))
+    first, second = log.open(), log.open()
+    first.attach(Reader())
+    first.push(b"answer", last=True)
+    second.push(b"answer", last=True)
+    assert (data(first), data(second)) == ([b"answer"], [b"answer"])
+
+
+def test_a_finished_stream_is_forgotten_after_a_while() -> None:
+    log = EventLog(Limits(log_seconds=10))
+    stream, other = log.open(), log.open()
+    stream.push(b"x", last=True)
+    log.sweep(100)
+    log.sweep(110)
+    kept = list(log.streams)
+    log.sweep(111)
+    assert (kept, list(log.streams)) == ([stream.name, other.name], [other.name])
+
+
+def test_a_finished_stream_that_is_being_read_is_kept() -> None:
+    log = EventLog(Limits(log_seconds=10))
+    stream = log.open()
+    stream.push(b"x", last=True)
+    stream.attach(Reader())
+    log.sweep(0)
+    log.sweep(1000)
+    assert list(log.streams) == [stream.name]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["push", "keep", "take", "end"])), max_size=80))
+def test_what_is_kept_of_a_session_is_counted_exactly(steps: list[tuple[int, str]]) -> None:
+    log = EventLog(Limits(log_bytes=50, log_events=5))
+    streams = [log.open() for _ in range(4)]
+    for index, step in steps:
+        stream = streams[index]
+        match step:
+            case "take":
+                stream.take()
+            case "end":
+                stream.end()
+            case _ if not stream.ended:
+                stream.push(b"x" * (index + 7), droppable=step == "push")
+    assert log._bytes == sum(stream.sizes() for stream in log.streams.values())
+
+
+async def test_who_sends_waits_for_a_reader_that_stalls_and_for_nobody_else() -> None:
+    stream, reader = EventStream(), Reader()
+    stream.push(b"x" * 100)
+    await stream.drain(10)
+    stream.attach(reader)
+    waiting = asyncio.ensure_future(stream.drain(10))
+    await asyncio.sleep(0)
+    before = waiting.done()
+    stream.take()
+    await waiting
+    assert before is False
+
+
+async def test_a_reader_that_leaves_lets_who_sends_go_on() -> None:
+    stream, reader = EventStream(), Reader()
+    stream.push(b"x" * 100)
+    stream.attach(reader)
+    waiting = [asyncio.ensure_future(stream.drain(10)) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    stream.detach(reader)
+    await asyncio.wait(waiting)
+    assert [task.cancelled() for task in waiting] == [True, False]
+
+
+# --- through the endpoint: every cut point ---------------------------------------------------------------------------
+
+
+def kept(call: Call, until: int) -> tuple[list[Any], str | None]:
+    """Give what a client has that lost its connection after so many events, and the id of the last."""
+    got = call.taken()[:until]
+    return [json.loads(event.data) for event in got if event.data], got[-1].id if got else None
+
+
+STEPS = 4
+
+
+@pytest.mark.parametrize("cut", range(1, STEPS + 3))
+async def test_a_finished_stream_can_be_taken_up_behind_any_event(cut: int) -> None:
+    client = await SessionClient.open(Workshop().asgi(), POLLING)
+    call = await client.post(tool("steps", n=STEPS)).whole()
+    got, last = kept(call, cut)
+    rest = await client.get(last).whole()
+    told = [message["params"]["data"] for message in got + rest.messages if "method" in message]
+    assert told == [f"step {n}" for n in range(STEPS)]
+
+
+@pytest.mark.parametrize("cut", range(1, STEPS + 3))
+async def test_a_stream_that_is_cut_brings_its_answer_once_on_the_next(cut: int) -> None:
+    client = await SessionClient.open(Workshop().asgi(), POLLING)
+    call = await client.post(tool("steps", n=STEPS)).whole()
+    got, last = kept(call, cut)
+    rest = await client.get(last).whole()
+    assert [message["id"] for message in got + rest.messages if "id" in message] == [1]
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+async def test_a_get_stream_can_be_taken_up_behind_any_event(cut: int) -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi(), POLLING)
+    listening = await client.listening()
+    for number in range(5):
+        workshop.server.notify("acme/tick", {"number": number})
+    await listening.until(lambda: listening.body.count(b"acme/tick") == 5)
+    listening.hang_up()
+    await listening.ended()
+    got, last = kept(listening, cut)
+    workshop.server.notify("acme/tick", {"number": 5})
+    again = await client.listening(last)
+    missing = 6 - len(got)
+    rest = [await again.message() for _ in range(missing)]
+    again.hang_up()
+    await again.ended()
+    assert [message["params"]["number"] for message in got + rest] == list(range(6))
+    assert again.messages == []

@@ -1,0 +1,614 @@
+"""Handshake sessions over HTTP: who may use one, when it ends, and that every message reaches whom it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import string
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.transports.http.serving_support import (
+    BATCHING,
+    HANDSHAKE,
+    Call,
+    SessionClient,
+    Workshop,
+    ask,
+    authenticate,
+    initialize,
+    modern,
+    notification,
+    post,
+    request,
+    tool,
+)
+from trunkline import Context, Server
+from trunkline.errors import RequestFailed
+from trunkline.protocol.caller import Origin, Session
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import HANDSHAKE_NAMES, NEWEST_HANDSHAKE
+from trunkline.transports.http.server.sessions import SessionRegistry
+
+FORMS: dict[str, Any] = {"elicitation": {}}
+
+
+def text(call: Call) -> str:
+    found: str = call.json["result"]["content"][0]["text"]
+    return found
+
+
+def accept(id: Any, value: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": {"action": "accept", "content": {"value": value}}}
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_id_is_visible_and_cannot_be_guessed() -> None:
+    app = Workshop().asgi()
+    ids = {(await SessionClient.open(app, ready=False)).id for _ in range(50)}
+    assert len(ids) == 50
+    assert set("".join(ids)) <= set(string.ascii_letters + string.digits + "-_")
+    # 256 bits from the system's generator.
+    assert {len(id) for id in ids} == {43}
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE_NAMES)
+async def test_initialize_opens_a_session_in_the_revision_asked_for(revision: str) -> None:
+    app = Workshop().asgi()
+    call = await post(app, initialize(revision)).whole()
+    assert call.json["result"]["protocolVersion"] == revision
+    assert list(app.sessions.by_id) == [call.headers["mcp-session-id"]]
+
+
+async def test_a_client_cannot_choose_its_session_id() -> None:
+    app = Workshop().asgi()
+    call = await post(app, initialize(), mcp_session_id="mine").whole()
+    assert (call.status, len(app.sessions.by_id)) == (404, 0)
+
+
+async def test_a_handler_knows_its_session() -> None:
+    client = await SessionClient.open(Workshop().asgi())
+    assert text(await client.post(tool("grow")).whole()) == client.id
+
+
+async def test_a_second_initialize_opens_a_second_session() -> None:
+    app = Workshop().asgi()
+    first, second = await SessionClient.open(app), await SessionClient.open(app)
+    await first.delete().whole()
+    assert text(await second.post(tool("add")).whole()) == "3"
+
+
+async def test_initialize_within_a_session_changes_nothing() -> None:
+    client = await SessionClient.open(Workshop().asgi())
+    call = await client.post(initialize(HANDSHAKE_NAMES[1])).whole()
+    assert call.error == (200, -32600)
+    assert "mcp-session-id" not in call.headers
+    assert text(await client.post(tool("add")).whole()) == "3"
+
+
+# --- the end of a session --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
+async def test_a_session_that_was_deleted_is_gone(verb: str) -> None:
+    client = await SessionClient.open(Workshop().asgi())
+    deleted = await client.delete().whole()
+    call = await {"POST": lambda: client.post(tool("add")), "GET": client.get, "DELETE": client.delete}[verb]().whole()
+    assert (deleted.status, deleted.body, call.status) == (204, b"", 404)
+
+
+async def test_deleting_a_session_ends_its_streams_and_cancels_its_requests() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    client = await SessionClient.open(app)
+    listening, call = await client.listening(), client.post(tool("wait", say="hello"))
+    await call.message()
+    await client.delete().whole()
+    await listening.whole()
+    await call.whole()
+    await workshop.cancelled.wait()
+    await asyncio.sleep(0.01)
+    assert (len(app.sessions.by_id), len(app.open_responses.streams), workshop.server.hub.listeners()) == (0, 0, ())
+
+
+async def test_a_request_that_has_no_answer_yet_is_told_that_its_session_ended() -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi())
+    call = client.post(tool("wait"))
+    await workshop.started.wait()
+    await client.delete().whole()
+    assert (await call.whole()).error == (404, -32600)
+
+
+async def test_a_refused_initialize_leaves_no_session() -> None:
+    async def refuse(request: Any, call_next: Any) -> Any:
+        raise RequestFailed("not today")
+
+    workshop = Workshop(middleware=[refuse])
+    app = workshop.asgi()
+    call = await post(app, initialize()).whole()
+    assert (call.json["error"]["message"], "mcp-session-id" in call.headers) == ("not today", False)
+    await asyncio.sleep(0.01)
+    assert (len(app.sessions.by_id), workshop.server.hub.listeners()) == (0, ())
+
+
+@pytest.mark.parametrize("params", [{}, {"protocolVersion": 5}, {"protocolVersion": HANDSHAKE, "capabilities": []}])
+async def test_an_initialize_that_cannot_be_read_leaves_no_session(params: dict[str, Any]) -> None:
+    app = Workshop().asgi()
+    call = await post(app, request("initialize", params)).whole()
+    assert (call.error, len(app.sessions.by_id)) == ((400, -32602), 0)
+
+
+async def test_a_client_that_hangs_up_on_its_initialize_leaves_no_session() -> None:
+    arrived, authenticator = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: Any, call_next: Any) -> Any:
+        arrived.set()
+        await authenticator.wait()
+        return await call_next(request)
+
+    workshop = Workshop(middleware=[hold])
+    app = workshop.asgi()
+    call = post(app, initialize())
+    await arrived.wait()
+    call.hang_up()
+    await call.ended()
+    assert (len(app.sessions.by_id), call.late) == (0, [])
+
+
+async def test_an_initialize_that_takes_longer_than_a_session_may_wait_is_told_so() -> None:
+    async def hold(request: Any, call_next: Any) -> Any:
+        await asyncio.Event().wait()
+
+    app = Workshop(Limits(unready_seconds=0.1), middleware=[hold]).asgi()
+    call = await post(app, initialize()).whole()
+    assert (call.error, len(app.sessions.by_id)) == ((404, -32600), 0)
+
+
+# --- caps and expiry -------------------------------------------------------------------------------------------------
+
+
+async def test_beyond_the_cap_no_session_is_opened_until_one_ends() -> None:
+    app = Workshop(Limits(sessions=2)).asgi()
+    first = await SessionClient.open(app)
+    await SessionClient.open(app)
+    refused = await post(app, initialize()).whole()
+    await first.delete().whole()
+    opened = await post(app, initialize()).whole()
+    assert (refused.status, refused.headers["retry-after"], opened.status) == (503, "5", 200)
+
+
+async def test_abandoned_initializes_reach_a_plateau() -> None:
+    workshop = Workshop(Limits(sessions=20))
+    app = workshop.asgi()
+    statuses = [(await post(app, initialize()).whole()).status for _ in range(200)]
+    assert (statuses.count(200), statuses.count(503)) == (20, 180)
+    assert (len(app.sessions.by_id), len(workshop.server.hub.listeners())) == (20, 20)
+
+
+class Clock:
+    """A time that tests set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def timed(limits: Limits, *, ready: bool) -> tuple[SessionRegistry, Clock, Any]:
+    """Make one session under a clock of its own."""
+    clock = Clock()
+    sessions = SessionRegistry(limits, now=clock, new_id=lambda: "x")
+    made = sessions.make(Origin("http"))
+    assert made is not None
+    session = Session(NEWEST_HANDSHAKE, None, {}, origin=Origin("http"))
+    made.opened(session)
+    session.initialized = ready
+    return sessions, clock, made
+
+
+@pytest.mark.parametrize(("ready", "seconds"), [(True, 1800), (False, 60)], ids=["ready", "not ready"])
+def test_a_session_that_rests_too_long_expires(ready: bool, seconds: int) -> None:
+    sessions, clock, made = timed(Limits(), ready=ready)
+    clock.now = seconds
+    before = list(sessions.expired())
+    clock.now = seconds + 1
+    assert (before, list(sessions.expired())) == ([], [made])
+
+
+def test_a_session_that_is_used_does_not_expire() -> None:
+    sessions, clock, made = timed(Limits(session_seconds=10), ready=True)
+    clock.now = 9
+    assert sessions.find("x", None) is made
+    clock.now = 18
+    assert list(sessions.expired()) == []
+
+
+def test_a_session_that_somebody_else_asks_for_is_not_kept_alive_by_it() -> None:
+    sessions, clock, made = timed(Limits(session_seconds=10), ready=True)
+    clock.now = 9
+    assert sessions.find("x", authenticate({"authorization": "Bearer eve"})) is None
+    clock.now = 11
+    assert list(sessions.expired()) == [made]
+
+
+async def test_a_session_with_an_open_stream_or_a_request_does_not_expire() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    clock = Clock()
+    app.sessions._now = clock
+    client, other = await SessionClient.open(app), await SessionClient.open(app)
+    listening, call = await client.listening(), other.post(tool("wait"))
+    await workshop.started.wait()
+    clock.now = 10_000
+    during = list(app.sessions.expired())
+    listening.hang_up()
+    await listening.ended()
+    workshop.authenticator.set()
+    await call.whole()
+    clock.now = 20_000
+    assert (during, {session.id for session in app.sessions.expired()}) == ([], {client.id, other.id})
+
+
+async def test_an_expired_session_is_removed_by_the_clock() -> None:
+    workshop = Workshop(Limits(unready_seconds=0.1))
+    app = workshop.asgi()
+    client = await SessionClient.open(app, ready=False)
+    await asyncio.sleep(1.3)
+    assert (await client.post(tool("add")).whole()).status == 404
+
+
+async def test_a_session_holds_no_more_streams_than_allowed() -> None:
+    client = await SessionClient.open(Workshop(Limits(session_streams=2)).asgi())
+    first, second = await client.listening(), await client.listening()
+    refused = await client.get().whole()
+    first.hang_up()
+    await first.ended()
+    third = await client.listening()
+    assert refused.status == 503
+    second.hang_up()
+    third.hang_up()
+
+
+async def test_a_server_holds_no_more_streams_than_allowed() -> None:
+    workshop = Workshop(Limits(streams=1))
+    app = workshop.asgi()
+    client, other = await SessionClient.open(app), await SessionClient.open(app)
+    listening = await client.listening()
+    loud = {"io.modelcontextprotocol/logLevel": "info"}
+    refused = [
+        await other.get().whole(),
+        await ask(app, "GET", "/mcp/sse").whole(),
+        await other.post(tool("steps")).whole(),
+        await modern(app, tool("steps"), meta=loud).whole(),
+    ]
+    answered = await other.post(tool("add")).whole()
+    listening.hang_up()
+    assert ([call.status for call in refused], answered.status) == ([503] * 4, 200)
+
+
+async def test_a_session_serves_no_more_requests_at_once_than_allowed() -> None:
+    workshop = Workshop(Limits(in_flight=2))
+    client = await SessionClient.open(workshop.asgi())
+    calls = [client.post(tool("wait", id=id)) for id in (1, 2)]
+    await workshop.started.wait()
+    refused = await client.post(tool("add")).whole()
+    workshop.authenticator.set()
+    assert (refused.status, [(await call.whole()).json["id"] for call in calls]) == (503, [1, 2])
+
+
+# --- principals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "resume"])
+@pytest.mark.parametrize("token", ["eve", None], ids=["another", "nobody"])
+async def test_a_session_belongs_to_who_opened_it(verb: str, token: str | None) -> None:
+    workshop = Workshop()
+    app = workshop.asgi(auth=authenticate)
+    owner = await SessionClient.open(app, token="ada")
+    thief = SessionClient(app, owner.id, owner.revision, token)
+    calls: dict[str, Callable[[], Call]] = {
+        "POST": lambda: thief.post(tool("add")),
+        "GET": thief.get,
+        "DELETE": thief.delete,
+        "resume": lambda: thief.get("1-0"),
+    }
+    refused = await calls[verb]().whole()
+    assert refused.status == (404 if token else 401)
+    assert text(await owner.post(tool("who")).whole()) == "ada"
+    assert workshop.count == 0
+
+
+async def test_an_answer_from_another_session_answers_nothing() -> None:
+    app = Workshop().asgi()
+    client, other = [await SessionClient.open(app, capabilities=FORMS) for _ in range(2)]
+    call = client.post(tool("ask_name"))
+    question = await call.message()
+    forged = await other.post(accept(question["id"], "Mallory")).whole()
+    await client.post(accept(question["id"], "Ada")).whole()
+    await call.whole()
+    assert (forged.status, call.messages[-1]["result"]["content"][0]["text"]) == (202, "Ada")
+
+
+# --- requests side by side -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ids", [(1, 1), (1, "1"), ("a", "a")], ids=str)
+async def test_two_requests_with_one_id_are_both_answered(ids: tuple[Any, Any]) -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi())
+    calls = [client.post(tool("wait", id=id, say=say)) for id, say in zip(ids, ("one", "two"), strict=True)]
+    told = [(await call.message())["params"]["data"] for call in calls]
+    workshop.authenticator.set()
+    answers = [(await call.whole()).messages[-1] for call in calls]
+    assert told == ["one", "two"]
+    assert [(answer["id"], answer["result"]["content"][0]["text"]) for answer in answers] == [
+        (ids[0], "done one"),
+        (ids[1], "done two"),
+    ]
+
+
+async def test_many_clients_with_one_id_each_get_their_own_answer() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    clients = [await SessionClient.open(app) for _ in range(40)]
+    calls = [client.post(tool("wait", id=1, say=str(n))) for n, client in enumerate(clients)]
+    for call in calls:
+        await call.message()
+    workshop.authenticator.set()
+    answers = [(await call.whole()).messages[-1]["result"]["content"][0]["text"] for call in calls]
+    assert answers == [f"done {n}" for n in range(40)]
+
+
+async def test_each_question_is_answered_on_the_exchange_that_asked() -> None:
+    app = Workshop().asgi()
+    client = await SessionClient.open(app, capabilities=FORMS)
+    calls = [client.post(tool("ask_name", id=1)) for _ in range(3)]
+    questions = [await call.message() for call in calls]
+    assert len({question["id"] for question in questions}) == 3
+    for number, question in reversed(list(enumerate(questions))):
+        assert (await client.post(accept(question["id"], f"name {number}")).whole()).status == 202
+    answers = [(await call.whole()).messages[-1]["result"]["content"][0]["text"] for call in calls]
+    assert answers == ["name 0", "name 1", "name 2"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(accept("99.1", "x"), id="unknown exchange"),
+        pytest.param(accept("nonsense", "x"), id="no exchange"),
+        pytest.param(accept(12345, "x"), id="a number nobody asked under"),
+        pytest.param({"jsonrpc": "2.0", "id": "1.1", "result": 1, "error": {}}, id="malformed"),
+        pytest.param({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "m"}}, id="error without id"),
+        pytest.param(notification("notifications/cancelled"), id="cancels nothing"),
+        pytest.param(notification("notifications/cancelled", {"requestId": 77}), id="cancels what is not"),
+        pytest.param(notification("notifications/cancelled", {"requestId": []}), id="cancels garbage"),
+        pytest.param(notification("notifications/progress", {"progressToken": "9.9", "progress": 1}), id="progress"),
+        pytest.param(notification("notifications/progress", []), id="garbage progress"),
+    ],
+)
+async def test_what_is_for_nobody_is_taken_and_dropped(message: dict[str, Any]) -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi())
+    call = client.post(tool("wait", id=1))
+    await workshop.started.wait()
+    taken = await client.post(message).whole()
+    workshop.authenticator.set()
+    assert (taken.status, (await call.whole()).json["id"]) == (202, 1)
+
+
+# --- cancelling ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])
+@pytest.mark.parametrize("accepts", ["application/json, text/event-stream", "application/json"], ids=["both", "json"])
+async def test_a_cancelled_request_ends_without_an_answer(say: str, accepts: str) -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    client = await SessionClient.open(app)
+    call = client.post(tool("wait", id=5, say=say), accept=accepts)
+    await workshop.started.wait()
+    cancel = await client.post(notification("notifications/cancelled", {"requestId": 5})).whole()
+    await workshop.cancelled.wait()
+    await call.whole()
+    assert cancel.status == 202
+    assert b'"id":5' not in call.body
+    assert app.sessions.by_id[client.id].in_flight == 0
+
+
+@pytest.mark.parametrize(("id", "cancelled"), [(5, "5"), ("5", 5)], ids=["number", "text"])
+async def test_a_cancellation_names_the_type_of_the_id_too(id: Any, cancelled: Any) -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi())
+    call = client.post(tool("wait", id=id))
+    await workshop.started.wait()
+    await client.post(notification("notifications/cancelled", {"requestId": cancelled})).whole()
+    workshop.authenticator.set()
+    assert (await call.whole()).json["id"] == id
+
+
+async def test_another_sessions_request_cannot_be_cancelled() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    client, other = await SessionClient.open(app), await SessionClient.open(app)
+    call = client.post(tool("wait", id=5))
+    await workshop.started.wait()
+    await other.post(notification("notifications/cancelled", {"requestId": 5})).whole()
+    workshop.authenticator.set()
+    assert (await call.whole()).json["id"] == 5
+
+
+async def test_a_cancellation_that_could_mean_two_requests_cancels_neither() -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi())
+    calls = [client.post(tool("wait", id=5, say=say)) for say in ("a", "b")]
+    for call in calls:
+        await call.message()
+    await client.post(notification("notifications/cancelled", {"requestId": 5})).whole()
+    workshop.authenticator.set()
+    assert [(await call.whole()).messages[-1]["id"] for call in calls] == [5, 5]
+
+
+# --- what a session remembers ----------------------------------------------------------------------------------------
+
+
+async def test_the_log_level_is_each_sessions_own() -> None:
+    app = Workshop().asgi()
+    loud, quiet = await SessionClient.open(app), await SessionClient.open(app)
+    await quiet.post(request("logging/setLevel", {"level": "error"})).whole()
+    forms = [(await client.post(tool("steps")).whole()).headers["content-type"] for client in (loud, quiet)]
+    assert forms == ["text/event-stream", "application/json"]
+
+
+async def test_progress_on_a_question_reaches_who_asked() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def sums(ctx: Context) -> str:
+        return (await ctx.sample("Sum it up.")).text or ""
+
+    app = server.asgi()
+    client = await SessionClient.open(app, capabilities={"sampling": {}})
+    call = client.post(tool("sums"))
+    question = await call.message()
+    token = question["params"].get("_meta", {}).get("progressToken", question["id"])
+    progress = await client.post(
+        notification("notifications/progress", {"progressToken": token, "progress": 1})
+    ).whole()
+    result = {"role": "assistant", "content": {"type": "text", "text": "short"}, "model": "m"}
+    await client.post({"jsonrpc": "2.0", "id": question["id"], "result": result}).whole()
+    await call.whole()
+    assert (progress.status, call.messages[-1]["result"]["content"][0]["text"]) == (202, "short")
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_is_answered_with_an_array() -> None:
+    client = await SessionClient.open(Workshop().asgi(), BATCHING)
+    call = await client.post([tool("add", id=1, a=1), notification("x/y"), tool("add", id="1", a=2)]).whole()
+    assert call.headers["content-type"] == "application/json"
+    found = {(type(each["id"]), each["id"]): each["result"]["content"][0]["text"] for each in call.json}
+    assert found == {(int, 1): "3", (str, "1"): "4"}
+
+
+async def test_a_batch_whose_tools_tell_something_is_answered_on_a_stream() -> None:
+    client = await SessionClient.open(Workshop().asgi(), BATCHING)
+    call = await client.post([tool("steps", id=1, n=1), tool("add", id=2)]).whole()
+    told, answers = call.messages
+    assert told["method"] == "notifications/message"
+    assert sorted(each["id"] for each in answers) == [1, 2]
+
+
+async def test_a_batch_of_notifications_or_answers_is_taken_with_an_empty_response() -> None:
+    client = await SessionClient.open(Workshop().asgi(), BATCHING)
+    notices = await client.post([notification("x/y"), notification("x/z")]).whole()
+    answers = await client.post([accept("9.9", "x"), accept(5, "y")]).whole()
+    assert [(call.status, call.body) for call in (notices, answers)] == [(202, b""), (202, b"")]
+
+
+async def test_a_malformed_member_of_a_batch_is_answered_beside_the_others() -> None:
+    client = await SessionClient.open(Workshop().asgi(), BATCHING)
+    call = await client.post([5, tool("add", id=1), {"jsonrpc": "2.0", "id": 9}]).whole()
+    found = {each["id"]: each.get("error", {}).get("code") for each in call.json}
+    assert (call.status, found) == (200, {None: -32600, 1: None, 9: -32600})
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pytest.param([], id="empty"),
+        pytest.param([tool("add", id=n) for n in range(101)], id="too many"),
+        pytest.param([tool("add", id=1), tool("add", id=1)], id="one id twice"),
+        pytest.param([tool("add", id=1), initialize()], id="initialize"),
+        pytest.param([tool("add", id=1), accept("9.9", "x")], id="requests and answers"),
+    ],
+)
+async def test_a_batch_that_is_wrong_as_a_whole_is_refused(batch: list[Any]) -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi(), BATCHING)
+    call = await client.post(batch).whole()
+    assert (call.error, workshop.count) == ((400, -32600), 0)
+
+
+@pytest.mark.parametrize("revision", [name for name in HANDSHAKE_NAMES if name != BATCHING])
+async def test_a_batch_is_refused_where_the_revision_has_none(revision: str) -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi(), revision)
+    call = await client.post([tool("add", id=1)]).whole()
+    assert (call.error, workshop.count) == ((400, -32600), 0)
+
+
+async def test_a_batch_of_which_one_request_is_cancelled_answers_the_other() -> None:
+    workshop = Workshop()
+    client = await SessionClient.open(workshop.asgi(), BATCHING)
+    call = client.post([tool("wait", id=1), tool("add", id=2)])
+    await workshop.started.wait()
+    await client.post(notification("notifications/cancelled", {"requestId": 1})).whole()
+    assert [each["id"] for each in (await call.whole()).json] == [2]
+
+
+async def test_a_batch_of_which_all_requests_are_cancelled_ends() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    client = await SessionClient.open(app, BATCHING)
+    call = client.post([tool("wait", id=1), tool("wait", id=2)])
+    await workshop.started.wait()
+    for id in (1, 2):
+        await client.post(notification("notifications/cancelled", {"requestId": id})).whole()
+    await call.whole()
+    assert (call.body, app.sessions.by_id[client.id].in_flight) == (b"", 0)
+
+
+# --- without sessions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE_NAMES)
+async def test_without_sessions_each_request_of_a_handshake_client_stands_alone(revision: str) -> None:
+    workshop = Workshop()
+    app = workshop.asgi(stateless_http=True)
+    opened = await post(app, initialize(revision)).whole()
+    ready = await post(app, notification("notifications/initialized"), mcp_protocol_version=revision).whole()
+    called = await post(app, tool("add"), mcp_protocol_version=revision).whole()
+    unknown = await post(app, request("nope"), mcp_protocol_version=revision).whole()
+    assert (opened.json["result"]["protocolVersion"], "mcp-session-id" in opened.headers) == (revision, False)
+    assert (ready.status, text(called), unknown.error) == (202, "3", (200, -32601))
+
+
+async def test_without_sessions_nothing_is_kept_of_a_client() -> None:
+    workshop = Workshop()
+    app = workshop.asgi(stateless_http=True)
+    for _ in range(5):
+        await post(app, initialize()).whole()
+    assert (len(app.sessions.by_id), workshop.server.hub.listeners()) == (0, ())
+
+
+async def test_without_sessions_hanging_up_cancels() -> None:
+    workshop = Workshop()
+    call = post(workshop.asgi(stateless_http=True), tool("wait"), mcp_protocol_version=HANDSHAKE)
+    await workshop.started.wait()
+    call.hang_up()
+    await workshop.cancelled.wait()
+    await call.ended()
+
+
+@pytest.mark.parametrize(
+    ("version", "body", "status", "code"),
+    [
+        pytest.param(BATCHING, [tool("add", id=1)], 200, None, id="batch"),
+        pytest.param(None, [tool("add", id=1)], 200, None, id="batch without a header"),
+        pytest.param(HANDSHAKE, [tool("add", id=1)], 400, -32600, id="batch where there are none"),
+        pytest.param(BATCHING, [tool("add", id=1), tool("add", id=1)], 400, -32600, id="wrong batch"),
+        pytest.param(HANDSHAKE, {"id": 1}, 400, -32600, id="no message"),
+        pytest.param(HANDSHAKE, accept(1, "x"), 202, None, id="answer"),
+    ],
+)
+async def test_without_sessions_messages_are_judged_by_their_header(
+    version: str | None, body: Any, status: int, code: int | None
+) -> None:
+    call = await post(Workshop().asgi(stateless_http=True), body, mcp_protocol_version=version).whole()
+    found = call.json if call.body else {}
+    assert (call.status, found["error"]["code"] if "error" in found else None) == (status, code)

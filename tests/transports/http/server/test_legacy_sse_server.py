@@ -1,0 +1,281 @@
+"""The oldest HTTP transport: one stream on which everything comes, and an address to post to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.transports.http.serving_support import (
+    Call,
+    Workshop,
+    ask,
+    authenticate,
+    initialize,
+    notification,
+    request,
+    tool,
+)
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import HANDSHAKE_NAMES
+
+OLDEST = HANDSHAKE_NAMES[0]
+
+
+class OldClient:
+    """A client of the oldest transport."""
+
+    def __init__(self, app: Any, path: str = "/mcp/sse", *, token: str | None = None, root_path: str = "") -> None:
+        self.app = app
+        self.headers = {"authorization": None if token is None else f"Bearer {token}", "accept": "text/event-stream"}
+        self.root_path = root_path
+        self.stream = ask(app, "GET", path, headers=self.headers, root_path=root_path)
+        self.address = ""
+
+    async def open(self, *, ready: bool = True, capabilities: Any = None) -> OldClient:
+        event = await self.stream.event()
+        assert event.event == "endpoint"
+        self.address = event.data.decode()
+        if ready:
+            await self.post(initialize(OLDEST, capabilities)).whole()
+            assert (await self.stream.message())["result"]["protocolVersion"] == OLDEST
+            await self.post(notification("notifications/initialized")).whole()
+        return self
+
+    def post(self, message: Any, **headers: str | None) -> Call:
+        path, _, query = self.address.removeprefix(self.root_path).partition("?")
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        given = {**self.headers, "accept": None, **headers}
+        return ask(self.app, "POST", path, body=body, headers=given, query=query.encode(), root_path=self.root_path)
+
+    async def call(self, message: dict[str, Any]) -> Any:
+        assert (await self.post(message).whole()).status == 202
+        return await self.stream.message()
+
+    async def close(self) -> None:
+        self.stream.hang_up()
+        await self.stream.ended()
+
+
+@pytest.mark.parametrize("path", ["/mcp/sse", "/mcp", "/mcp/"])
+async def test_the_first_event_names_the_address_to_post_to(path: str) -> None:
+    client = OldClient(Workshop().asgi(), path)
+    first = await client.stream.opening()
+    assert (first.event, first.id) == ("endpoint", None)
+    assert first.data.startswith(b"/mcp/messages?session_id=")
+    assert len(first.data) == len("/mcp/messages?session_id=") + 43
+    await client.close()
+
+
+async def test_a_get_that_wants_events_and_says_nothing_else_opens_the_stream() -> None:
+    call = ask(Workshop().asgi(), "GET", headers={"accept": "text/event-stream", "content-type": None})
+    assert (await call.opening()).event == "endpoint"
+    call.hang_up()
+    await call.ended()
+
+
+@pytest.mark.parametrize("accept", [None, "*/*", "text/html,application/xhtml+xml,*/*;q=0.8"])
+async def test_whoever_does_not_ask_for_events_is_told_what_this_is(accept: str | None) -> None:
+    call = await ask(Workshop().asgi(), "GET", headers={"accept": accept}).whole()
+    assert (call.status, "This is an MCP endpoint" in call.json["error"]["message"]) == (406, True)
+
+
+async def test_what_is_posted_is_taken_and_answered_on_the_stream() -> None:
+    client = await OldClient(Workshop().asgi()).open()
+    posted = await client.post(tool("add", id="x", a=40)).whole()
+    answer = await client.stream.message()
+    assert (posted.status, posted.body) == (202, b"")
+    assert (answer["id"], answer["result"]["content"][0]["text"]) == ("x", "42")
+    await client.close()
+
+
+async def test_all_messages_come_on_the_one_stream() -> None:
+    workshop = Workshop()
+    client = await OldClient(workshop.asgi()).open(capabilities={"elicitation": {}, "sampling": {}})
+    await client.post(tool("steps", n=2)).whole()
+    told = [await client.stream.message() for _ in range(3)]
+    workshop.server.notify("acme/tick", {})
+    assert [message.get("method", "answer") for message in told] == [*["notifications/message"] * 2, "answer"]
+    assert (await client.stream.message())["method"] == "acme/tick"
+    await client.close()
+
+
+async def test_events_have_no_ids_and_cannot_be_asked_for_again() -> None:
+    client = await OldClient(Workshop().asgi()).open()
+    await client.post(tool("add")).whole()
+    assert (await client.stream.event()).id is None
+    await client.close()
+
+
+async def test_two_streams_keep_apart() -> None:
+    app = Workshop().asgi()
+    first, second = await OldClient(app).open(), await OldClient(app).open()
+    await first.post(tool("add", id=1, a=1)).whole()
+    await second.post(tool("add", id=1, a=2)).whole()
+    texts = [(await client.stream.message())["result"]["content"][0]["text"] for client in (first, second)]
+    assert texts == ["3", "4"]
+    await first.close()
+    await second.close()
+
+
+async def test_the_end_of_the_stream_cancels_what_it_asked_for() -> None:
+    workshop = Workshop()
+    client = await OldClient(workshop.asgi()).open()
+    await client.post(tool("wait")).whole()
+    await workshop.started.wait()
+    await client.close()
+    await workshop.cancelled.wait()
+    await asyncio.sleep(0.01)
+    assert workshop.server.hub.listeners() == ()
+
+
+async def test_a_cancellation_is_a_message_like_any_other() -> None:
+    workshop = Workshop()
+    client = await OldClient(workshop.asgi()).open()
+    await client.post(tool("wait", id=5)).whole()
+    await workshop.started.wait()
+    await client.post(notification("notifications/cancelled", {"requestId": 5})).whole()
+    await workshop.cancelled.wait()
+    assert (await client.call(tool("add", id=6)))["id"] == 6
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param(b"", id="none"),
+        pytest.param(b"session_id=", id="empty"),
+        pytest.param(b"session_id=nobody", id="unknown"),
+        pytest.param(b"session_id=%zz&&=&;", id="garbage"),
+        pytest.param(b"&".join(b"a%d=1" % n for n in range(500)), id="many"),
+        pytest.param(b"\xff\xfe=1", id="bytes"),
+        pytest.param(b"x" * 100_000, id="long"),
+    ],
+)
+async def test_an_unknown_session_is_not_found(query: bytes) -> None:
+    app = Workshop().asgi()
+    body = json.dumps(tool("add")).encode()
+    assert (await ask(app, "POST", "/mcp/messages", body=body, query=query).whole()).error == (404, -32600)
+
+
+async def test_the_address_is_gone_with_its_stream() -> None:
+    client = await OldClient(Workshop().asgi()).open()
+    await client.close()
+    assert (await client.post(tool("add")).whole()).status == 404
+
+
+async def test_a_session_named_twice_is_not_found() -> None:
+    client = await OldClient(Workshop().asgi()).open()
+    client.address += "&session_id=other"
+    assert (await client.post(tool("add")).whole()).status == 404
+    await client.close()
+
+
+@pytest.mark.parametrize("token", ["eve", None], ids=["another", "nobody"])
+async def test_only_who_opened_the_stream_may_post_to_it(token: str | None) -> None:
+    workshop = Workshop()
+    client = await OldClient(workshop.asgi(auth=authenticate), token="ada").open()
+    bearer = None if token is None else f"Bearer {token}"
+    refused = await client.post(tool("add"), authorization=bearer).whole()
+    assert (refused.status, workshop.count) == (404 if token else 401, 0)
+    assert (await client.call(tool("who")))["result"]["content"][0]["text"] == "ada"
+    await client.close()
+
+
+async def test_a_stream_is_opened_for_nobody_who_may_not() -> None:
+    app = Workshop().asgi(auth=authenticate)
+    calls = [await ask(app, "GET", path).whole() for path in ("/mcp", "/mcp/sse")]
+    assert [call.status for call in calls] == [401, 401]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "id"),
+    [
+        pytest.param(b"{", -32700, None, id="no JSON"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7}', -32600, 7, id="no message"),
+        pytest.param(b"", -32700, None, id="nothing"),
+    ],
+)
+async def test_what_is_no_message_is_refused_in_the_post(body: bytes, code: int, id: Any) -> None:
+    client = await OldClient(Workshop().asgi()).open()
+    call = await client.post(body).whole()
+    assert (call.status, call.json["error"]["code"], call.json["id"]) == (400, code, id)
+    await client.close()
+
+
+async def test_a_batch_is_refused_on_the_stream() -> None:
+    client = await OldClient(Workshop().asgi()).open()
+    answer = await client.call([tool("add")])  # type: ignore[arg-type]
+    assert (answer["error"]["code"], answer["id"]) == (-32600, None)
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "allowed"),
+    [
+        ("POST", "/mcp/sse", "GET"),
+        ("DELETE", "/mcp/sse", "GET"),
+        ("OPTIONS", "/mcp/sse", None),
+        ("GET", "/mcp/messages", "POST"),
+        ("DELETE", "/mcp/messages", "POST"),
+    ],
+)
+async def test_each_address_takes_one_verb(verb: str, path: str, allowed: str | None) -> None:
+    call = await ask(Workshop().asgi(), verb, path).whole()
+    assert call.status == 405
+    assert allowed is None or call.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize(("path", "status"), [("/mcp", 405), ("/mcp/sse", 404), ("/mcp/messages", 404)])
+async def test_the_pair_can_be_switched_off(path: str, status: int) -> None:
+    assert (await ask(Workshop().asgi(sse=False), "GET", path).whole()).status == status
+
+
+async def test_the_addresses_can_be_set() -> None:
+    app = Workshop().asgi(sse_path="/sse", message_path="/messages/")
+    client = await OldClient(app, "/sse").open()
+    assert client.address.startswith("/messages/?session_id=")
+    assert (await client.call(tool("add")))["id"] == 1
+    assert (await ask(app, "GET", "/mcp/sse").whole()).status == 404
+    await client.close()
+
+
+async def test_the_address_holds_where_the_application_is_mounted() -> None:
+    client = await OldClient(Workshop().asgi(), root_path="/a b/\u00e9").open(ready=False)
+    assert client.address.startswith("/a%20b/%C3%A9/mcp/messages?session_id=")
+    await client.close()
+
+
+async def test_streams_are_not_opened_beyond_the_cap() -> None:
+    app = Workshop(Limits(sessions=1)).asgi()
+    client = await OldClient(app).open()
+    refused = await ask(app, "GET", "/mcp/sse").whole()
+    await client.close()
+    again = await OldClient(app).open()
+    await again.close()
+    assert refused.status == 503
+
+
+@pytest.mark.parametrize("size", [None, 2000], ids=["chunked", "declared"])
+async def test_a_body_that_is_too_long_is_refused(size: int | None) -> None:
+    client = await OldClient(Workshop(Limits(body_bytes=1000)).asgi()).open()
+    declared = None if size is None else str(size)
+    call = await client.post(b" " * 2000, content_length=declared).whole()
+    assert call.status == 413
+    await client.close()
+
+
+async def test_a_request_before_initialize_is_refused_on_the_stream() -> None:
+    client = await OldClient(Workshop().asgi()).open(ready=False)
+    assert (await client.call(request("tools/list")))["error"]["code"] == -32602
+    await client.close()
+
+
+async def test_an_answer_that_cannot_be_written_is_an_error() -> None:
+    workshop = Workshop()
+    workshop.server.method("x/odd")(lambda params: {"value": float("nan")})
+    client = await OldClient(workshop.asgi()).open()
+    assert (await client.call(request("x/odd", {})))["id"] == 1
+    await client.close()

@@ -1,0 +1,218 @@
+"""The form of a response: JSON if the answer is the first thing out, else a stream of events; and what clients take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.transports.http.serving_support import (
+    HANDSHAKE,
+    POLLING,
+    STATELESS,
+    SessionClient,
+    Workshop,
+    ask,
+    modern,
+    notification,
+    post,
+    request,
+    tool,
+)
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import HANDSHAKE_NAMES
+
+LOUD = {t.META_LOG_LEVEL: "info"}
+#: Revisions that stream over this transport.
+STREAMING = [*HANDSHAKE_NAMES[1:], STATELESS]
+
+
+async def called(workshop: Workshop, message: dict[str, Any], revision: str = STATELESS, **options: Any) -> Any:
+    """Call in either era; log messages are wanted."""
+    headers = options.pop("headers", {})
+    app = workshop.asgi(**options)
+    if revision == STATELESS:
+        return modern(app, message, meta=LOUD, **headers)
+    return (await SessionClient.open(app, revision)).post(message, **headers)
+
+
+@pytest.mark.parametrize("revision", STREAMING)
+async def test_an_answer_that_comes_first_is_json(revision: str) -> None:
+    call = await (await called(Workshop(), tool("add"), revision)).whole()
+    assert (call.status, call.headers["content-type"]) == (200, "application/json")
+    assert call.headers["content-length"] == str(len(call.body))
+    assert call.json["id"] == 1
+
+
+@pytest.mark.parametrize("revision", STREAMING)
+async def test_a_notification_before_the_answer_makes_a_stream_that_the_answer_ends(revision: str) -> None:
+    call = await (await called(Workshop(), tool("steps", n=2), revision)).whole()
+    assert (call.status, call.headers["content-type"]) == (200, "text/event-stream")
+    assert [message.get("method", "answer") for message in call.messages] == [*["notifications/message"] * 2, "answer"]
+
+
+@pytest.mark.parametrize("revision", STREAMING)
+async def test_a_stream_is_neither_cached_nor_held_back(revision: str) -> None:
+    call = await (await called(Workshop(), tool("steps"), revision)).whole()
+    assert call.headers["x-accel-buffering"] == "no"
+    assert call.headers["cache-control"] == "no-cache, no-transform"
+    assert "content-length" not in call.headers
+
+
+async def test_what_is_told_leaves_before_the_answer_is_made() -> None:
+    workshop = Workshop()
+    call = await called(workshop, tool("wait", say="soon"))
+    told = await call.message()
+    early = call.complete
+    workshop.authenticator.set()
+    assert (told["params"]["data"], early, (await call.message())["id"]) == ("soon", False, 1)
+
+
+# --- Accept ----------------------------------------------------------------------------------------------------------
+
+JSON, SSE = "application/json", "text/event-stream"
+
+
+@pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        pytest.param(f"{JSON}, {SSE}", SSE, id="both"),
+        pytest.param(f"{SSE};q=0.5,{JSON}", SSE, id="both, weighed"),
+        pytest.param("*/*", SSE, id="anything"),
+        pytest.param("application/*, text/*", SSE, id="families"),
+        pytest.param(None, SSE, id="missing"),
+        pytest.param("", SSE, id="empty"),
+        pytest.param(SSE, SSE, id="stream alone"),
+        pytest.param(JSON, JSON, id="JSON alone"),
+        pytest.param(f"{JSON}, {SSE};q=0", JSON, id="no stream"),
+        pytest.param(f"{JSON};charset=utf-8", JSON, id="JSON with a parameter"),
+    ],
+)
+async def test_a_client_that_takes_no_stream_gets_the_answer_alone(
+    accept: str | None, form: str, revision: str
+) -> None:
+    call = await (await called(Workshop(), tool("steps"), revision, headers={"accept": accept})).whole()
+    assert (call.status, call.headers["content-type"]) == (200, form)
+    assert b"walked" in call.body
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/xml, image/*", f"{JSON};q=0, {SSE};q=0", "nonsense"])
+@pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
+async def test_a_client_that_takes_neither_is_refused_before_anything_runs(accept: str, revision: str) -> None:
+    workshop = Workshop()
+    call = await (await called(workshop, tool("add"), revision, headers={"accept": accept})).whole()
+    assert (call.error, workshop.count) == ((406, -32600), 0)
+
+
+@pytest.mark.parametrize("accept", [JSON, "text/html", f"{SSE};q=0"])
+async def test_a_get_must_take_a_stream(accept: str) -> None:
+    app = Workshop().asgi()
+    client = await SessionClient.open(app)
+    assert (await client.get(accept=accept).whole()).status == 406
+    assert (await ask(app, "GET", "/mcp/sse", headers={"accept": accept}).whole()).status == 406
+
+
+@pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
+async def test_a_server_that_only_answers_with_json_never_streams(revision: str) -> None:
+    call = await (await called(Workshop(), tool("steps"), revision, json_response=True)).whole()
+    assert (call.headers["content-type"], call.json["id"]) == (JSON, 1)
+
+
+async def test_a_question_to_a_client_that_takes_no_stream_goes_to_its_get_stream() -> None:
+    app = Workshop().asgi(json_response=True)
+    client = await SessionClient.open(app, capabilities={"elicitation": {}})
+    listening = await client.listening()
+    call = client.post(tool("ask_name"))
+    question = await listening.message()
+    answer = {"action": "accept", "content": {"value": "Ada"}}
+    await client.post({"jsonrpc": "2.0", "id": question["id"], "result": answer}).whole()
+    assert (await call.whole()).json["result"]["content"][0]["text"] == "Ada"
+    listening.hang_up()
+
+
+# --- comments --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
+async def test_a_slow_answer_becomes_a_stream_that_comments_keep_alive(revision: str) -> None:
+    workshop = Workshop(Limits(comment_seconds=1))
+    call = await called(workshop, tool("wait"), revision)
+    await call.head()
+    await call.until(lambda: call.body.count(b":\n") + call.body.count(b": \n") >= 2)
+    workshop.authenticator.set()
+    await call.whole()
+    assert (call.headers["content-type"], call.messages[-1]["id"]) == (SSE, 1)
+
+
+async def test_a_slow_answer_for_a_client_that_takes_no_stream_stays_json() -> None:
+    workshop = Workshop(Limits(comment_seconds=1))
+    app = workshop.asgi()
+    slow = modern(app, tool("wait"), accept=JSON)
+    beside = modern(app, tool("wait"))
+    await beside.head()
+    workshop.authenticator.set()
+    assert ((await slow.whole()).headers["content-type"], (await beside.whole()).headers["content-type"]) == (JSON, SSE)
+
+
+async def test_a_quiet_get_stream_is_kept_alive() -> None:
+    client = await SessionClient.open(Workshop(Limits(comment_seconds=1)).asgi())
+    listening = await client.listening()
+    seen = len(listening.body)
+    await listening.until(lambda: len(listening.body) > seen)
+    assert listening.body[seen:].startswith(b":")
+    listening.hang_up()
+    await listening.ended()
+
+
+# --- without an answer -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", STREAMING)
+async def test_a_notification_is_taken_with_an_empty_response(revision: str) -> None:
+    app = Workshop().asgi()
+    message = notification("notifications/anything", {"x": 1})
+    if revision == STATELESS:
+        call = await post(app, message, mcp_protocol_version=STATELESS).whole()
+    else:
+        call = await (await SessionClient.open(app, revision)).post(message).whole()
+    assert (call.status, call.body, call.headers) == (202, b"", {"content-length": "0"})
+
+
+async def test_a_stateless_notification_does_nothing() -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    call = modern(app, tool("wait", id=5))
+    await workshop.started.wait()
+    cancel = notification("notifications/cancelled", {"requestId": 5})
+    assert (await post(app, cancel, mcp_protocol_version=STATELESS).whole()).status == 202
+    workshop.authenticator.set()
+    assert (await call.whole()).json["id"] == 5
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), "\udcff"], ids=["object", "NaN", "surrogate"])
+async def test_an_answer_that_cannot_be_written_is_an_error(value: Any) -> None:
+    workshop = Workshop()
+    workshop.server.method("x/odd")(lambda params: {"value": value})
+    call = await modern(workshop.asgi(), request("x/odd", {})).whole()
+    assert call.json["id"] == 1
+    assert call.status == 200
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE_NAMES[1:])
+async def test_only_streams_that_can_be_polled_open_with_an_id(revision: str) -> None:
+    call = await (await called(Workshop(), tool("steps"), revision)).whole()
+    first = call.taken()[0]
+    assert (first.data == b"", first.retry) == ((True, 1000) if revision == POLLING else (False, None))
+    assert first.id
+
+
+async def test_how_soon_a_client_comes_back_can_be_set() -> None:
+    call = await (await called(Workshop(), tool("steps"), POLLING, retry_ms=50)).whole()
+    assert call.taken()[0].retry == 50
+
+
+async def test_stateless_events_have_no_ids() -> None:
+    call = await (await called(Workshop(), tool("steps"))).whole()
+    assert {event.id for event in call.taken()} == {None}

@@ -1,0 +1,274 @@
+"""Every Link of the package passes the one link check, on each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.transports.loops import LOOPS, run_on
+from trunkline.client.targets import _InProcessLink
+from trunkline.devtools.recording.format import RecordingWriter
+from trunkline.devtools.recording.replay import RecordingLink
+from trunkline.protocol.caller import Origin, Session
+from trunkline.protocol.jsonrpc import Notification, Outbound
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+from trunkline.testing.link_check import RecordingReceiver, check_link, check_link_members
+from trunkline.testing.recordings import Recorder, Recording, _Player
+from trunkline.transports.http.client.headers import HeaderBuilder
+from trunkline.transports.http.client.http_client import HttpClient, HttpClientOptions
+from trunkline.transports.http.client.legacy_sse import LegacySseLink
+from trunkline.transports.http.client.link import HttpLink
+from trunkline.transports.http.server.legacy_sse import LegacySseServerLink
+from trunkline.transports.http.server.open_responses import OpenResponses
+from trunkline.transports.http.server.request import HttpRequest
+from trunkline.transports.http.server.sessions import HttpSession, SessionLink, SessionRegistry, SessionRequestTransport
+from trunkline.transports.http.server.single_request import HandshakeRequestTransport, SingleRequestTransport
+from trunkline.transports.link import Link, LinkWrapper
+from trunkline.transports.memory import MemoryLink, memory_pair
+from trunkline.transports.pipes import PipeLink
+from trunkline.transports.process import ProcessLink
+from trunkline.transports.stdio import StdioLink
+from trunkline.transports.stream import StreamLink
+
+MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
+
+PROGRAMS = Path(__file__).parent / "programs"
+#: For recordings; removed at the end of the run.
+FOLDER = tempfile.TemporaryDirectory()
+
+
+async def memory() -> tuple[Link, Link]:
+    return memory_pair()
+
+
+async def stdio() -> tuple[Link, Link]:
+    (to_server, from_client), (to_client, from_server) = os.pipe(), os.pipe()
+    return PipeLink(to_client, from_client), StdioLink(to_server, from_server)
+
+
+async def sockets() -> tuple[Link, Link]:
+    left, right = socket.socketpair()
+    return PipeLink(os.dup(left.fileno()), left.detach()), PipeLink(os.dup(right.fileno()), right.detach())
+
+
+async def stream() -> tuple[Link, Link]:
+    left, right = socket.socketpair()
+    return StreamLink(*await asyncio.open_connection(sock=left)), StreamLink(*await asyncio.open_connection(sock=right))
+
+
+async def process() -> tuple[Link, Link]:
+    accepted: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/wire"
+        server = await asyncio.start_unix_server(lambda *streams: accepted.set_result(streams), path)
+        link = ProcessLink.spawn([sys.executable, "-S", str(PROGRAMS / "relay.py"), path])
+        streams = await accepted
+        server.close()
+    return link, StreamLink(*streams)
+
+
+PAIRS = [memory, stdio, sockets, stream, process]
+
+
+@pytest.fixture(params=PAIRS, ids=[pair.__name__ for pair in PAIRS])
+def make_pair(request: pytest.FixtureRequest) -> MakePair:
+    made: MakePair = request.param
+    return made
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_link_passes_the_link_check(loop: str, make_pair: MakePair) -> None:
+    run_on(loop, check_link(make_pair), seconds=30)
+
+
+class Backwards(LinkWrapper):
+    """A link that sends what it is given together in the wrong order."""
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        self._link.send(batch[::-1])
+
+
+# --- the members, on every link of the package -----------------------------------------------------------------------
+
+
+def http_request() -> HttpRequest:
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        """Drop it."""
+
+    return HttpRequest({"type": "http", "headers": []}, receive, send, Limits())
+
+
+def open_responses() -> OpenResponses:
+    sessions = SessionRegistry(Limits(), now=lambda: 0.0, new_id=lambda: "s")
+    return OpenResponses(Limits(), sessions, challenge=lambda scope, request: [])
+
+
+def http_session() -> HttpSession:
+    session = HttpSession("s", Origin("http"), limits=Limits(), now=0.0)
+    session.opened(Session(NEWEST_HANDSHAKE, None, {}, origin=Origin("http")))
+    return session
+
+
+def in_session() -> Link:
+    return SessionRequestTransport(
+        http_request(), open_responses(), session=http_session(), ids=frozenset({1}), retry_ms=1000
+    )
+
+
+def recorded() -> Link:
+    return RecordingLink(memory_pair()[0], RecordingWriter(f"{tempfile.mkdtemp(dir=FOLDER.name)}/recording"))
+
+
+WEB = HttpClientOptions(url="http://127.0.0.1:9/mcp")
+
+ALONE: dict[type[Link], Callable[[], Link]] = {
+    HttpLink: lambda: HttpLink(WEB, Limits()),
+    LegacySseLink: lambda: LegacySseLink(HttpClient(WEB, Limits()), HeaderBuilder({}, user_agent="test"), Limits()),
+    SingleRequestTransport: lambda: SingleRequestTransport(http_request(), open_responses()),
+    HandshakeRequestTransport: lambda: HandshakeRequestTransport(http_request(), open_responses()),
+    SessionRequestTransport: in_session,
+    SessionLink: lambda: http_session().link,
+    LegacySseServerLink: lambda: LegacySseServerLink(Origin("sse"), 1000),
+    MemoryLink: lambda: memory_pair()[0],
+    LinkWrapper: lambda: LinkWrapper(memory_pair()[0]),
+    Recorder: lambda: Recorder(memory_pair()[0], side="client"),
+    RecordingLink: recorded,
+    _InProcessLink: lambda: _InProcessLink(memory_pair()[0], None),
+    _Player: lambda: _Player(Recording(()), None, 0.0),
+}
+#: Links that are checked in pairs only: they need something at their other end.
+IN_PAIRS = {PipeLink, StdioLink, StreamLink, ProcessLink}
+
+
+@pytest.mark.parametrize("kind", ALONE, ids=[kind.__name__ for kind in ALONE])
+def test_a_link_keeps_the_promises_that_need_no_far_end(kind: type[Link]) -> None:
+    async def make() -> Link:
+        return ALONE[kind]()
+
+    run_on("asyncio", check_link_members(make), seconds=30)
+
+
+def test_every_link_of_the_package_is_checked() -> None:
+    found, pending = set[type[Link]](), [Link]
+    while pending:
+        subclasses = pending.pop().__subclasses__()
+        found.update(kind for kind in subclasses if kind.__module__.startswith("trunkline."))
+        pending += subclasses
+    assert found == ALONE.keys() | IN_PAIRS
+
+
+class Special(MemoryLink):
+    """A link that differs from the defaults in everything."""
+
+    can_stream = can_receive_requests = False
+    independent_requests = True
+    pid = 7
+
+    def __init__(self) -> None:
+        super().__init__(Limits())
+        self.calls: list[object] = []
+
+    def set_revision(self, revision: Revision) -> None:
+        self.calls.append(revision)
+
+    def release_stream(self) -> bool:
+        return True
+
+    async def wait_ready(self) -> None:
+        self.calls.append("ready")
+
+    async def wait_idle(self) -> None:
+        self.calls.append("idle")
+
+
+def test_a_wrapper_forwards_every_member() -> None:
+    async def members() -> tuple[object, ...]:
+        inner = Special()
+        link = LinkWrapper(inner)
+        link.set_revision(NEWEST)
+        await link.wait_ready()
+        await link.wait_idle()
+        can = (link.can_stream, link.can_receive_requests, link.independent_requests, link.pid, link.release_stream())
+        return *can, *inner.calls
+
+    assert run_on("asyncio", members(), seconds=5) == (False, False, True, 7, True, NEWEST, "ready", "idle")
+
+
+class Mute(LinkWrapper):
+    """A link that streams nothing although it says that it does."""
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        self._link.send([outbound for outbound in batch if outbound.about is None or not _is_note(outbound)])
+
+
+def _is_note(outbound: Outbound) -> bool:
+    return isinstance(outbound.message, Notification)
+
+
+class Restless(LinkWrapper):
+    """A link that is never idle."""
+
+    async def wait_idle(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Loose(LinkWrapper):
+    """A link that claims to release a stream, always."""
+
+    def release_stream(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [
+        pytest.param(Mute, "a link streams before a response: not within", id="can_stream"),
+        pytest.param(Restless, "a link waits for no more than it has: not within", id="wait_idle"),
+        pytest.param(Loose, "a link releases only a stream it has: release_stream was True after", id="release_stream"),
+    ],
+)
+def test_the_link_check_tests_the_members_too(kind: type[LinkWrapper], broken: str) -> None:
+    async def pair() -> tuple[Link, Link]:
+        left, right = memory_pair()
+        return left, kind(right)
+
+    with pytest.raises(AssertionError, match=broken):
+        run_on("asyncio", check_link(pair, seconds=1), seconds=10)
+
+
+def test_the_link_check_names_the_broken_promise() -> None:
+    async def backwards() -> tuple[Link, Link]:
+        left, right = memory_pair()
+        return Backwards(left), right
+
+    with pytest.raises(AssertionError, match="a link carries a burst: a burst lost or reordered messages"):
+        run_on("asyncio", check_link(backwards, seconds=1), seconds=5)
+
+
+def test_the_link_check_waits_for_a_bounded_time() -> None:
+    async def unjoined() -> tuple[Link, Link]:
+        return memory_pair()[0], memory_pair()[1]
+
+    with pytest.raises(AssertionError, match=r"a link keeps order both ways: not within 0\.1 seconds"):
+        run_on("asyncio", check_link(unjoined, seconds=0.1), seconds=5)
+
+
+def test_a_recorder_gives_the_reason_of_the_end() -> None:
+    async def end() -> Exception | None:
+        recorder = RecordingReceiver()
+        recorder.eof_received(OSError("broken"))
+        return await recorder.end()
+
+    assert str(run_on("asyncio", end(), seconds=5)) == "broken"

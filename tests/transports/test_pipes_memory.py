@@ -1,0 +1,56 @@
+"""Memory while large messages pass."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+
+import pytest
+
+from tests.support import run_async
+from trunkline.transports import pipes
+from trunkline.transports.pipes import MemoryTuner, keep_freed_memory, trim_memory
+
+GLIBC = platform.libc_ver()[0] == "glibc"
+
+
+def test_freed_memory_is_kept_where_the_c_library_can() -> None:
+    assert keep_freed_memory() is GLIBC
+
+
+def test_memory_is_given_back_once_no_large_message_has_come_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bool] = []
+    monkeypatch.setattr(pipes, "_QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(pipes, "keep_freed_memory", lambda: True)
+
+    async def main() -> None:
+        quiet = asyncio.Event()
+
+        def trim() -> None:
+            given.append(True)
+            quiet.set()
+
+        monkeypatch.setattr(pipes, "trim_memory", trim)
+        messages = MemoryTuner()
+        messages.large_message_seen(asyncio.get_running_loop())
+        messages.large_message_seen(asyncio.get_running_loop())
+        await quiet.wait()
+
+    run_async(main())
+    assert given == [True]
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipes, "keep_freed_memory", lambda: False)
+
+    async def main() -> bool:
+        messages = MemoryTuner()
+        messages.large_message_seen(asyncio.get_running_loop())
+        return messages._scheduled
+
+    assert run_async(main()) is False
+
+
+@pytest.mark.skipif(not GLIBC, reason="glibc alone has malloc_trim")
+def test_giving_back_is_harmless() -> None:
+    trim_memory()
