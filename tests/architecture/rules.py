@@ -54,9 +54,9 @@ LAYERS = MappingProxyType(
         "client": _BELOW_ROLES,
         "host": _BELOW_HOST,
         "console": _BELOW_HOST | {"host"},
-        "devtools": _BELOW_HOST | {"host", "testing", "trunkline"},
+        "devtools": _BELOW_HOST | {"host", "trunkline"},
         "cli": _BELOW_HOST | {"host", "devtools", "console", "testing", "trunkline"},
-        "testing": _BELOW_HOST | {"host", "trunkline"},
+        "testing": _BELOW_HOST | {"host", "devtools", "trunkline"},
         "__main__": frozenset({"cli"}),
     }
 )

@@ -38,7 +38,6 @@ FORBIDDEN = [
     pytest.param("trunkline.auth.driver", "import trunkline.transports", id="auth-knows-no-transport"),
     pytest.param("trunkline.host.host", "import trunkline.cli.main", id="host-knows-no-cli"),
     pytest.param("trunkline.server.run", "import trunkline.testing", id="server-knows-no-testing"),
-    pytest.param("trunkline_servers.files", "import trunkline.client", id="reference-servers-know-no-client"),
     pytest.param("trunkline.host.authorization.policy.rules", "import time", id="policy-has-no-clock"),
     pytest.param(
         "trunkline.host.authorization.policy.rules",
@@ -57,7 +56,6 @@ ALLOWED = [
     pytest.param("trunkline.server.server", "from trunkline.server.registry import Registry", id="own-layer"),
     pytest.param("trunkline.server", "from .registry import Registry", id="own-layer-relative"),
     pytest.param("trunkline.server.run", "from trunkline.auth import tokens", id="server-auth"),
-    pytest.param("trunkline_servers.files", "from trunkline import Server", id="reference-server-public-name"),
     pytest.param(
         "trunkline.host.authorization.policy.rules",
         "from trunkline.host.authorization.policy.decisions import Act",

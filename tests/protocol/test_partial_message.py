@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.protocol.jsonrpc import InvalidMessage, Response, decode
-from trunkline.protocol.line_framing import PartialMessage, inspect_partial
+from trunkline.protocol.partial_message import PartialMessage, inspect_partial
 
 LONG = "x" * 200
 

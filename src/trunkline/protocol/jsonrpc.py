@@ -235,7 +235,7 @@ def _explain_failure(data: bytes, error: Exception, limits: Limits) -> Incoming:
 
 def _too_deep_to_read(data: bytes, text: str) -> InvalidMessage:
     """Check whether it is a response: then the request that waits for it can be failed at once."""
-    from trunkline.protocol.line_framing import inspect_partial
+    from trunkline.protocol.partial_message import inspect_partial
 
     seen = inspect_partial(data[:_SMALL], data[-_SMALL:])
     return (

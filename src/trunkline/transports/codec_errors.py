@@ -21,7 +21,7 @@ log = logging.getLogger("trunkline.transports")
 
 def too_long_error(line: OversizedLine) -> InvalidMessage:
     """Return the error for a message too long to be read: what to answer, or what the request it answers fails with."""
-    from trunkline.protocol.line_framing import inspect_partial
+    from trunkline.protocol.partial_message import inspect_partial
 
     seen = inspect_partial(line.head, line.tail)
     if seen.kind == "answer":
@@ -32,7 +32,7 @@ def too_long_error(line: OversizedLine) -> InvalidMessage:
 
 def is_identified(head: bytes) -> bool:
     """Tell whether the end of a line too long has nothing to add to its beginning."""
-    from trunkline.protocol.line_framing import inspect_partial
+    from trunkline.protocol.partial_message import inspect_partial
 
     return not inspect_partial(head).open
 

@@ -25,7 +25,6 @@ from tests.host.gateway.support import (
     again,
     allow,
     asked,
-    in_loop,
     over_http,
     server,
     until,
@@ -469,11 +468,7 @@ def _drained(app: Any) -> Any:
     return Drained()
 
 
-def test_an_application_that_asks_nobody_has_to_say_so(tmp_path: Path) -> None:
-    @in_loop
-    async def main() -> None:
-        async with Host.open({}, folder=tmp_path, audit=False) as host:
-            with pytest.raises(ConfigError, match="no_auth=True"):
-                host.asgi()
-
-    main()
+async def test_an_application_without_authentication_needs_no_auth_in_writing(tmp_path: Path) -> None:
+    async with Host.open({}, folder=tmp_path, audit=False) as host:
+        with pytest.raises(ConfigError, match="no_auth=True"):
+            host.asgi()
