@@ -253,8 +253,8 @@ def _choose(said: ResourceMetadata, options: OAuth, url: str) -> str:
     else:
         raise AuthError(
             f"The server {canonical_url(url)} names the authorization server {said.authorization_servers[0][:200]!r}, "
-            f"but the credentials are for {_trusted(options)}: nothing was sent. If the server has moved, register with "
-            "the new one and give issuer= and the new credentials."
+            f"but the credentials are for {_trusted(options)}: nothing was sent. If the server has moved, register "
+            "with the new one and give issuer= and the new credentials."
         )
     parts = split_web_url(issuer)
     if parts is None or not may_carry_secrets(issuer) or parts.query or parts.fragment:
