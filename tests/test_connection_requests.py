@@ -132,7 +132,7 @@ async def test_a_handler_can_ask_its_caller() -> None:
     assert scene.wire.sent[1:] == [answer(7, ["root"])]
 
 
-@pytest.mark.parametrize("patience", [Timeouts(10, 20), FOR_EVER], ids=["patient", "endless"])
+@pytest.mark.parametrize("timeouts", [Timeouts(10, 20), FOR_EVER], ids=["patient", "endless"])
 @pytest.mark.parametrize(("method", "told"), [("tools/call", 1), ("initialize", 0)])
 async def test_cancelling_the_await_cancels_on_the_wire_but_never_initialize(
     method: str, told: int, timeouts: Timeouts
@@ -240,7 +240,7 @@ async def test_progress_that_does_not_increase_does_not_keep_a_request_alive() -
 
 
 @pytest.mark.parametrize(
-    ("patience", "clock"),
+    ("timeouts", "clock"),
     [
         pytest.param(Timeouts(10, None), "idle", id="idle alone"),
         pytest.param(Timeouts(None, 10), "total", id="total alone"),

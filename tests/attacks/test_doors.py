@@ -139,7 +139,7 @@ async def test_a_made_up_token_opens_no_route(value: str, path: str, tmp_path: P
 @pytest.mark.parametrize(
     "name", ["o__secret", "o/secret", "O__secret", "o__Secret", "o__secret\u0000", " o__secret", "secret"]
 )
-@pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake", "stateless"])
+@pytest.mark.parametrize("channel", [OLD, NEW], ids=["handshake", "stateless"])
 async def test_no_other_name_leads_to_a_hidden_tool(channel: str, name: str, tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web, web.client(channel, token=ADA) as client:

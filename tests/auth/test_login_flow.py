@@ -138,7 +138,7 @@ SCOPES: list[tuple[str, OAuth, TokenChallenge, tuple[str, ...], Any, Any, str | 
 
 
 @pytest.mark.parametrize(
-    ("options", "demand", "before", "basic", "offered", "scope"),
+    ("options", "challenge", "before", "basic", "offered", "scope"),
     [row[1:] for row in SCOPES],
     ids=[row[0] for row in SCOPES],
 )

@@ -37,7 +37,7 @@ def test_a_text_that_is_never_closed_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "demand"),
+    ("headers", "challenge"),
     [
         ([], TokenChallenge()),
         (['Basic realm="x"'], TokenChallenge()),

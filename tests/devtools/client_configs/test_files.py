@@ -41,7 +41,7 @@ def test_variables_of_the_system_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("app", "path", "way"),
+    ("app", "path", "key_path"),
     [
         ("claude-code", ".mcp.json", ("mcpServers",)),
         ("cursor", ".cursor/mcp.json", ("mcpServers",)),

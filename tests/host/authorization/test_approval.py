@@ -615,7 +615,7 @@ def test_changed_arguments_do_not_escape_a_denial(book: GrantStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("editable", "rejudge"), [(False, lambda arguments: ALLOW), (True, None)], ids=["not editable", "no judge"]
+    ("editable", "reevaluate"), [(False, lambda arguments: ALLOW), (True, None)], ids=["not editable", "no judge"]
 )
 def test_arguments_that_may_not_be_changed_are_not(editable: bool, reevaluate: Any, book: GrantStore) -> None:
     prompter = Faces(ApprovalAnswer(allow=True, arguments=CHANGED))

@@ -42,7 +42,7 @@ __all__ = [
 
 OLD = NEWEST_HANDSHAKE.name
 NEW = NEWEST.name
-FRONTS = pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake-front", "stateless-front"])
+FRONTS = pytest.mark.parametrize("channel", [OLD, NEW], ids=["handshake-front", "stateless-front"])
 UPSTREAMS = pytest.mark.parametrize("upstream", [OLD, NEW], ids=["handshake-server", "stateless-server"])
 
 P = ParamSpec("P")

@@ -63,7 +63,7 @@ async def test_a_handshake_client_is_asked_through_the_door_for_http(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("front", "asked", "settings"),
+    ("channel", "asked", "settings"),
     [
         pytest.param(NEW, {"elicitation": _ann}, {}, id="a stateless client"),
         pytest.param(OLD, {}, {}, id="a client that cannot be asked"),

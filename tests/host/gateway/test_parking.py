@@ -236,7 +236,7 @@ async def test_the_end_of_the_host_cancels_what_is_parked(tmp_path: Path) -> Non
     assert clerk.ended == ["cancelled"]
 
 
-@pytest.mark.parametrize("front", [OLD, NEW])
+@pytest.mark.parametrize("channel", [OLD, NEW])
 @UPSTREAMS
 async def test_a_server_that_is_removed_while_it_works_fails_the_call(
     channel: str, upstream: str, tmp_path: Path

@@ -27,7 +27,7 @@ def test_a_machine_that_can_do_everything_has_nothing_to_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("able", "said"),
+    ("capabilities", "said"),
     [
         (replace(FULL, landlock=0), "landlock sandboxes are not available: the kernel has no Landlock"),
         (replace(FULL, landlock=4), "does not stop a server from sending signals"),

@@ -81,7 +81,7 @@ def test_the_network_is_there_unless_it_is_switched_off(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("able", "image", "there", "not_there"),
+    ("capabilities", "image", "there", "not_there"),
     [
         pytest.param(FULL, {"image": "a", "engine": "podman"}, "--userns=keep-id", "--read", id="podman"),
         pytest.param(FULL, {"image": "a", "writable": True}, "--rm", "--read-only", id="writable"),

@@ -64,7 +64,7 @@ def test_roots_that_are_given_beat_those_of_the_entry(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("able", "made"),
+    ("capabilities", "made"),
     [
         pytest.param(FULL, "bwrap", id="bubblewrap-first"),
         pytest.param(replace(FULL, bwrap=None), "landlock", id="not-installed"),
@@ -78,7 +78,7 @@ def test_auto_takes_bubblewrap_where_it_works_and_else_landlock(
 
 
 @pytest.mark.parametrize(
-    ("able", "sandbox", "said"),
+    ("capabilities", "sandbox", "said"),
     [
         pytest.param(replace(FULL, landlock=0, bwrap=None), {}, "the kernel has no Landlock", id="an-old-kernel"),
         pytest.param(replace(FULL, landlock=2, bwrap=None), {}, "prevent truncating files", id="no-truncate"),

@@ -19,7 +19,7 @@ def _within(value: str, *, folder: str = "~/work", lenient: bool = False, server
     return compile_within([folder], paths=PathReader(PLACES), lenient=lenient)(value, server)
 
 
-@pytest.mark.parametrize("loose", [False, True], ids=["opening", "closing"])
+@pytest.mark.parametrize("lenient", [False, True], ids=["opening", "closing"])
 @pytest.mark.parametrize(
     ("value", "inside"),
     [

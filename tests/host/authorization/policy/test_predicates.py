@@ -165,7 +165,7 @@ def test_a_value_equals_itself(value: Any) -> None:
 
 
 @pytest.mark.parametrize("arg", ["/x", "/x/*", ""], ids=["one", "many", "all"])
-@pytest.mark.parametrize("opens", [True, False], ids=["opens", "closes"])
+@pytest.mark.parametrize("for_allow", [True, False], ids=["opens", "closes"])
 def test_nothing_is_said_while_the_arguments_are_not_known(arg: str, for_allow: bool) -> None:
     from msgspec.structs import replace
 
