@@ -43,3 +43,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     run_async(test(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
     return True
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print the name of a test as soon as it fails: the report of a long run comes only at its end."""
+    if report.failed and os.environ.get("PYTEST_XDIST_WORKER") is None:
+        print(f"\nFAILED {report.nodeid} ({report.when})", flush=True)  # noqa: T201 - the terminal of a test run

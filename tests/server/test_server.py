@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, reach, text
+from tests.support import case_id
 from trunkline import Client, Server
 from trunkline.compat import CompatibilityWarning
 from trunkline.errors import ConfigError
@@ -85,7 +86,7 @@ def test_options_left_at_none_keep_their_defaults() -> None:
         ("dependencies", ["x"]),
         ("resource_security", object()),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_an_option_of_another_framework_without_effect_is_accepted_with_a_warning(option: str, value: object) -> None:
     given: dict[str, Any] = {option: value}
