@@ -30,6 +30,7 @@ from trunkline.server.tools import ToolDefinition
 
 # Prompts, resources, completions and mounts are loaded by the first that is registered: most servers have only tools.
 if TYPE_CHECKING:
+    from trunkline.server.context import Context
     from trunkline.server.registry import Mount
     from trunkline.server.results import ResourceValue
     from trunkline.server.scopes import ScopePolicy
@@ -50,6 +51,9 @@ _TABLE_LISTS = (("tools", "tools"), ("prompts", "prompts"), ("resources", "resou
 
 class ComponentRegistry:
     """Tools, prompts, resources and completions, own and mounted."""
+
+    #: The class of the context that handlers are given; None: ``Context``, or ``BlockingContext`` in worker threads.
+    context_class: type[Context] | None = None
 
     def __init__(self, *, on_duplicate: OnDuplicate = "error") -> None:
         """Start empty."""

@@ -30,7 +30,7 @@ __all__ = ["HandlerFunction", "find_caller_error"]
 class HandlerFunction:
     """A function of the user's with its signature, ready to be run for an exchange."""
 
-    __slots__ = ("_direct", "_in_loop", "_threaded", "context_name", "function", "owner", "signature")
+    __slots__ = ("_context_class", "_direct", "_in_loop", "_threaded", "context_name", "function", "owner", "signature")
 
     def __init__(
         self,
@@ -48,6 +48,8 @@ class HandlerFunction:
         self.signature = UncheckedSignature(function) if unchecked else _read(function, what, exclude)
         self.context_name = self.signature.context_name
         self._in_loop = not thread
+        #: The class of the context that the owner's handlers are given; None: ours, sync or async.
+        self._context_class = owner.context_class
         signature = self.signature
         self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
         # A sync function that wants nothing but its arguments.
@@ -56,6 +58,7 @@ class HandlerFunction:
             and not (signature.is_async or signature.is_async_generator or signature.is_generator)
             and not signature.dependencies
             and self.context_name is None
+            and self._context_class is None
         )
 
     @property
@@ -67,7 +70,7 @@ class HandlerFunction:
         """Run the function with these arguments and give what it returns."""
         if self._direct:
             if self.context_name is not None:
-                kwargs[self.context_name] = Context(self.owner, exchange)
+                kwargs[self.context_name] = (self._context_class or Context)(self.owner, exchange)
             return await self.function(**kwargs)
         if self._threaded:
             value = await self.owner.pool.submit(self.function, kwargs)
@@ -79,10 +82,13 @@ class HandlerFunction:
             return await self._run(context, kwargs)
         from trunkline.server.dependencies import DependencyResolver
 
-        async with DependencyResolver(self.signature, Context(self.owner, exchange)) as resolved:
+        resolving = (self._context_class or Context)(self.owner, exchange)
+        async with DependencyResolver(self.signature, resolving) as resolved:
             return await self._run(context, {**kwargs, **resolved})
 
     def _context(self, exchange: Exchange) -> Context | BlockingContext:
+        if self._context_class is not None:
+            return self._context_class(self.owner, exchange)
         signature = self.signature
         blocking = not signature.is_async and not signature.is_async_generator and not self._in_loop
         return BlockingContext(self.owner, exchange) if blocking else Context(self.owner, exchange)

@@ -108,6 +108,11 @@ def _read(kind: type[T], given: Mapping[str, object], what: Literal["tool", "pro
         if name not in known:
             hint = did_you_mean(name, known) or f"; a {what} takes {', '.join(sorted(known))}"
             raise TypeError(f"unknown option {name!r}{hint}")
+    if options.get("icons") or hasattr(options.get("annotations"), "model_dump"):
+        from trunkline.server.foreign_types import recognise
+
+        options["icons"] = [recognise(icon) for icon in options.get("icons") or ()] or None
+        options["annotations"] = recognise(options.get("annotations"))
     if options.get("tags") is not None:
         options["tags"] = frozenset(options["tags"])
     if options.get("scopes") is not None:

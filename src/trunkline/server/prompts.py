@@ -67,6 +67,10 @@ async def complete_with_fallback(
 
 
 def _complete_result(found: t.Completion | Iterable[str] | None) -> t.CompleteResult:
+    if hasattr(found, "values"):
+        from trunkline.server.foreign_types import recognise
+
+        found = recognise(found)
     if isinstance(found, t.Completion):
         values, total, more = list(found.values), found.total, found.has_more
     else:
@@ -149,6 +153,10 @@ class PromptDefinition:
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid params: prompt {self.name!r}: {error}") from error
         made = await function.run(exchange, kwargs)
+        if hasattr(made, "messages"):
+            from trunkline.server.foreign_types import recognise
+
+            made = recognise(made)
         if isinstance(made, t.GetPromptResult):
             return made
         return t.GetPromptResult(description=self.listed().description, messages=to_messages(made))

@@ -73,6 +73,10 @@ class _Readable:
     async def _read(self, exchange: Exchange, uri: str, kwargs: dict[str, object]) -> t.ReadResourceResult:
         value = await self.function.run(exchange, kwargs)
         options = self.options
+        if hasattr(value, "contents"):
+            from trunkline.server.foreign_types import recognise
+
+            value = recognise(value, uri)
         if not isinstance(value, t.ReadResourceResult):
             value = t.ReadResourceResult(contents=to_contents(value, uri, mime_type=options.mime_type))
         if options.ttl_ms is None and options.cache_scope is None:

@@ -273,6 +273,8 @@ def to_tool_result(
     Raises:
         TypeError: the value has no JSON form.
     """
+    if type(value) not in _DATA:
+        value = _recognised(value)
     if encode is None or (type(value) not in _DATA and isinstance(value, _WHOLE_RESULTS)):
         result = _by_value(value)
         if finish is not None:
@@ -302,7 +304,7 @@ def _by_value(value: Any) -> CallToolResult:
 
 def with_structured(value: object, result: CallToolResult) -> CallToolResult:
     """Return a result with the returned value as its structured content, unless the value is content."""
-    items = value if isinstance(value, list | tuple) else (value,)
+    items = [_recognised(item) for item in value] if isinstance(value, list | tuple) else (value,)
     if any(_is_one_of((*_WHOLE_RESULTS, *_CONTENT), item) for item in items):
         return result
     return replace(result, structured_content=Raw(encode_json(value)))
@@ -325,14 +327,27 @@ def _from_tool_result(value: ToolResult) -> CallToolResult:
 
 def _blocks(value: object) -> list[ContentBlock]:
     """Give a value as content: a list that holds content item by item, any other list as one JSON text."""
-    if isinstance(value, list | tuple) and any(_is_one_of(_CONTENT, item) for item in value):
-        return [_block(item) for item in value]
+    if isinstance(value, list | tuple):
+        items = [item if type(item) in _DATA else _recognised(item) for item in value]
+        if any(_is_one_of(_CONTENT, item) for item in items):
+            return [_block(item) for item in items]
     return [_block(value)]
+
+
+def _recognised(value: Any) -> Any:
+    """Return a value made of another package's protocol types as ours."""
+    if not hasattr(value, "model_dump") and not hasattr(value, "__protocol_result__"):
+        return value
+    from trunkline.server.foreign_types import recognise
+
+    return recognise(value)
 
 
 def _block(value: Any) -> ContentBlock:
     if isinstance(value, str):
         return TextContent(text=str.__str__(value))
+    if type(value) not in _DATA:
+        value = _recognised(value)
     if not _is_one_of(_CONTENT, value):
         return TextContent(text=encode_json(value).decode())
     if isinstance(value, Image | Audio | File):
@@ -364,6 +379,8 @@ def to_messages(value: object) -> list[PromptMessage]:
 def _messages(value: object) -> Iterator[PromptMessage]:
     if value is None:
         raise TypeError("A prompt must return messages, not None")
+    if type(value) not in _DATA:
+        value = _recognised(value)
     if isinstance(value, PromptMessage):
         yield value
     elif isinstance(value, Message):
@@ -396,14 +413,18 @@ def to_contents(value: object, uri: str, mime_type: str | None = None) -> list[R
     Raises:
         TypeError: there is nothing, or something without a JSON form.
     """
-    if isinstance(value, list | tuple) and any(_is_one_of(_CONTENTS, item) for item in value):
-        return [_contents(item, uri, mime_type) for item in value]
+    if isinstance(value, list | tuple):
+        items = [item if type(item) in _DATA else _recognised(item) for item in value]
+        if any(_is_one_of(_CONTENTS, item) for item in items):
+            return [_contents(item, uri, mime_type) for item in items]
     return [_contents(value, uri, mime_type)]
 
 
 def _contents(value: object, uri: str, mime_type: str | None) -> ResourceContents:
     if value is None:
         raise TypeError(f"The resource {uri} must return its contents, not None")
+    if type(value) not in _DATA:
+        value = _recognised(value)
     if isinstance(value, ResourceContents):
         return value
     if isinstance(value, ResourceContent):

@@ -115,7 +115,13 @@ def _has_content(annotation: object, content_types: tuple[type, ...]) -> bool:
     if origin in (Union, UnionType) or origin in _SEQUENCES:
         return any(_has_content(part, content_types) for part in get_args(inner))
     kind = origin or inner
-    return inner in (bytes, bytearray, memoryview) or (isinstance(kind, type) and issubclass(kind, content_types))
+    if inner in (bytes, bytearray, memoryview) or (isinstance(kind, type) and issubclass(kind, content_types)):
+        return True
+    if not hasattr(kind, "model_dump"):
+        return False
+    from trunkline.server.foreign_types import foreign_kind
+
+    return foreign_kind(kind) is not None
 
 
 def _result_error(refusal: ValueError) -> InvalidResult:

@@ -1,0 +1,210 @@
+"""FastMCP's dependencies: what a function asks for by a default, or looks up while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from trunkline.compat.context import CURRENT_REQUEST, current_context
+from trunkline.server.context import Context
+from trunkline.server.dependencies import Depends
+
+__all__ = [
+    "CurrentAccessToken",
+    "CurrentContext",
+    "CurrentFastMCP",
+    "CurrentHeaders",
+    "CurrentRequest",
+    "Depends",
+    "OptionalCurrentContext",
+    "Progress",
+    "Shared",
+    "TokenClaim",
+    "get_access_token",
+    "get_context",
+    "get_http_headers",
+    "get_http_request",
+    "get_server",
+    "is_docket_available",
+]
+
+#: Headers that belong to one request and must not be passed on to another.
+_OWN_HEADERS = frozenset(
+    {
+        "host",
+        "content-length",
+        "content-type",
+        "connection",
+        "transfer-encoding",
+        "upgrade",
+        "te",
+        "keep-alive",
+        "expect",
+        "accept",
+        "authorization",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "mcp-session-id",
+    }
+)
+
+
+def get_context() -> Any:
+    """Return the context of the request being served.
+
+    Raises:
+        RuntimeError: none is.
+    """
+    found = current_context()
+    if found is None:
+        raise RuntimeError("No active context found.")
+    return found
+
+
+def get_server() -> Any:
+    """Return the server that serves the request.
+
+    Raises:
+        RuntimeError: none is being served.
+    """
+    found = current_context()
+    if found is None:
+        raise RuntimeError("No FastMCP server instance found in context")
+    return found.server
+
+
+def get_http_request() -> Any:
+    """Return the HTTP request, as Starlette has it.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    found = CURRENT_REQUEST.get()
+    if found is None:
+        raise RuntimeError("No active HTTP request found.")
+    return found
+
+
+def get_http_headers(include_all: bool = False, include: Any = None) -> dict[str, str]:
+    """Return the headers of the HTTP request by lower-case name; none where there is no HTTP request."""
+    request = CURRENT_REQUEST.get()
+    if request is None:
+        return {}
+    wanted = {str(name).lower() for name in include or ()}
+    return {
+        name.lower(): value
+        for name, value in request.headers.items()
+        if include_all or name.lower() in wanted or name.lower() not in _OWN_HEADERS
+    }
+
+
+def get_access_token() -> Any:
+    """Return the token of the caller, or None."""
+    from trunkline.compat.auth import access_token_of
+
+    found = current_context()
+    return None if found is None or found._exchange is None else access_token_of(found.auth)
+
+
+def _context(ctx: Context) -> Any:
+    return current_context() or ctx
+
+
+def CurrentContext() -> Any:  # noqa: N802 - the name it has there
+    """Ask for the context."""
+    return Depends(_context)
+
+
+OptionalCurrentContext = CurrentContext
+
+
+def CurrentFastMCP() -> Any:  # noqa: N802
+    """Ask for the server."""
+    return Depends(get_server)
+
+
+CurrentServer = CurrentFastMCP
+
+
+def CurrentRequest() -> Any:  # noqa: N802
+    """Ask for the HTTP request."""
+    return Depends(get_http_request)
+
+
+def _headers() -> dict[str, str]:
+    return get_http_headers(include_all=True)
+
+
+def CurrentHeaders() -> Any:  # noqa: N802
+    """Ask for the headers of the HTTP request."""
+    return Depends(_headers)
+
+
+def _token() -> Any:
+    found = get_access_token()
+    if found is None:
+        raise RuntimeError("No access token found: the request is not authenticated")
+    return found
+
+
+def CurrentAccessToken() -> Any:  # noqa: N802
+    """Ask for the caller's token."""
+    return Depends(_token)
+
+
+def TokenClaim(name: str) -> Any:  # noqa: N802
+    """Ask for a claim of the caller's token."""
+
+    def claim() -> Any:
+        claims: Mapping[str, Any] = getattr(_token(), "claims", {}) or {}
+        if name not in claims:
+            raise RuntimeError(f"the token has no claim {name!r}")
+        return claims[name]
+
+    return Depends(claim)
+
+
+def Shared(function: Any) -> Any:  # noqa: N802
+    """Ask for a value that is made once per call, however many ask for it."""
+    return Depends(function)
+
+
+class _ProgressReporter:
+    """Counts steps and reports them."""
+
+    def __init__(self) -> None:
+        self.current: float | None = None
+        self.total: float = 1
+        self.message: str | None = None
+
+    async def set_total(self, total: float) -> None:
+        """Say how much there is to do."""
+        self.total = total
+
+    async def increment(self, amount: float = 1) -> None:
+        """Say that some of it is done."""
+        self.current = (self.current or 0) + amount
+        await self._report()
+
+    async def set_message(self, message: str | None) -> None:
+        """Say what is being done."""
+        self.message = message
+        await self._report()
+
+    async def _report(self) -> None:
+        context = current_context()
+        if context is not None:
+            with suppress(Exception):
+                await context.report_progress(self.current or 0, self.total, self.message)
+
+
+def Progress() -> Any:  # noqa: N802
+    """Ask for something to report progress with."""
+    return Depends(_ProgressReporter)
+
+
+def is_docket_available() -> bool:
+    """Return False: there are no background tasks here."""
+    return False

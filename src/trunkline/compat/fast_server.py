@@ -1,0 +1,453 @@
+"""FastMCP's server class: ``fastmcp.FastMCP``.
+
+Middleware objects, transforms and providers are served by a pipeline of objects; a server that has none of them is
+served by our own handlers.
+"""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import trunkline.types as t
+from trunkline.compat import calls
+from trunkline.compat.components import Component, from_definition
+from trunkline.compat.context import FastContext
+from trunkline.compat.exceptions import NotFoundError, ToolError
+from trunkline.compat.http_apps import HttpMethods
+from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
+from trunkline.compat.servers import ForeignServer, Settings
+from trunkline.compat.types import to_model, to_struct
+from trunkline.compat.versions import STATE
+from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+
+__all__ = ["FastMCP"]
+
+_SETTINGS = frozenset(Settings.model_fields) - {"lifespan", "auth"}
+#: Options of the constructor that ask for something we do otherwise, and why they do nothing.
+_IGNORED = tuple({
+    "strict_input_validation": "a number sent as text is always read as its type",
+    "session_state_store": "state lasts as long as the connection",
+    "tasks": "tasks are not supported",
+    "client_log_level": "clients set their own level",
+    "sampling_handler": "the client's model is asked",
+    "sampling_handler_behavior": "the client's model is asked",
+    "tool_serializer": "results are encoded by their type",
+    "request_state_security": "state is always sealed",
+    "resource_security": "template values are always checked",
+    "cache_scope": "the server's lists are public unless it has auth=",
+    "dereference_schemas": "schemas are always sent without references",
+    "resource_prefix_format": "a namespace is the first segment of a URI",
+}.items())
+_DUPLICATES = ("on_duplicate", "on_duplicate_tools", "on_duplicate_resources", "on_duplicate_prompts")
+
+
+class FastMCP(HttpMethods, ForeignServer):
+    """A server with FastMCP's methods."""
+
+    context_class = FastContext
+
+    def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
+        """Define a server."""
+        given = {key: value for key, value in options.items() if value is not None}
+        settings = {key: given.pop(key) for key in tuple(given) if key in _SETTINGS}
+        self.settings = Settings(**settings)
+        for key, reason in _IGNORED:
+            if given.pop(key, None):
+                warnings.warn(f"{key}= has no effect: {reason}", CompatibilityWarning, stacklevel=2)
+        policies = [given.pop(key) for key in _DUPLICATES if key in given]
+        tools, middleware = given.pop("tools", ()), given.pop("middleware", ())
+        self._transforms: list[Any] = list(given.pop("transforms", ()))
+        self._providers: list[Any] = []
+        providers = given.pop("providers", ())
+        include, exclude = given.pop("include_tags", None), given.pop("exclude_tags", None)
+        if given.get("icons"):
+            given["icons"] = [to_struct(icon, t.Icon) for icon in given["icons"]]
+        if given.get("version") is not None:
+            given["version"] = str(given["version"])
+        given.setdefault("mask_error_details", False)
+        super().__init__(
+            name or f"FastMCP-{secrets.token_hex(2)}",
+            instructions,
+            on_duplicate=policies[0] if policies else "warn",
+            **given,
+        )
+        self.foreign_middleware: list[Any] = []
+        self._tags_filter(include, exclude)
+        for each in middleware:
+            self.add_middleware(each)
+        for tool in tools:
+            self.add_tool(tool)
+        for provider in providers:
+            self.add_provider(provider)
+        self._use_pipeline()
+
+    @property
+    def auth(self) -> Any:
+        """The auth provider."""
+        return self.foreign_auth
+
+    @auth.setter
+    def auth(self, value: Any) -> None:
+        self.foreign_auth = value or self.foreign_auth
+
+    @property
+    def icons(self) -> Any:
+        """The server's icons."""
+        return to_model(self.info.icons) or []
+
+    @property
+    def website_url(self) -> str | None:
+        """The server's page."""
+        return self.info.website_url
+
+    @property
+    def transforms(self) -> list[Any]:
+        """The transforms, first applied first."""
+        return list(self._transforms)
+
+    @property
+    def providers(self) -> list[Any]:
+        """The providers."""
+        return [self.local_provider, *self._providers]
+
+    @property
+    def local_provider(self) -> Any:
+        """What the server itself offers."""
+        return self
+
+    @property
+    def _mcp_server(self) -> Any:
+        from trunkline.compat.lowlevel import ServerView
+
+        return ServerView(self)
+
+    @property
+    def _tool_manager(self) -> Any:
+        from trunkline.compat.managers import ToolManager
+
+        return ToolManager(self)
+
+    def worded(self, exchange: Any, error: Exception) -> Exception:
+        """Return the exception that answers a failure."""
+        if isinstance(error, HandlerError | RequestFailed | MissingCapability):
+            return error
+        params = exchange.admitted.params
+        kind = {"tools/call": "calling tool", "prompts/get": "rendering prompt"}.get(exchange.method, "reading resource")
+        what = f"Error {kind} {getattr(params, 'name', None) or getattr(params, 'uri', '')!r}"
+        text = what if self.masks_errors else f"{what}: {error}"
+        return ToolError(text) if exchange.method == "tools/call" else RequestFailed(text)
+
+    # --- registration ------------------------------------------------------------------------------------------------
+
+    def tool(self, name_or_fn: Any = None, *, name: str | None = None, **options: Any) -> Any:  # type: ignore[override]
+        """Register a function as a tool, with or without parentheses, or called with the function."""
+        return self._decorating("tool", name_or_fn, name, options, self._add_tool)
+
+    def prompt(self, name_or_fn: Any = None, *, name: str | None = None, **options: Any) -> Any:  # type: ignore[override]
+        """Register a function as a prompt, with or without parentheses, or called with the function."""
+        return self._decorating("prompt", name_or_fn, name, options, self._add_prompt)
+
+    def _decorating(self, what: str, given: Any, name: str | None, options: dict[str, Any], add: Any) -> Any:
+        if isinstance(given, classmethod | staticmethod):
+            raise TypeError(f"register the method of an object, not a {type(given).__name__}")
+        if isinstance(given, str):
+            if name is not None:
+                raise TypeError(f"{what}: the name was given twice, {given!r} and {name!r}")
+            given, name = None, given
+        if given is not None and not callable(given):
+            raise TypeError(f"{what}: the first argument is a function or a name, not a {type(given).__name__}")
+        if name is not None:
+            options = {**options, "name": name}
+
+        def register(function: Any) -> Any:
+            if isinstance(function, Component):
+                return self.add_object(function)
+            add(function, options)
+            return self._registered(function)
+
+        return register if given is None else register(given)
+
+    @staticmethod
+    def _registered(function: Any) -> Any:
+        """Return the function; before FastMCP 3 it was an object whose ``fn`` is the function."""
+        if int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3 and not hasattr(function, "fn"):
+            try:
+                function.fn = function
+            except AttributeError:
+                pass  # A method of an object has no attributes of its own.
+        return function
+
+    def add_tool(self, tool: Any, *rest: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Register a tool made as an object, or a function."""
+        if isinstance(tool, Component):
+            return self.add_object(tool)
+        meta = getattr(tool, "__fastmcp__", None)
+        if meta is not None:
+            options = {**{key: value for key, value in vars(meta).items() if value is not None}, **options}
+        options |= dict(zip(("name", "description"), rest, strict=False))
+        options.pop("type", None)
+        self._add_tool(tool, options)
+        name = options.get("name") or getattr(tool, "__name__", "")
+        return self.object_of("tools", name, self._own.tools[name])
+
+    def add_prompt(self, prompt: Any, **options: Any) -> Any:
+        """Register a prompt made as an object, or a function."""
+        if isinstance(prompt, Component):
+            return self.add_object(prompt)
+        self._add_prompt(prompt, options)
+        return prompt
+
+    def resource(self, uri: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Register a function as a resource, or as a template if the URI has variables."""
+        if callable(uri):
+            raise TypeError(
+                "The @resource decorator was used incorrectly. It requires a URI as the first argument: "
+                "@resource('uri')"
+            )
+
+        def register(function: Callable[..., Any]) -> Any:
+            try:
+                self._add_resource(str(uri), function, options)
+            except TypeError as error:
+                raise ValueError(str(error)) from error
+            return self._registered(function)
+
+        return register
+
+    def add_resource(self, resource: Any, *rest: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Register a resource made as an object."""
+        if isinstance(resource, Component):
+            return self.add_object(resource)
+        super().add_resource(str(resource), *rest, **options)
+        return None
+
+    def add_template(self, template: Any) -> Any:
+        """Register a template made as an object."""
+        return self.add_object(template)
+
+    def add_resource_fn(self, fn: Any, uri: str, **options: Any) -> None:
+        """Register a function as a resource."""
+        self.resource(uri, **options)(fn)
+
+    def completion(self, *given: Any) -> Any:
+        """Register what completes arguments."""
+        from trunkline.compat.lowlevel import completion_function
+
+        def register(function: Any) -> Any:
+            self._set_fallback_completion(completion_function(function))
+            return function
+
+        return register(given[0]) if given and callable(given[0]) else register
+
+    add_completion_handler = completion
+
+    # --- composition -------------------------------------------------------------------------------------------------
+
+    def mount(self, server: Any, namespace: Any = None, as_proxy: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """Offer another server's things as one's own, under a namespace."""
+        prefix = options.pop("prefix", None)
+        names = options.pop("tool_names", None)
+        if isinstance(server, str):
+            server, namespace = namespace, server
+        if names:
+            warnings.warn("tool_names= has no effect: choose a namespace", CompatibilityWarning, stacklevel=2)
+        if not isinstance(server, ForeignServer):
+            raise TypeError(f"mount takes a FastMCP server, not a {type(server).__name__}")
+        super().mount(server, namespace if namespace is not None else prefix)
+        self._use_pipeline()
+
+    async def import_server(self, server: Any, prefix: str | None = None, **options: Any) -> None:
+        """Offer another server's things as one's own; they stay live."""
+        if isinstance(server, str):
+            server, prefix = prefix, server
+        self.mount(server, prefix)
+
+    def add_provider(self, provider: Any, *, namespace: str = "") -> None:
+        """Offer what a provider has."""
+        if isinstance(provider, ForeignServer):
+            self.mount(provider, namespace or None)
+            return
+        self._providers.append(provider)
+        self._use_pipeline()
+
+    def add_transform(self, transform: Any) -> None:
+        """Change what is offered on its way out."""
+        self._transforms.append(transform)
+        self._use_pipeline()
+
+    def add_middleware(self, middleware: Any) -> None:
+        """Put a middleware object, or a function of ours, around every request."""
+        if not hasattr(middleware, "on_message"):
+            super().add_middleware(middleware)
+            return
+        self.foreign_middleware.append(middleware)
+        self._use_pipeline()
+
+    def _use_pipeline(self) -> None:
+        """Serve by the pipeline of objects if something of it is used."""
+        if not getattr(self, "_ready", False):
+            return
+        if self.foreign_middleware or self._transforms or self._providers:
+            from trunkline.compat.pipeline import use_pipeline
+
+            use_pipeline(self)
+
+    # --- switching on and off ----------------------------------------------------------------------------------------
+
+    def enable(self, **criteria: Any) -> Any:
+        """Switch on what matches; with ``only=True`` nothing else."""
+        only = criteria.pop("only", False)
+        if only:
+            self.add_rule(False, lambda definition: True)
+        self.add_rule(True, _matcher(criteria))
+        return self
+
+    def disable(self, **criteria: Any) -> Any:
+        """Switch off what matches."""
+        self.add_rule(False, _matcher(criteria))
+        return self
+
+    def _tags_filter(self, include: Any, exclude: Any) -> None:
+        if include:
+            wanted = set(include)
+            self.add_rule(False, lambda definition: not (wanted & definition.options.tags))
+        if exclude:
+            unwanted = set(exclude)
+            self.add_rule(False, lambda definition: bool(unwanted & definition.options.tags))
+
+    # --- from code ---------------------------------------------------------------------------------------------------
+
+    async def list_tools(self, *, run_middleware: bool = True) -> Sequence[Any]:
+        """List the tools as objects."""
+        return await self._listed("tools", run_middleware)
+
+    async def list_resources(self, *, run_middleware: bool = True) -> Sequence[Any]:
+        """List the resources as objects."""
+        return await self._listed("resources", run_middleware)
+
+    async def list_resource_templates(self, *, run_middleware: bool = True) -> Sequence[Any]:
+        """List the templates as objects."""
+        return await self._listed("templates", run_middleware)
+
+    async def list_prompts(self, *, run_middleware: bool = True) -> Sequence[Any]:
+        """List the prompts as objects."""
+        return await self._listed("prompts", run_middleware)
+
+    async def _listed(self, kind: str, run_middleware: bool) -> Sequence[Any]:
+        if not (self.foreign_middleware or self._transforms or self._providers):
+            return self.objects(kind)
+        from trunkline.compat.pipeline import list_objects
+
+        return await list_objects(self, kind, run_middleware=run_middleware)
+
+    async def get_tools(self) -> dict[str, Any]:
+        """Return the tools by name, as FastMCP 2 has it."""
+        return {tool.name: tool for tool in await self.list_tools()}
+
+    async def get_resources(self) -> dict[str, Any]:
+        """Return the resources by URI, as FastMCP 2 has it."""
+        return {str(each.uri): each for each in await self.list_resources()}
+
+    async def get_resource_templates(self) -> dict[str, Any]:
+        """Return the templates, as FastMCP 2 has it."""
+        return {each.uri_template: each for each in await self.list_resource_templates()}
+
+    async def get_prompts(self) -> dict[str, Any]:
+        """Return the prompts by name, as FastMCP 2 has it."""
+        return {each.name: each for each in await self.list_prompts()}
+
+    async def get_tool(self, name: str, version: Any = None) -> Any:
+        """Return a tool, or None; FastMCP 2 raises."""
+        return await self._one("tools", name)
+
+    async def get_resource(self, uri: Any, version: Any = None) -> Any:
+        """Return a resource, or None."""
+        return await self._one("resources", str(uri))
+
+    async def get_resource_template(self, uri: Any, version: Any = None) -> Any:
+        """Return the template that a URI belongs to, or None."""
+        for template in await self.list_resource_templates(run_middleware=False):
+            if template.uri_template == str(uri) or template.matches(str(uri)) is not None:
+                return template
+        return None
+
+    async def get_prompt(self, name: str, version: Any = None) -> Any:
+        """Return a prompt, or None."""
+        return await self._one("prompts", name)
+
+    async def _one(self, kind: str, key: str) -> Any:
+        from trunkline.compat.pipeline import find_object
+
+        found = await find_object(self, kind, key)
+        if found is None and int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3:
+            raise NotFoundError(f"Unknown {kind[:-1]}: {key!r}")
+        return found
+
+    async def call_tool(self, name: str, arguments: Any = None, **options: Any) -> ToolResult:
+        """Call a tool.
+
+        Raises:
+            ToolError: it failed.
+            NotFoundError: there is none.
+        """
+        return calls.tool_result(await calls.call_tool(self, name, arguments))
+
+    async def read_resource(self, uri: Any, **options: Any) -> ResourceResult:
+        """Read a resource."""
+        return await calls.read_resource(self, str(uri))
+
+    async def render_prompt(self, name: str, arguments: Any = None, **options: Any) -> PromptResult:
+        """Render a prompt."""
+        return calls.prompt_result(await calls.get_prompt(self, name, arguments))
+
+    # --- making servers ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def as_proxy(cls, backend: Any, **options: Any) -> Any:
+        """Make a server that passes everything on to another."""
+        from trunkline.compat.proxy import create_proxy
+
+        return create_proxy(backend, **options)
+
+    @classmethod
+    def from_openapi(cls, *args: Any, **options: Any) -> Any:
+        """Refuse: there is no OpenAPI provider."""
+        raise NotImplementedError(
+            "FastMCP.from_openapi is not available under trunkline.compat: run the server trunkline-server-openapi"
+        )
+
+    from_fastapi = from_openapi
+
+    @classmethod
+    def generate_name(cls, name: str | None = None) -> str:
+        """Return a name with a random end."""
+        return f"{name or cls.__name__}-{secrets.token_hex(2)}"
+
+
+def _matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
+    """Return a function that says whether a definition is meant."""
+    names = set(criteria.get("names") or ())
+    keys = {str(key).partition("@")[0] for key in criteria.get("keys") or ()}
+    tags = set(criteria.get("tags") or ())
+    kinds = {str(kind) for kind in criteria.get("components") or ()}
+    everything = not (names or keys or tags)
+
+    def matches(definition: Any) -> bool:
+        identifier = getattr(definition, "uri", None) or definition.name
+        component = from_definition(definition)
+        if kinds and component.KEY_PREFIX not in kinds:
+            return False
+        key = component.make_key(identifier)
+        return (
+            everything
+            or definition.name in names
+            or identifier in names
+            or key in keys
+            or bool(tags & definition.options.tags)
+        )
+
+    return matches

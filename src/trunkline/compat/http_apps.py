@@ -1,0 +1,225 @@
+"""HTTP of foreign servers: Starlette applications with routes of one's own, and running them.
+
+The endpoint is ours; Starlette, which both frameworks bring along, holds it together with the routes that a server
+adds. The request that brought a call is kept in a context variable, for functions that look its headers up.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from trunkline.compat.context import CURRENT_REQUEST
+from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.server.server import Server
+
+__all__ = ["HttpMethods", "SessionManager", "TransportSecuritySettings", "make_app"]
+
+#: Options of the two frameworks that are settled otherwise here.
+_WITHOUT_EFFECT = ("event_store", "retry_interval", "max_request_body_size", "session_idle_timeout", "max_sessions")
+_APP_OPTIONS = frozenset(
+    {"json_response", "stateless_http", "sse_path", "message_path", "allowed_hosts", "allowed_origins", "resource"}
+)
+_TLS = ("ssl_certfile", "ssl_keyfile", "ssl_keyfile_password")
+
+
+class TransportSecuritySettings:
+    """Which ``Host`` and ``Origin`` headers are accepted."""
+
+    def __init__(
+        self,
+        enable_dns_rebinding_protection: bool = True,
+        allowed_hosts: list[str] | None = None,
+        allowed_origins: list[str] | None = None,
+    ) -> None:
+        """Keep the lists; a name with ``:*`` means any port."""
+        self.enable_dns_rebinding_protection = enable_dns_rebinding_protection
+        self.allowed_hosts = list(allowed_hosts or ())
+        self.allowed_origins = list(allowed_origins or ())
+
+    def options(self) -> dict[str, Any]:
+        """Return the same as options of ours."""
+        if not self.enable_dns_rebinding_protection:
+            return {"allowed_hosts": ["*"]}
+        hosts = [name.removesuffix(":*") for name in self.allowed_hosts]
+        origins = [name.removesuffix(":*") for name in self.allowed_origins]
+        return {"allowed_hosts": hosts, "allowed_origins": origins}
+
+
+class _WithRequest:
+    """Keeps the HTTP request in a context variable while it is served."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        from starlette.requests import Request
+
+        token = CURRENT_REQUEST.set(Request(scope))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            CURRENT_REQUEST.reset(token)
+
+
+def make_app(server: Any, transport: str, path: str | None, options: Mapping[str, Any]) -> Any:
+    """Make a Starlette application of a server: its endpoint, its own routes and the given middleware."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route
+
+    given = _own_options(server, options)
+    middleware = list(options.get("middleware") or ())
+    endpoint_path = path or server.settings.streamable_http_path
+    if transport == "sse":
+        given["sse_path"] = path or given.get("sse_path") or server.settings.sse_path
+        given.setdefault("message_path", server.settings.message_path.rstrip("/") or "/messages")
+        endpoint_path = "/mcp"
+    auth = server.own_auth()
+    if auth is not None:
+        given["auth"] = auth
+    endpoint = Server.asgi(server, endpoint_path, **given)
+    serving = _WithRequest(endpoint)
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with endpoint.lifespan(app) as state:
+            yield state
+
+    paths = {endpoint_path, *(given[name] for name in ("sse_path", "message_path") if given.get(name))}
+    routes: list[Any] = [Route(each, endpoint=serving, methods=None, name=each) for each in sorted(paths)]
+    routes = [*server.custom_routes, *routes, *server.auth_routes(), Mount("/", app=serving)]
+    app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    app.state.fastmcp_server = server
+    app.state.path = endpoint_path
+    app.state.transport_type = transport
+    return app
+
+
+def _own_options(server: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    settings = server.settings
+    given: dict[str, Any] = {
+        "json_response": settings.json_response,
+        "stateless_http": settings.stateless_http,
+        **{name: value for name, value in options.items() if name in _APP_OPTIONS and value is not None},
+    }
+    security = options.get("transport_security") or settings.transport_security
+    if isinstance(security, TransportSecuritySettings):
+        given |= security.options()
+    for name in _WITHOUT_EFFECT:
+        if options.get(name) is not None:
+            warnings.warn(
+                f"{name}= has no effect: set it with Server(limits=Limits(...))", CompatibilityWarning, stacklevel=4
+            )
+    return {name: value for name, value in given.items() if value is not None}
+
+
+class SessionManager:
+    """What a host application enters while it serves."""
+
+    def __init__(self, server: Any = None, **options: Any) -> None:
+        """Look at a server."""
+        self._server = options.get("app", server)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Hold the server's lifespan."""
+        self._server.acquire_lifespans(self)
+        try:
+            yield
+        finally:
+            await self._server.release(self)
+
+    async def handle_request(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one HTTP request."""
+        app = self.__dict__.setdefault("_app", None) or self._server.asgi("/")
+        self._app = app
+        await app({**scope, "path": "/", "raw_path": b"/"}, receive, send)
+
+
+class HttpMethods:
+    """The methods of a server that have to do with HTTP."""
+
+    settings: Any
+    custom_routes: list[Any]
+    foreign_auth: Any
+
+    def custom_route(
+        self, path: str, methods: list[str], name: str | None = None, include_in_schema: bool = True
+    ) -> Callable[[Any], Any]:
+        """Serve a route of one's own beside the endpoint."""
+
+        def register(function: Any) -> Any:
+            from starlette.routing import Route
+
+            self.custom_routes.append(
+                Route(path, endpoint=function, methods=methods, name=name, include_in_schema=include_in_schema)
+            )
+            return function
+
+        return register
+
+    def own_auth(self) -> Any:
+        """Return what verifies tokens, or None."""
+        if self.foreign_auth is None:
+            return None
+        from trunkline.compat.auth import as_own_auth
+
+        return as_own_auth(self.foreign_auth, getattr(self.settings, "auth", None))
+
+    def auth_routes(self) -> list[Any]:
+        """Return the routes that an authorization server adds."""
+        routes = getattr(self.foreign_auth, "get_routes", None)
+        return list(routes(self.settings.streamable_http_path)) if routes is not None else []
+
+    # --- applications ------------------------------------------------------------------------------------------------
+
+    def streamable_http_app(self, **options: Any) -> Any:
+        """Return the application of the newer HTTP transports."""
+        return make_app(self, "http", options.pop("streamable_http_path", None), options)
+
+    def sse_app(self, mount_path: str | None = None, **options: Any) -> Any:
+        """Return the application of the oldest HTTP transport; it serves the newer ones too."""
+        return make_app(self, "sse", options.pop("sse_path", None), options)
+
+    def http_app(self, path: str | None = None, middleware: Any = None, transport: str = "http", **options: Any) -> Any:
+        """Return the application of a transport."""
+        kind = "sse" if transport == "sse" else "streamable-http"
+        return make_app(self, kind, path, {**options, "middleware": middleware})
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def run(self, transport: str | None = None, mount_path: str | None = None, **options: Any) -> None:
+        """Serve until the other side goes away, or over HTTP until told to stop."""
+        from trunkline.compat.running import run
+
+        run(self, transport or self._default_transport(), options)
+
+    def _default_transport(self) -> str:
+        return "stdio"
+
+    async def run_async(self, transport: str | None = None, **options: Any) -> None:
+        """Serve inside a running event loop."""
+        from trunkline.compat.running import run_async
+
+        await run_async(self, transport or self._default_transport(), options)
+
+    async def run_stdio_async(self, **options: Any) -> None:
+        """Serve over stdio inside a running event loop."""
+        await self.run_async("stdio", **options)
+
+    async def run_http_async(self, transport: str = "http", **options: Any) -> None:
+        """Serve over HTTP inside a running event loop."""
+        await self.run_async(transport, **options)
+
+    async def run_streamable_http_async(self, **options: Any) -> None:
+        """Serve over HTTP inside a running event loop."""
+        await self.run_async("streamable-http", **options)
+
+    async def run_sse_async(self, mount_path: str | None = None, **options: Any) -> None:
+        """Serve the oldest HTTP transport inside a running event loop."""
+        await self.run_async("sse", **options)

@@ -1,0 +1,146 @@
+"""The managers that servers of the official SDK keep their tools, prompts and resources in.
+
+Code reaches for them under private names (``mcp._tool_manager.list_tools()``); here they are views of the server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trunkline.compat import calls
+from trunkline.compat.components import Component
+from trunkline.compat.exceptions import NotFoundError, ToolError
+
+__all__ = ["PromptManager", "ResourceManager", "ToolManager"]
+
+
+class _Manager:
+    """A view of one kind of thing that a server offers; without a server it has one of its own."""
+
+    _kind = ""
+
+    def __init__(self, server: Any = None, **options: Any) -> None:
+        """Look at a server."""
+        from trunkline.compat.official import MCPServer
+
+        flag = next((value for name, value in options.items() if name.startswith("warn_on_duplicate")), True)
+        self._server = server or MCPServer("manager", **{f"warn_on_duplicate_{self._kind}": flag})
+        for each in options.get(self._kind) or ():
+            self._server.add_object(each)
+
+    def _all(self) -> list[Any]:
+        return self._server.objects(self._kind)  # type: ignore[no-any-return]
+
+    def _one(self, key: str) -> Any:
+        definition = getattr(self._server.registry, self._kind).get(key)
+        return None if definition is None else self._server.object_of(self._kind, key, definition)
+
+
+class ToolManager(_Manager):
+    """The tools of a server."""
+
+    _kind = "tools"
+
+    @property
+    def _tools(self) -> dict[str, Any]:
+        return {each.name: each for each in self._all()}
+
+    def list_tools(self) -> list[Any]:
+        """Return the tools as objects."""
+        return self._all()
+
+    def get_tool(self, name: str) -> Any:
+        """Return a tool, or None."""
+        return self._one(name)
+
+    def add_tool(self, fn: Any, name: str | None = None, **options: Any) -> Any:
+        """Register a function; the first of a name stays."""
+        return self._server.put_tool(fn, {"name": name, **options})
+
+    def remove_tool(self, name: str) -> None:
+        """Remove a tool."""
+        self._server.remove_tool(name)
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Any = None, convert_result: bool = False
+    ) -> Any:
+        """Call a tool."""
+        try:
+            result = calls.tool_result(await calls.call_tool(self._server, name, arguments))
+        except NotFoundError as error:
+            raise ToolError(f"Unknown tool: {name}") from error
+        return result.content if result.structured_content is None else (result.content, result.structured_content)
+
+
+class PromptManager(_Manager):
+    """The prompts of a server."""
+
+    _kind = "prompts"
+
+    @property
+    def _prompts(self) -> dict[str, Any]:
+        return {each.name: each for each in self._all()}
+
+    def list_prompts(self) -> list[Any]:
+        """Return the prompts as objects."""
+        return self._all()
+
+    def get_prompt(self, name: str) -> Any:
+        """Return a prompt, or None."""
+        return self._one(name)
+
+    def add_prompt(self, prompt: Any) -> Any:
+        """Register a prompt; the first of a name stays."""
+        known = self._one(prompt.name)
+        return known if known is not None else self._server.add_object(prompt)
+
+    async def render_prompt(self, name: str, arguments: Any = None, context: Any = None) -> Any:
+        """Render a prompt."""
+        try:
+            result = calls.prompt_result(await calls.get_prompt(self._server, name, arguments))
+        except NotFoundError as error:
+            raise ValueError(f"Unknown prompt: {name}") from error
+        return result.messages
+
+
+class ResourceManager(_Manager):
+    """The resources and templates of a server."""
+
+    _kind = "resources"
+
+    @property
+    def _resources(self) -> dict[str, Any]:
+        return {str(each.uri): each for each in self._all()}
+
+    @property
+    def _templates(self) -> dict[str, Any]:
+        return {each.uri_template: each for each in self.list_templates()}
+
+    def list_resources(self) -> list[Any]:
+        """Return the resources as objects."""
+        return self._all()
+
+    def list_templates(self) -> list[Any]:
+        """Return the templates as objects."""
+        return self._server.objects("templates")  # type: ignore[no-any-return]
+
+    def add_resource(self, resource: Any) -> Any:
+        """Register a resource; the first of a URI stays."""
+        known = self._one(str(resource.uri))
+        return known if known is not None else self._server.add_object(resource)
+
+    def add_template(self, fn: Any, uri_template: str, **options: Any) -> Any:
+        """Register a template."""
+        self._server.resource(uri_template, **options)(fn)
+        return next(each for each in self.list_templates() if each.uri_template == uri_template)
+
+    async def get_resource(self, uri: Any, context: Any = None) -> Component:
+        """Return a resource, or the one that a template makes."""
+        known = self._one(str(uri))
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        for template in self.list_templates():
+            values = template.matches(str(uri))
+            if values is not None:
+                return await template.create_resource(str(uri), values)  # type: ignore[no-any-return]
+        raise ValueError(f"Unknown resource: {uri}")

@@ -1,0 +1,289 @@
+"""The modules of ``mcp``, ``mcp_types`` and ``fastmcp`` that are replaced, and where each name is found here.
+
+One line for each foreign module: names of ours, after the module of ours that has them. ``Theirs=ours`` renames.
+A package is every name that another begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = ["ALL_TYPES", "MODULES", "find_name", "is_module"]
+
+#: Stands for every protocol type.
+ALL_TYPES = "*types"
+
+_ERRORS = "exceptions: "
+_LOW = (
+    "lowlevel: Server NotificationOptions InitializationOptions stdio_server",
+    "exceptions: McpError MCPError=McpError",
+)
+_COMPONENTS = (
+    "components: Tool FunctionTool Prompt FunctionPrompt PromptArgument Resource FunctionResource ResourceTemplate "
+    "FunctionResourceTemplate FastMCPComponent=Component"
+)
+_RESULTS = (
+    "results: ToolResult Message UserMessage AssistantMessage PromptResult ResourceContent ResourceResult "
+    "ReadResourceContents"
+)
+_FILES = "utilities: TextResource BinaryResource FileResource HttpResource DirectoryResource"
+_FAST_ERRORS = (
+    "exceptions: ToolError ResourceError PromptError ValidationError NotFoundError DisabledError FastMCPError "
+    "InvalidSignature ClientError McpError AuthorizationError InsufficientScopeError ResourceSecurityError"
+)
+_OFFICIAL_ERRORS = (
+    "exceptions: MCPServerError=FastMCPError FastMCPError ValidationError ToolError ResourceError "
+    "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError=ToolError"
+)
+_MIDDLEWARE = (
+    "middleware: Middleware MiddlewareContext CallNext LoggingMiddleware StructuredLoggingMiddleware TimingMiddleware "
+    "DetailedTimingMiddleware ErrorHandlingMiddleware RetryMiddleware RateLimitingMiddleware RateLimitError "
+    "SlidingWindowRateLimitingMiddleware"
+)
+_AUTH = (
+    "auth: AccessToken AuthProvider TokenVerifier RemoteAuthProvider OAuthProvider JWTVerifier StaticTokenVerifier "
+    "BearerAuthProvider DebugTokenVerifier IntrospectionTokenVerifier require_scopes restrict_tag AuthSettings "
+    "ClientRegistrationOptions RevocationOptions"
+)
+_DEPENDENCIES = (
+    "dependencies: Depends CurrentContext OptionalCurrentContext CurrentFastMCP CurrentServer CurrentRequest "
+    "CurrentHeaders CurrentAccessToken TokenClaim Progress Shared get_context get_server get_http_request "
+    "get_http_headers get_access_token is_docket_available"
+)
+_TRANSPORTS = (
+    "transports: ClientTransport FastMCPTransport StreamableHttpTransport SSETransport StdioTransport "
+    "PythonStdioTransport NodeStdioTransport NpxStdioTransport UvxStdioTransport UvStdioTransport infer_transport"
+)
+_TRANSFORMS = "transforms: Transform Namespace ToolTransform Visibility ResourcesAsTools PromptsAsTools"
+_ELICITED = (
+    "elicitation: AcceptedElicitation DeclinedElicitation CancelledElicitation ElicitationResult "
+    "CancelledElicitationResult=CancelledElicitation AcceptedUrlElicitation UrlElicitationResult"
+)
+
+_OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "mcp": (
+            ALL_TYPES,
+            "clients: ClientSession Client=MCPClient StdioServerParameters stdio_client",
+            "context: ServerSession",
+            "lowlevel: stdio_server",
+            "exceptions: McpError MCPError=McpError UrlElicitationRequiredError MCPDeprecationWarning",
+        ),
+        "mcp.types": (ALL_TYPES,),
+        "mcp_types": (ALL_TYPES,),
+        "mcp_types.jsonrpc": (ALL_TYPES,),
+        "mcp_types.version": ("wire: LATEST_HANDSHAKE_VERSION LATEST_MODERN_VERSION LATEST_PROTOCOL_VERSION",),
+        "mcp.server": (
+            *_LOW,
+            "official: FastMCP MCPServer",
+            "context: ServerRequestContext=RequestContext ServerSession",
+        ),
+        "mcp.server.fastmcp": (
+            "official: FastMCP",
+            "context: Context=OfficialContext",
+            "utilities: Image Audio",
+            "types: Icon",
+        ),
+        "mcp.server.fastmcp.server": (
+            "official: FastMCP",
+            "context: Context=OfficialContext",
+            "servers: Settings",
+            "utilities: get_logger",
+        ),
+        "mcp.server.fastmcp.exceptions": (_OFFICIAL_ERRORS,),
+        "mcp.server.fastmcp.utilities.types": ("utilities: Image Audio",),
+        "mcp.server.fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
+        "mcp.server.fastmcp.utilities.func_metadata": ("metadata: FuncMetadata ArgModelBase func_metadata",),
+        "mcp.server.fastmcp.tools": (_COMPONENTS, "managers: ToolManager"),
+        "mcp.server.fastmcp.tools.base": (_COMPONENTS,),
+        "mcp.server.fastmcp.tools.tool_manager": ("managers: ToolManager",),
+        "mcp.server.fastmcp.prompts": (_COMPONENTS, _RESULTS, "managers: PromptManager"),
+        "mcp.server.fastmcp.prompts.base": (_COMPONENTS, _RESULTS, "types: TextContent EmbeddedResource ImageContent"),
+        "mcp.server.fastmcp.prompts.manager": ("managers: PromptManager",),
+        "mcp.server.fastmcp.resources": (_COMPONENTS, _FILES, "managers: ResourceManager"),
+        "mcp.server.fastmcp.resources.base": (_COMPONENTS,),
+        "mcp.server.fastmcp.resources.types": (_COMPONENTS, _FILES),
+        "mcp.server.fastmcp.resources.templates": (_COMPONENTS,),
+        "mcp.server.fastmcp.resources.resource_manager": ("managers: ResourceManager",),
+        "mcp.server.mcpserver": (
+            "official: MCPServer",
+            "context: Context=OfficialContext",
+            "utilities: Image Audio",
+            "types: Icon",
+            _ELICITED,
+            "exceptions: UrlElicitationRequiredError",
+        ),
+        "mcp.server.mcpserver.server": (
+            "official: MCPServer",
+            "context: Context=OfficialContext",
+            "servers: Settings",
+        ),
+        "mcp.server.mcpserver.context": ("context: Context=OfficialContext",),
+        "mcp.server.mcpserver.exceptions": (_OFFICIAL_ERRORS,),
+        "mcp.server.mcpserver.utilities.types": ("utilities: Image Audio",),
+        "mcp.server.mcpserver.utilities.logging": ("utilities: get_logger configure_logging",),
+        "mcp.server.mcpserver.utilities.func_metadata": ("metadata: FuncMetadata ArgModelBase func_metadata",),
+        "mcp.server.mcpserver.tools": (_COMPONENTS, "managers: ToolManager"),
+        "mcp.server.mcpserver.tools.base": (_COMPONENTS,),
+        "mcp.server.mcpserver.tools.tool_manager": ("managers: ToolManager",),
+        "mcp.server.mcpserver.prompts": (_COMPONENTS, _RESULTS, "managers: PromptManager"),
+        "mcp.server.mcpserver.prompts.base": (_COMPONENTS, _RESULTS),
+        "mcp.server.mcpserver.prompts.manager": ("managers: PromptManager",),
+        "mcp.server.mcpserver.resources": (_COMPONENTS, _FILES, "managers: ResourceManager"),
+        "mcp.server.mcpserver.resources.base": (_COMPONENTS,),
+        "mcp.server.mcpserver.resources.types": (_COMPONENTS, _FILES),
+        "mcp.server.mcpserver.resources.templates": (_COMPONENTS,),
+        "mcp.server.lowlevel": (*_LOW,),
+        "mcp.server.lowlevel.server": (*_LOW, "context: request_ctx=CURRENT_CONTEXT"),
+        "mcp.server.lowlevel.helper_types": ("results: ReadResourceContents",),
+        "mcp.server.models": ("lowlevel: InitializationOptions",),
+        "mcp.server.stdio": ("lowlevel: stdio_server",),
+        "mcp.server.session": ("context: ServerSession", "lowlevel: InitializationOptions"),
+        "mcp.server.context": ("context: ServerRequestContext=RequestContext RequestContext",),
+        "mcp.server.elicitation": (_ELICITED,),
+        "mcp.server.sse": ("sse: SseServerTransport",),
+        "mcp.server.streamable_http": ("sse: StreamableHTTPServerTransport EventStore EventMessage",),
+        "mcp.server.streamable_http_manager": ("http_apps: StreamableHTTPSessionManager=SessionManager",),
+        "mcp.server.transport_security": ("http_apps: TransportSecuritySettings",),
+        "mcp.server.auth.provider": (
+            "auth: AccessToken TokenVerifier",
+            "auth_types: AuthorizationCode AuthorizationParams OAuthAuthorizationServerProvider RefreshToken "
+            "construct_redirect_uri AuthorizeError TokenError RegistrationError ProviderTokenVerifier",
+        ),
+        "mcp.server.auth.settings": ("auth: AuthSettings ClientRegistrationOptions RevocationOptions",),
+        "mcp.server.auth.middleware.auth_context": (
+            "dependencies: get_access_token",
+            "auth_types: AuthContextMiddleware",
+        ),
+        "mcp.server.auth.middleware.bearer_auth": (
+            "auth: AccessToken",
+            "auth_types: AuthenticatedUser BearerAuthBackend RequireAuthMiddleware",
+        ),
+        "mcp.shared.auth": (
+            "auth_types: OAuthClientInformationFull OAuthClientMetadata OAuthToken OAuthMetadata "
+            "ProtectedResourceMetadata OAuthClientInformation InvalidRedirectUriError InvalidScopeError",
+        ),
+        "mcp.shared.exceptions": (
+            "exceptions: McpError MCPError=McpError UrlElicitationRequiredError StatelessModeNotSupported "
+            "MCPDeprecationWarning",
+        ),
+        "mcp.shared.context": ("context: RequestContext",),
+        "mcp.shared.session": ("wire: RequestResponder BaseSession ProgressFnT",),
+        "mcp.shared.message": ("streams: SessionMessage", "wire: ServerMessageMetadata ClientMessageMetadata"),
+        "mcp.shared.memory": (
+            "clients: create_connected_server_and_client_session",
+            "wire: create_client_server_memory_streams",
+        ),
+        "mcp.shared.metadata_utils": ("wire: get_display_name",),
+        "mcp.shared.version": ("wire: SUPPORTED_PROTOCOL_VERSIONS LATEST_PROTOCOL_VERSION",),
+        "mcp.client": ("clients: Client=MCPClient ClientSession StdioServerParameters stdio_client",),
+        "mcp.client.client": ("clients: Client=MCPClient",),
+        "mcp.client.session": ("clients: ClientSession",),
+        "mcp.client.stdio": (
+            "clients: StdioServerParameters stdio_client",
+            "wire: get_default_environment DEFAULT_INHERITED_ENV_VARS",
+        ),
+        "mcp.client.sse": ("clients: sse_client",),
+        "mcp.client.streamable_http": (
+            "clients: streamablehttp_client streamable_http_client=streamablehttp_client",
+        ),
+    }
+)
+
+_FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "fastmcp": (
+            "fast_server: FastMCP",
+            "clients: Client",
+            "context: Context=FastContext",
+            "utilities: Image settings",
+        ),
+        "fastmcp.exceptions": (_FAST_ERRORS,),
+        "fastmcp.dependencies": (_DEPENDENCIES,),
+        "fastmcp.settings": ("utilities: settings Settings=_Settings",),
+        "fastmcp.types": ("utilities: Image Audio File",),
+        "fastmcp.server": (
+            "fast_server: FastMCP create_proxy",
+            "context: Context=FastContext",
+        ),
+        "fastmcp.server.server": ("fast_server: FastMCP create_proxy",),
+        "fastmcp.server.context": ("context: Context=FastContext",),
+        "fastmcp.server.dependencies": (_DEPENDENCIES,),
+        "fastmcp.server.elicitation": (_ELICITED,),
+        "fastmcp.server.http": ("http_apps: StarletteWithLifespan",),
+        "fastmcp.server.lifespan": ("wire: lifespan",),
+        "fastmcp.server.proxy": ("fast_server: create_proxy FastMCPProxy=create_proxy",),
+        "fastmcp.server.middleware": (_MIDDLEWARE,),
+        "fastmcp.server.middleware.middleware": (_MIDDLEWARE,),
+        "fastmcp.server.middleware.logging": (_MIDDLEWARE,),
+        "fastmcp.server.middleware.timing": (_MIDDLEWARE,),
+        "fastmcp.server.middleware.error_handling": (_MIDDLEWARE,),
+        "fastmcp.server.middleware.rate_limiting": (_MIDDLEWARE,),
+        "fastmcp.server.transforms": (_TRANSFORMS,),
+        "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
+        "fastmcp.server.transforms.visibility": (_TRANSFORMS,),
+        "fastmcp.server.transforms.tool_transform": (_TRANSFORMS,),
+        "fastmcp.server.providers": ("providers: Provider LocalProvider",),
+        "fastmcp.server.auth": (_AUTH,),
+        "fastmcp.server.auth.auth": (_AUTH,),
+        "fastmcp.server.auth.providers.jwt": (_AUTH, "auth_types: RSAKeyPair"),
+        "fastmcp.server.auth.providers.bearer": (_AUTH, "auth_types: RSAKeyPair"),
+        "fastmcp.server.auth.providers.debug": (_AUTH,),
+        "fastmcp.server.auth.providers.introspection": (_AUTH,),
+        "fastmcp.tools": (_COMPONENTS, _RESULTS, "decorators: tool"),
+        "fastmcp.tools.tool": (_COMPONENTS, _RESULTS),
+        "fastmcp.tools.base": (_COMPONENTS, _RESULTS),
+        "fastmcp.tools.function_tool": (_COMPONENTS, "decorators: tool ToolMeta"),
+        "fastmcp.tools.tool_transform": (
+            "transformed_tools: TransformedTool ArgTransform ToolTransformConfig ArgTransformConfig forward "
+            "forward_raw",
+        ),
+        "fastmcp.prompts": (_COMPONENTS, _RESULTS, "decorators: prompt"),
+        "fastmcp.prompts.prompt": (_COMPONENTS, _RESULTS),
+        "fastmcp.prompts.base": (_COMPONENTS, _RESULTS),
+        "fastmcp.prompts.function_prompt": (_COMPONENTS, "decorators: prompt"),
+        "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, "decorators: resource"),
+        "fastmcp.resources.resource": (_COMPONENTS, _RESULTS),
+        "fastmcp.resources.base": (_COMPONENTS, _RESULTS),
+        "fastmcp.resources.types": (_COMPONENTS, _FILES),
+        "fastmcp.resources.template": (_COMPONENTS,),
+        "fastmcp.resources.function_resource": (_COMPONENTS, "decorators: resource"),
+        "fastmcp.client": ("clients: Client", _TRANSPORTS),
+        "fastmcp.client.client": ("clients: Client CallToolResult",),
+        "fastmcp.client.transports": (_TRANSPORTS,),
+        "fastmcp.client.auth": ("wire: BearerAuth OAuth",),
+        "fastmcp.client.elicitation": ("types: ElicitResult ElicitRequestParams", "context: RequestContext"),
+        "fastmcp.client.logging": ("types: LogMessage=LoggingMessageNotificationParams",),
+        "fastmcp.client.messages": ("wire: MessageHandler",),
+        "fastmcp.client.sampling": ("types: SamplingMessage SamplingParams=CreateMessageRequestParams",),
+        "fastmcp.utilities.types": ("utilities: Image Audio File",),
+        "fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
+        "fastmcp.utilities.components": (_COMPONENTS,),
+        "fastmcp.utilities.tests": ("utilities: temporary_settings",),
+    }
+)
+
+MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType({**_OFFICIAL, **_FAST})
+
+
+def is_module(name: str) -> bool:
+    """Return True if there is a module, or a package that holds one."""
+    return name in MODULES or any(each.startswith(f"{name}.") for each in MODULES)
+
+
+def find_name(module: str, name: str) -> tuple[str, str] | None:
+    """Return our module and our name for a name of a foreign module, or None."""
+    for line in MODULES.get(module, ()):
+        if line == ALL_TYPES:
+            from trunkline.compat.types import known_names
+
+            if name in known_names():
+                return "types", name
+            continue
+        home, _, names = line.partition(": ")
+        for each in names.split():
+            theirs, _, ours = each.partition("=")
+            if theirs == name:
+                return home, ours or theirs
+    return None

@@ -1,0 +1,246 @@
+"""What handlers of both frameworks return, beside plain values: results, messages and contents as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+import trunkline.types as t
+from trunkline.compat.types import model_class, to_model, to_plain
+from trunkline.server.results import Message as OwnMessage
+from trunkline.server.results import ResourceContent as OwnContent
+from trunkline.server.results import ToolResult as OwnToolResult
+from trunkline.server.results import to_contents, to_messages, to_tool_result
+
+__all__ = [
+    "AssistantMessage",
+    "Message",
+    "PromptResult",
+    "ReadResourceContents",
+    "ResourceContent",
+    "ResourceResult",
+    "ToolResult",
+    "UserMessage",
+    "to_blocks",
+]
+
+
+def to_blocks(value: Any) -> list[Any]:
+    """Return content as models, from anything a tool may return."""
+    if value is None:
+        return []
+    items = value if isinstance(value, list | tuple) else [value]
+    return [
+        item
+        if isinstance(item, BaseModel) and hasattr(item, "type")
+        else to_model(to_tool_result(item).content)[0]
+        for item in items
+    ]
+
+
+class ToolResult(OwnToolResult):
+    """A tool's whole answer, with its content as models."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        content: Any = None,
+        structured_content: Any = None,
+        meta: Mapping[str, Any] | None = None,
+        is_error: bool = False,
+    ) -> None:
+        """Take content, a structured value, or both."""
+        if content is None and structured_content is None:
+            raise ValueError("Either content or structured_content must be provided")
+        structured = msgspec.UNSET
+        if structured_content is not None:
+            structured = to_plain(structured_content)
+            if not isinstance(structured, dict):
+                raise ValueError(
+                    f"structured_content must be a dict or None. Got {type(structured_content).__name__}: "
+                    f"{structured_content!r}. Tools should wrap non-dict values based on their output_schema."
+                )
+        blocks = to_blocks(structured_content if content is None else content)
+        super().__init__(blocks, structured, meta, is_error)
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return None for a structured value that is absent."""
+        value = super().__getattribute__(name)
+        return None if value is msgspec.UNSET else value
+
+    @classmethod
+    def from_mcp_result(cls, result: Any) -> ToolResult:
+        """Make one from the protocol's result."""
+        made = cls.__new__(cls)
+        structured = to_plain(result.structured_content)
+        made.content = list(result.content)
+        made.structured_content = msgspec.UNSET if structured is None else structured
+        made.meta = result.meta
+        made.is_error = bool(result.is_error)
+        return made
+
+    def to_mcp_result(self) -> Any:
+        """Return the result as the protocol has it, or only the content where there is nothing else."""
+        if self.structured_content is None and not self.meta and not self.is_error:
+            return self.content
+        if not self.meta and not self.is_error:
+            return self.content, self.structured_content
+        return model_class("CallToolResult")(
+            content=self.content, structured_content=self.structured_content, is_error=self.is_error, meta=self.meta
+        )
+
+    def to_struct(self) -> t.CallToolResult:
+        """Return the result as ours."""
+        structured: Any = self.structured_content
+        return t.CallToolResult(
+            content=[msgspec.convert(to_plain(block), t.ContentBlock) for block in self.content],  # type: ignore[arg-type, attr-defined]
+            structured_content=msgspec.UNSET if structured is None else to_plain(structured),
+            is_error=self.is_error or None,
+            meta=None if self.meta is None else dict(self.meta),
+        )
+
+
+class Message(OwnMessage):
+    """One message of a prompt."""
+
+    __slots__ = ()
+
+    def __init__(self, content: Any, role: Any = "user") -> None:
+        """Take the content, as text, a model or a value."""
+        super().__init__(to_blocks(content)[0] if not isinstance(content, list) else content, role)
+
+    def to_mcp_prompt_message(self) -> Any:
+        """Return the message as the protocol has it."""
+        return to_model(to_messages(self))[0]
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """Return the members."""
+        return {"role": self.role, "content": to_plain(self.content)}
+
+    def __eq__(self, other: object) -> bool:
+        """Compare role and content."""
+        return isinstance(other, Message) and (self.role, self.content) == (other.role, other.content)
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
+    def __repr__(self) -> str:
+        """Show role and content."""
+        return f"{type(self).__name__}(role={self.role!r}, content={self.content!r})"
+
+
+class UserMessage(Message):
+    """A message of the user's."""
+
+    __slots__ = ()
+
+    def __init__(self, content: Any, role: Any = "user") -> None:
+        """Take the content."""
+        super().__init__(content, "user")
+
+
+class AssistantMessage(Message):
+    """A message of the model's."""
+
+    __slots__ = ()
+
+    def __init__(self, content: Any, role: Any = "assistant") -> None:
+        """Take the content."""
+        super().__init__(content, "assistant")
+
+
+class PromptResult:
+    """A rendered prompt."""
+
+    def __init__(self, messages: Any, description: str | None = None, meta: Mapping[str, Any] | None = None) -> None:
+        """Take messages, or one text."""
+        if isinstance(messages, Message) or not isinstance(messages, str | Sequence):
+            raise TypeError("messages must be str or list[Message]")
+        items = [messages] if isinstance(messages, str) else messages
+        self.messages = [
+            item if isinstance(item, OwnMessage) else Message(getattr(item, "content", item), getattr(item, "role", "user"))
+            for item in items
+        ]
+        self.description = description
+        self.meta = None if meta is None else dict(meta)
+
+    def to_mcp_prompt_result(self) -> Any:
+        """Return it as the protocol has it."""
+        return to_model(self.to_struct())
+
+    def to_struct(self) -> t.GetPromptResult:
+        """Return it as ours."""
+        return t.GetPromptResult(messages=to_messages(self.messages), description=self.description, meta=self.meta)
+
+
+class ResourceContent(OwnContent):
+    """One of the contents of a resource: text, bytes, or a value that becomes JSON."""
+
+    __slots__ = ()
+
+    def __init__(self, content: Any, mime_type: str | None = None, meta: Mapping[str, Any] | None = None) -> None:
+        """Take the content."""
+        if not isinstance(content, str | bytes):
+            from trunkline.server.results import encode_json
+
+            content, mime_type = encode_json(content).decode(), mime_type or "application/json"
+        default = "text/plain" if isinstance(content, str) else "application/octet-stream"
+        super().__init__(content, mime_type or default, meta)
+
+    def to_mcp_resource_contents(self, uri: Any) -> Any:
+        """Return it as the protocol has it."""
+        return to_model(to_contents(self, str(uri)))[0]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the members."""
+        return isinstance(other, OwnContent) and (self.content, self.mime_type) == (other.content, other.mime_type)
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
+
+#: Version 1 of the official SDK calls the same thing so.
+ReadResourceContents = ResourceContent
+
+
+class ResourceResult:
+    """The contents of a resource."""
+
+    def __init__(self, contents: Any, meta: Mapping[str, Any] | None = None) -> None:
+        """Take text, bytes, or a list of ``ResourceContent``."""
+        if isinstance(contents, str | bytes):
+            contents = [ResourceContent(contents)]
+        if not isinstance(contents, list):
+            raise TypeError(f"contents must be str, bytes, or list[ResourceContent], got {type(contents).__name__}")
+        wrong = next((each for each in contents if not isinstance(each, OwnContent)), None)
+        if wrong is not None:
+            raise TypeError(
+                f"contents must be list[ResourceContent], got {type(wrong).__name__}; wrap it in ResourceContent(...)"
+            )
+        self.contents: list[Any] = contents
+        self.meta = None if meta is None else dict(meta)
+
+    @classmethod
+    def of(cls, value: Any, mime_type: str | None) -> ResourceResult:
+        """Make one from what a function returned."""
+        if isinstance(value, list) and value and all(isinstance(each, OwnContent) for each in value):
+            return cls(value)
+        if isinstance(value, str | bytes):
+            return cls([ResourceContent(value, mime_type)])
+        raise TypeError(
+            f"a resource returns str, bytes, list[ResourceContent] or ResourceResult, not {type(value).__name__}"
+        )
+
+    def to_mcp_result(self, uri: Any) -> Any:
+        """Return it as the protocol has it."""
+        return to_model(self.to_struct(str(uri)))
+
+    def to_struct(self, uri: str) -> t.ReadResourceResult:
+        """Return it as ours."""
+        return t.ReadResourceResult(contents=to_contents(self.contents, uri), meta=self.meta)

@@ -1,0 +1,351 @@
+"""Servers under the names of FastMCP and the official SDK: what both have in common.
+
+A server of ours with their methods: registration with their keywords, lists and calls from code, switching things off,
+settings that can be set later, routes of one's own. Everything is served by our code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from pydantic import BaseModel, ConfigDict
+
+from trunkline.compat.components import Component, Prompt, Resource, Tool, from_definition, options_of
+from trunkline.compat.context import CURRENT_CONTEXT, FastContext
+from trunkline.compat.exceptions import ToolError
+from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.compat.types import to_plain
+from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+from trunkline.server.handler_functions import HandlerFunction
+from trunkline.server.options import prompt_options, resource_options, tool_options
+from trunkline.server.prompts import PromptDefinition
+from trunkline.server.resources import ResourceDefinition, TemplateDefinition
+from trunkline.server.server import Server
+from trunkline.server.tools import ToolDefinition
+
+__all__ = ["ForeignServer", "Settings", "blank_server"]
+
+log = logging.getLogger("trunkline")
+
+#: What the two frameworks say about a component and a server of ours has no use for.
+_KEPT = ("version", "enabled", "auth", "task", "app", "serializer", "security", "resource_security")
+
+
+class Settings(BaseModel):
+    """Settings that may be changed until the server runs."""
+
+    model_config = ConfigDict(extra="allow")
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    debug: bool = False
+    log_level: str = "INFO"
+    mount_path: str = "/"
+    sse_path: str = "/sse"
+    message_path: str = "/messages/"
+    streamable_http_path: str = "/mcp"
+    json_response: bool = False
+    stateless_http: bool = False
+    warn_on_duplicate_resources: bool = True
+    warn_on_duplicate_tools: bool = True
+    warn_on_duplicate_prompts: bool = True
+    dependencies: list[str] = []
+    lifespan: Any = None
+    auth: Any = None
+    transport_security: Any = None
+
+
+class _ReportingFunction(HandlerFunction):
+    """A function whose unexpected failures read as the framework words them."""
+
+    __slots__ = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Never: failures are worded here."""
+        return False
+
+    async def run(self, exchange: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the function."""
+        try:
+            return await super().run(exchange, kwargs)
+        except (HandlerError, RequestFailed, MissingCapability) as error:
+            raise self.owner.worded(exchange, error) from error  # type: ignore[attr-defined]
+        except ExceptionGroup:
+            raise
+        except Exception as error:
+            log.exception("%s %r failed", exchange.method, getattr(exchange.admitted.params, "name", ""))
+            raise self.owner.worded(exchange, error) from error  # type: ignore[attr-defined]
+
+
+class ForeignServer(Server):
+    """A server with the methods that both frameworks have."""
+
+    context_class = FastContext
+    #: Whether sync functions run in worker threads.
+    threads = True
+
+    def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
+        """Define a server."""
+        self._rules: list[tuple[bool, Callable[[Any], bool]]] = []
+        self._extras: dict[tuple[str, str], dict[str, Any]] = {}
+        self._objects: dict[int, tuple[Any, Component]] = {}
+        self.custom_routes: list[Any] = []
+        self._additional_http_routes = self.custom_routes
+        self.foreign_auth = options.pop("auth", None)
+        super().__init__(name or "server", instructions, visible=self._is_shown, **options)
+        self._ready = True
+        self.middleware = (self._bind_context, *self.middleware)
+        self._refresh()
+
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters."""
+        return cls
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"{type(self).__name__}({self.name!r})"
+
+    async def _bind_context(self, request: Any, call_next: Any) -> Any:
+        """Make the context of a request the current one, for functions that look it up."""
+        token = CURRENT_CONTEXT.set(request.context)
+        try:
+            return await call_next(request)
+        finally:
+            CURRENT_CONTEXT.reset(token)
+
+    def worded(self, exchange: Any, error: Exception) -> Exception:
+        """Return the exception that answers a failure."""
+        if isinstance(error, HandlerError | RequestFailed | MissingCapability):
+            return error
+        return ToolError(str(error)) if exchange.method == "tools/call" else RequestFailed(str(error))
+
+    # --- registration ------------------------------------------------------------------------------------------------
+
+    def make_tool(self, function: Callable[..., Any], options: Mapping[str, Any]) -> ToolDefinition:
+        """Make the definition of a tool."""
+        given = self._own_options("tool", function, options)
+        definition = ToolDefinition(function, tool_options(given), owner=self)
+        definition.function.__class__ = _ReportingFunction
+        return definition
+
+    def make_prompt(self, function: Callable[..., Any], options: Mapping[str, Any]) -> PromptDefinition:
+        """Make the definition of a prompt."""
+        given = self._own_options("prompt", function, options)
+        definition = PromptDefinition(function, prompt_options(given), owner=self)
+        definition.function.__class__ = _ReportingFunction
+        return definition
+
+    def make_resource(self, uri: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+        """Make the definition of a resource or a template."""
+        given = self._own_options("resource", function, options)
+        given["mime_type"] = given.get("mime_type") or "text/plain"
+        kind = TemplateDefinition if "{" in uri else ResourceDefinition
+        definition = kind(uri, function, resource_options(given), owner=self)
+        definition.function.__class__ = _ReportingFunction
+        return definition
+
+    def _own_options(self, place: str, function: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in options.items() if value is not None or name == "output_schema"}
+        given = {name: value for name, value in given.items() if name not in _KEPT}
+        if "output_schema" in given and given["output_schema"] is ...:
+            del given["output_schema"]
+        if given.get("output_schema") is False:
+            given["output_schema"] = None
+        if hasattr(given.get("annotations"), "model_dump"):
+            given["annotations"] = to_plain(given["annotations"])
+        given.setdefault("run_in_thread", self.threads)
+        return given
+
+    def _add_tool(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
+        definition = self.make_tool(function, options)
+        self._keep("tools", definition.name, definition, options)
+
+    def _add_prompt(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
+        definition = self.make_prompt(function, options)
+        self._keep("prompts", definition.name, definition, options)
+
+    def _add_resource(self, uri: str, function: Callable[..., object], options: Mapping[str, object]) -> None:
+        kind = "templates" if "{" in uri else "resources"
+        self._keep(kind, uri, self.make_resource(uri, function, options), options)
+
+    def _keep(self, kind: str, key: str, definition: Any, options: Mapping[str, Any]) -> None:
+        self._extras[kind, key] = {name: options[name] for name in _KEPT if options.get(name) is not None}
+        for name in ("task", "app", "serializer"):
+            if options.get(name):
+                warnings.warn(f"{name}= has no effect", CompatibilityWarning, stacklevel=4)
+        self._put(kind, key, definition)
+
+    def add_object(self, component: Any) -> Any:
+        """Register a tool, prompt, resource or template that was made as an object."""
+        options = options_of(component)
+        extra = {name: getattr(component, name, None) for name in ("version", "enabled", "auth")}
+        if isinstance(component, Tool):
+            fn = getattr(component, "fn", None)
+            definition: Any
+            if component.definition is not None and type(component).run is _function_run():
+                definition = self.make_tool(fn, _tool_keywords(component, options))  # type: ignore[arg-type]
+            else:
+                definition = self._tool_of_object(component, options)
+            kind, key = "tools", component.name
+        elif isinstance(component, Prompt):
+            definition = self._prompt_of_object(component, options)
+            kind, key = "prompts", component.name
+        elif isinstance(component, Resource):
+            definition = self.make_resource(str(component.uri), component.read, options)
+            kind, key = "resources", str(component.uri)
+        else:
+            definition = self._template_of_object(component, options)
+            kind, key = "templates", component.uri_template
+        self._keep(kind, key, definition, extra)
+        self._objects[id(definition)] = (definition, component)
+        return component
+
+    def _tool_of_object(self, tool: Any, options: dict[str, Any]) -> ToolDefinition:
+        async def run(**arguments: Any) -> Any:
+            return await tool.run(arguments)
+
+        schema = {"type": "object", **tool.parameters}
+        return self.make_tool(run, {**options, "input_schema": schema, "output_schema": tool.output_schema})
+
+    def _prompt_of_object(self, prompt: Any, options: dict[str, Any]) -> PromptDefinition:
+        fn = getattr(prompt, "fn", None)
+        if fn is not None:
+            return self.make_prompt(fn, options)
+
+        async def render(**arguments: Any) -> Any:
+            return await prompt.render(arguments)
+
+        render.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(
+                    each.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if each.required else None,
+                    annotation=Any,
+                )
+                for each in prompt.arguments or ()
+            ]
+        )
+        return self.make_prompt(render, options)
+
+    def _template_of_object(self, template: Any, options: dict[str, Any]) -> Any:
+        fn = getattr(template, "fn", None)
+        if fn is not None:
+            return self.make_resource(template.uri_template, fn, options)
+
+        async def read(**arguments: Any) -> Any:
+            return await template.read(arguments)
+
+        from trunkline.protocol.uri_template import UriTemplate
+
+        names = UriTemplate.parse(template.uri_template).names
+        read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in names]
+        )
+        return self.make_resource(template.uri_template, read, options)
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def object_of(self, kind: str, key: str, definition: Any) -> Any:
+        """Return the object that stands for a definition."""
+        known = self._objects.get(id(definition))
+        if known is not None and known[0] is definition:
+            return known[1]
+        made = from_definition(definition)
+        source = definition.source or definition
+        owner = source.function.owner
+        extras = getattr(owner, "_extras", {}).get((kind, getattr(source, "uri", None) or source.name), {})
+        for name in ("version", "auth"):
+            if extras.get(name) is not None:
+                setattr(made, name, str(extras[name]) if name == "version" else extras[name])
+        self._objects[id(definition)] = (definition, made)
+        return made
+
+    def objects(self, kind: str, *, shown: bool = True) -> list[Any]:
+        """Return all tools, prompts, resources or templates that are switched on."""
+        shelf: Mapping[str, Any] = getattr(self.registry, kind)
+        return [
+            self.object_of(kind, key, definition)
+            for key, definition in shelf.items()
+            if not shown or self.listing.is_visible(None, definition)  # type: ignore[arg-type]
+        ]
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def rename(self, **changes: Any) -> None:
+        """Change the name, the version or another part of what the server says about itself."""
+        self.info = msgspec.structs.replace(self.info, **changes)
+        self.stamp = Raw(msgspec.json.encode(self.info))
+
+    def introduce(self, options: Any) -> None:
+        """Take over what initialization options say about the server."""
+        changes = {"name": options.server_name, "version": options.server_version or self.version}
+        self.rename(**{name: value for name, value in changes.items() if value})
+        if options.instructions:
+            self.instructions = options.instructions
+        experimental = getattr(options.capabilities, "experimental", None)
+        if experimental:
+            self.experimental = dict(experimental)
+
+    # --- switching on and off ----------------------------------------------------------------------------------------
+
+    def _is_shown(self, caller: Any, definition: Any) -> bool:
+        key = getattr(definition, "uri", None) or definition.name
+        extras = self._extras.get((_shelf(definition), key), {})
+        shown = extras.get("enabled") is not False
+        for on, matches in self._rules:
+            if matches(definition):
+                shown = on
+        return shown
+
+    def add_rule(self, on: bool, matches: Callable[[Any], bool]) -> None:
+        """Switch on or off what matches; later rules win."""
+        self._rules.append((on, matches))
+        self._refresh()
+        for kind in ("tools", "prompts", "resources"):
+            self.changed(kind)
+
+
+def _tool_keywords(tool: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords that make the same tool of its function again."""
+    source = tool.definition.options
+    kept = {
+        name: getattr(source, name)
+        for name in source.__struct_fields__
+        if name in ("input_schema", "exclude_args", "wrap_result") and getattr(source, name)
+    }
+    listed = tool.definition.listed().output_schema
+    if tool.output_schema != listed:
+        kept["output_schema"] = tool.output_schema
+    elif source.output_schema is None or isinstance(source.output_schema, dict):
+        kept["output_schema"] = source.output_schema
+    return {**kept, **options}
+
+
+def _function_run() -> Any:
+    from trunkline.compat.components import FunctionTool
+
+    return FunctionTool.run
+
+
+def _shelf(definition: Any) -> str:
+    if isinstance(definition, ToolDefinition):
+        return "tools"
+    if isinstance(definition, PromptDefinition):
+        return "prompts"
+    return "templates" if isinstance(definition, TemplateDefinition) else "resources"
+
+
+@cache
+def blank_server() -> ForeignServer:
+    """Return the server that objects belong to before they are added to one."""
+    return ForeignServer("objects", mask_error_details=False)

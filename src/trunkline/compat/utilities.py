@@ -1,0 +1,234 @@
+"""Small helpers of both frameworks: media, loggers, settings, ready-made resources."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from trunkline.compat.components import Resource
+from trunkline.compat.types import to_model
+from trunkline.server.results import Audio as OwnAudio
+from trunkline.server.results import File as OwnFile
+from trunkline.server.results import Image as OwnImage
+
+__all__ = [
+    "Audio",
+    "BinaryResource",
+    "DirectoryResource",
+    "File",
+    "FileResource",
+    "HttpResource",
+    "Image",
+    "TextResource",
+    "configure_logging",
+    "get_logger",
+    "settings",
+    "temporary_settings",
+]
+
+
+class Image(OwnImage):
+    """A picture."""
+
+    def to_image_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
+        """Return the picture as a model."""
+        block = super().to_image_content()
+        return to_model(block).model_copy(update=_changes(mime_type, annotations))
+
+    @property
+    def _mime_type(self) -> str:
+        return self.mime_type
+
+
+class Audio(OwnAudio):
+    """A sound."""
+
+    def to_audio_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
+        """Return the sound as a model."""
+        block = super().to_audio_content()
+        return to_model(block).model_copy(update=_changes(mime_type, annotations))
+
+
+class File(OwnFile):
+    """A file."""
+
+    def to_resource_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
+        """Return the file as a model."""
+        return to_model(super().to_resource_content()).model_copy(update=_changes(None, annotations))
+
+
+def _changes(mime_type: str | None, annotations: Any) -> dict[str, Any]:
+    changes = {"mime_type": mime_type, "annotations": annotations}
+    return {name: value for name, value in changes.items() if value is not None}
+
+
+def get_logger(name: str = "fastmcp") -> logging.Logger:
+    """Return a logger under the framework's name."""
+    return logging.getLogger(name if name.startswith("fastmcp") else f"fastmcp.{name}")
+
+
+def configure_logging(level: Any = "INFO", **_: Any) -> None:
+    """Set the level of the framework's logger."""
+    logging.getLogger("fastmcp").setLevel(level)
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+class _Settings(SimpleNamespace):
+    """The process's settings: from ``FASTMCP_...`` variables, or set by hand."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Read a variable, or the default."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = os.environ.get(f"FASTMCP_{name.upper()}")
+        return _DEFAULTS.get(name) if value is None else value
+
+    def set_setting(self, name: str, value: Any) -> None:
+        """Set one."""
+        setattr(self, name, value)
+
+    def get_setting(self, name: str) -> Any:
+        """Return one."""
+        return getattr(self, name)
+
+
+class _Defaults(dict[str, Any]):
+    """The defaults of settings."""
+
+
+def _defaults() -> dict[str, Any]:
+    return _Defaults(
+        host="127.0.0.1",
+        port=8000,
+        log_level="INFO",
+        log_enabled=True,
+        test_mode=False,
+        sse_path="/sse",
+        message_path="/messages/",
+        streamable_http_path="/mcp",
+        mask_error_details=False,
+        stateless_http=False,
+        json_response=False,
+        home=Path.home() / ".local" / "share" / "fastmcp",
+    )
+
+
+_DEFAULTS = _defaults()
+settings = _Settings()
+
+
+@contextmanager
+def temporary_settings(**changes: Any) -> Iterator[None]:
+    """Change settings for a while."""
+    before = {name: settings.__dict__.get(name) for name in changes}
+    for name, value in changes.items():
+        setattr(settings, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                settings.__dict__.pop(name, None)
+            else:
+                setattr(settings, name, value)
+
+
+# --- resources that need no function ---------------------------------------------------------------------------------
+
+
+class TextResource(Resource):
+    """A fixed text."""
+
+    text: str
+
+    async def read(self) -> Any:
+        """Return the text."""
+        return self.text
+
+
+class BinaryResource(Resource):
+    """Fixed bytes."""
+
+    data: bytes
+    mime_type: str = "application/octet-stream"
+
+    async def read(self) -> Any:
+        """Return the bytes."""
+        return self.data
+
+
+class FileResource(Resource):
+    """A file of this machine."""
+
+    path: Path
+    is_binary: bool = False
+    encoding: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> FileResource:
+        if not self.path.is_absolute():
+            raise ValueError("Path must be absolute")
+        if not self.mime_type.startswith("text/") and self.mime_type != "application/json":
+            self.is_binary = True
+        return self
+
+    async def read(self) -> Any:
+        """Return the contents of the file."""
+        try:
+            return self.path.read_bytes() if self.is_binary else self.path.read_text(self.encoding or "utf-8")
+        except OSError as error:
+            raise ValueError(f"Error reading file {self.path}: {error}") from error
+
+
+class HttpResource(Resource):
+    """A page of the web."""
+
+    url: str
+    mime_type: str = "application/json"
+
+    async def read(self) -> Any:
+        """Fetch the page."""
+        import httpx
+
+        async with httpx.AsyncClient() as client:
+            response = await client.get(self.url)
+            response.raise_for_status()
+            return response.text
+
+
+class DirectoryResource(Resource):
+    """The files of a folder."""
+
+    path: Path
+    recursive: bool = False
+    pattern: str | None = None
+    mime_type: str = Field(default="application/json")
+
+    @model_validator(mode="after")
+    def _check(self) -> DirectoryResource:
+        if not self.path.is_absolute():
+            raise ValueError("Path must be absolute")
+        return self
+
+    def list_files(self) -> list[Path]:
+        """Return the files."""
+        if not self.path.is_dir():
+            raise NotADirectoryError(f"Not a directory: {self.path}")
+        pattern = self.pattern or "*"
+        return list(self.path.rglob(pattern) if self.recursive else self.path.glob(pattern))
+
+    async def read(self) -> Any:
+        """Return the names of the files as JSON."""
+        import json
+
+        files = [str(each.relative_to(self.path)) for each in self.list_files() if each.is_file()]
+        return json.dumps({"files": files}, indent=2)

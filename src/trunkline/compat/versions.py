@@ -1,0 +1,51 @@
+"""Which versions of ``mcp`` and ``fastmcp`` a process is told it has.
+
+A server written for version 1 of the official SDK expects camelCase members and functions called in the event loop;
+for version 2, snake_case and worker threads. What is installed decides, and without that the newest version known here.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from types import MappingProxyType
+
+__all__ = ["PACKAGES", "STATE", "CompatState"]
+
+#: The import packages that are replaced, and the distribution each belongs to.
+PACKAGES = MappingProxyType(
+    {"mcp": "mcp", "mcp_types": "mcp-types", "fastmcp": "fastmcp", "fastmcp_tasks": "fastmcp-tasks"}
+)
+_NEWEST = MappingProxyType({"mcp": "2.3.0", "mcp-types": "2.3.0", "fastmcp": "4.1.2", "fastmcp-slim": "4.1.2"})
+
+
+class CompatState:
+    """The versions of this process, and whether the import names are replaced."""
+
+    def __init__(self) -> None:
+        """Start with the names of nothing replaced."""
+        self.installed = False
+        self._versions: dict[str, str] = {}
+
+    def choose(self, given: dict[str, str | None]) -> None:
+        """Set the versions: the given one, else that of the installed distribution, else the newest known."""
+        for name, newest in _NEWEST.items():
+            self._versions[name] = given.get(name) or _installed_version(name) or newest
+
+    def version(self, distribution: str) -> str | None:
+        """Return the version of a distribution, or None if it is not one of those replaced."""
+        return self._versions.get(distribution) or _NEWEST.get(distribution)
+
+    @property
+    def camel_case(self) -> bool:
+        """Whether the process expects version 1 of the official SDK."""
+        return (self.version("mcp") or "").startswith(("0.", "1."))
+
+
+def _installed_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+STATE = CompatState()

@@ -1,0 +1,124 @@
+"""Small parts of the two packages that code imports, mostly for annotations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from trunkline.compat.versions import STATE
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES
+
+__all__ = [
+    "DEFAULT_INHERITED_ENV_VARS",
+    "LATEST_HANDSHAKE_VERSION",
+    "LATEST_MODERN_VERSION",
+    "LATEST_PROTOCOL_VERSION",
+    "SUPPORTED_PROTOCOL_VERSIONS",
+    "BaseSession",
+    "BearerAuth",
+    "ClientMessageMetadata",
+    "MessageHandler",
+    "OAuth",
+    "ProgressFnT",
+    "RequestResponder",
+    "ServerMessageMetadata",
+    "create_client_server_memory_streams",
+    "get_default_environment",
+    "get_display_name",
+    "lifespan",
+]
+
+LATEST_HANDSHAKE_VERSION = NEWEST_HANDSHAKE.name
+LATEST_MODERN_VERSION = NEWEST.name
+LATEST_PROTOCOL_VERSION = NEWEST_HANDSHAKE.name if STATE.camel_case else NEWEST.name
+SUPPORTED_PROTOCOL_VERSIONS = tuple(REVISION_NAMES)
+DEFAULT_INHERITED_ENV_VARS = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+ProgressFnT = Callable[..., Any]
+
+
+class BaseSession:
+    """The base of sessions, for annotations."""
+
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters."""
+        return cls
+
+
+class RequestResponder(BaseSession):
+    """A request that waits for its answer, for annotations."""
+
+
+class ServerMessageMetadata(SimpleNamespace):
+    """What a transport knows about a message to a server."""
+
+
+class ClientMessageMetadata(SimpleNamespace):
+    """What a transport knows about a message to a client."""
+
+
+class MessageHandler:
+    """Hears all messages of a server; override what is of interest."""
+
+    async def __call__(self, message: Any) -> None:
+        """Dispatch a message."""
+        await self.dispatch(message)
+
+    async def dispatch(self, message: Any) -> None:
+        """Call the methods for a message."""
+        await self.on_message(message)
+        inner = getattr(message, "root", message)
+        name = type(inner).__name__.removesuffix("Notification")
+        method = "on_" + "".join(f"_{each.lower()}" if each.isupper() else each for each in name).lstrip("_")
+        if hasattr(self, method):
+            await getattr(self, method)(inner)
+
+    async def on_message(self, message: Any) -> None:
+        """Hear any message."""
+
+
+class BearerAuth:
+    """A token for a server at a URL."""
+
+    def __init__(self, token: str) -> None:
+        """Keep the token."""
+        self.token = token
+
+
+class OAuth:
+    """A login for a server at a URL; ours is asked with ``auth="oauth"``."""
+
+    def __init__(self, mcp_url: str | None = None, **options: Any) -> None:
+        """Keep the options."""
+        self.mcp_url = mcp_url
+        self.options = options
+
+
+def get_default_environment() -> dict[str, str]:
+    """Return the variables that a server process inherits."""
+    return {name: os.environ[name] for name in DEFAULT_INHERITED_ENV_VARS if name in os.environ}
+
+
+def get_display_name(item: Any) -> str:
+    """Return the title of a tool, prompt or resource, or its name."""
+    hints = getattr(item, "annotations", None)
+    return str(getattr(item, "title", None) or getattr(hints, "title", None) or item.name)
+
+
+@asynccontextmanager
+async def create_client_server_memory_streams() -> AsyncIterator[Any]:
+    """Return the streams of a client and those of a server, joined."""
+    import anyio
+
+    to_client, from_server = anyio.create_memory_object_stream[Any](10)
+    to_server, from_client = anyio.create_memory_object_stream[Any](10)
+    async with to_client, from_server, to_server, from_client:
+        yield (from_server, to_server), (from_client, to_client)
+
+
+def lifespan(function: Any) -> Any:
+    """Make a lifespan of an async generator function."""
+    return asynccontextmanager(function)
