@@ -14,7 +14,6 @@ __all__ = ["ALL_TYPES", "MODULES", "find_name", "is_module"]
 #: Stands for every protocol type.
 ALL_TYPES = "*types"
 
-_ERRORS = "exceptions: "
 _LOW = (
     "lowlevel: Server NotificationOptions InitializationOptions stdio_server",
     "exceptions: McpError MCPError=McpError",
@@ -204,16 +203,15 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.settings": ("utilities: settings Settings=_Settings",),
         "fastmcp.types": ("utilities: Image Audio File",),
         "fastmcp.server": (
-            "fast_server: FastMCP create_proxy",
+            "fast_server: FastMCP", "proxy: create_proxy",
             "context: Context=FastContext",
         ),
-        "fastmcp.server.server": ("fast_server: FastMCP create_proxy",),
+        "fastmcp.server.server": ("fast_server: FastMCP", "proxy: create_proxy",),
         "fastmcp.server.context": ("context: Context=FastContext",),
         "fastmcp.server.dependencies": (_DEPENDENCIES,),
         "fastmcp.server.elicitation": (_ELICITED,),
-        "fastmcp.server.http": ("http_apps: StarletteWithLifespan",),
         "fastmcp.server.lifespan": ("wire: lifespan",),
-        "fastmcp.server.proxy": ("fast_server: create_proxy FastMCPProxy=create_proxy",),
+        "fastmcp.server.proxy": ("proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient=_Backend",),
         "fastmcp.server.middleware": (_MIDDLEWARE,),
         "fastmcp.server.middleware.middleware": (_MIDDLEWARE,),
         "fastmcp.server.middleware.logging": (_MIDDLEWARE,),
@@ -224,6 +222,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
         "fastmcp.server.transforms.visibility": (_TRANSFORMS,),
         "fastmcp.server.transforms.tool_transform": (_TRANSFORMS,),
+        "fastmcp.server.providers.proxy": ("proxy: create_proxy FastMCPProxy ProxyProvider ProxyTool ProxyResource ProxyTemplate ProxyPrompt",),
         "fastmcp.server.providers": ("providers: Provider LocalProvider",),
         "fastmcp.server.auth": (_AUTH,),
         "fastmcp.server.auth.auth": (_AUTH,),

@@ -173,6 +173,10 @@ class PromptResult:
         """Return it as the protocol has it."""
         return to_model(self.to_struct())
 
+    def __protocol_result__(self, uri: str = "") -> t.GetPromptResult:
+        """Return it as ours."""
+        return self.to_struct()
+
     def to_struct(self) -> t.GetPromptResult:
         """Return it as ours."""
         return t.GetPromptResult(messages=to_messages(self.messages), description=self.description, meta=self.meta)
@@ -240,6 +244,10 @@ class ResourceResult:
     def to_mcp_result(self, uri: Any) -> Any:
         """Return it as the protocol has it."""
         return to_model(self.to_struct(str(uri)))
+
+    def __protocol_result__(self, uri: str = "") -> t.ReadResourceResult:
+        """Return it as ours."""
+        return self.to_struct(uri)
 
     def to_struct(self, uri: str) -> t.ReadResourceResult:
         """Return it as ours."""

@@ -410,7 +410,8 @@ def to_model(value: Any) -> Any:
     kind = _models()[type(value).__name__]
     if type(value) is t.ResourceContents:
         kind = _models()["TextResourceContents" if value.text is not None else "BlobResourceContents"]
-    return kind.model_validate(msgspec.to_builtins(value))
+    # Through JSON: a struct may hold parts that are encoded already.
+    return kind.model_validate(msgspec.json.decode(msgspec.json.encode(value)))
 
 
 def to_plain(value: Any) -> Any:
