@@ -50,16 +50,20 @@ LAYERS = MappingProxyType(
         "connection": _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests"},
         "auth": _BELOW_TRANSPORTS,
         "compat": frozenset({"errors"}),
+        "shims": _BELOW_HOST,
         "server": _BELOW_ROLES,
         "client": _BELOW_ROLES,
         "host": _BELOW_HOST,
         "console": _BELOW_HOST | {"host"},
         "devtools": _BELOW_HOST | {"host", "trunkline"},
-        "cli": _BELOW_HOST | {"host", "devtools", "console", "testing", "trunkline"},
+        "cli": _BELOW_HOST | {"host", "devtools", "console", "testing", "shims", "trunkline"},
         "testing": _BELOW_HOST | {"host", "devtools", "trunkline"},
         "__main__": frozenset({"cli"}),
     }
 )
+
+#: The modules and names of ``compat`` that servers may use; the rest stands above servers and clients.
+_LOW_COMPAT = frozenset({"CompatibilityWarning", "install", "keywords", "translate"})
 
 #: Within an allowed layer, the only modules a layer may know.
 _ONLY = MappingProxyType({("connection", "transports"): frozenset({"trunkline.transports.link"})})
@@ -97,7 +101,7 @@ class Module(NamedTuple):
     def layer(self) -> str:
         """The part of the package it belongs to; the package's own file is the layer ``trunkline``."""
         parts = self.name.split(".")
-        return parts[1] if len(parts) > 1 else parts[0]
+        return _shim(parts) or (parts[1] if len(parts) > 1 else parts[0])
 
     @property
     def tree(self) -> ast.Module:
@@ -136,6 +140,9 @@ def _judge(module: Module, target: str) -> str | None:
         return f"{module.name} imports {top}: {module.layer} has no I/O, clock or chance" if impure else None
     if module.layer == "trunkline" or target == "trunkline.__version__":
         return None
+    if module.name == "trunkline.compat" and target.startswith("trunkline.compat."):
+        # Like the package's own file, a list of friendly names; what runs servers of others is loaded when called.
+        return None
     layer = _layer_of(target)
     if layer == module.layer:
         return None
@@ -157,7 +164,13 @@ def _policy_fault(module: Module, target: str) -> str | None:
 def _layer_of(target: str) -> str:
     """Tell a submodule from a friendly name of the package: the former is a known layer."""
     parts = target.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in LAYERS else "trunkline"
+    return _shim(parts) or (parts[1] if len(parts) > 1 and parts[1] in LAYERS else "trunkline")
+
+
+def _shim(parts: list[str]) -> str | None:
+    """Name the layer of the stand-ins for other packages: all of ``compat`` but its keywords, which are low."""
+    is_shim = parts[:2] == ["trunkline", "compat"] and len(parts) > 2 and parts[2] not in _LOW_COMPAT
+    return "shims" if is_shim else None
 
 
 def _imports(module: Module) -> Iterator[str]:

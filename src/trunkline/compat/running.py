@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from trunkline.compat.versions import STATE
 from trunkline.errors import ConfigError
 from trunkline.server.run import run_async as own_run_async
 from trunkline.server.run import run_loop
@@ -23,6 +24,7 @@ def run(server: Any, transport: str, options: Mapping[str, Any]) -> None:
 
 async def run_async(server: Any, transport: str, options: Mapping[str, Any]) -> None:
     """Run a server in the running loop."""
+    STATE.started = True
     given = {name: value for name, value in options.items() if value is not None}
     level = given.pop("log_level", None)
     if level is not None:

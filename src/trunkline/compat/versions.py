@@ -24,6 +24,8 @@ class CompatState:
     def __init__(self) -> None:
         """Start with the names of nothing replaced."""
         self.installed = False
+        #: Whether a server was started.
+        self.started = False
         self._versions: dict[str, str] = {}
 
     def choose(self, given: dict[str, str | None]) -> None:

@@ -72,14 +72,17 @@ def _doctor(choices: Choices) -> int:
 
 @click.command(epilog=_EPILOG)
 @click.argument("target", required=False)
+@click.option("--compat", is_flag=True, help="Report what a server for mcp or fastmcp would lack here; nothing runs.")
 @json_option
-def command(*, target: str | None, **given: Any) -> int:
+def command(*, target: str | None, compat: bool, **given: Any) -> int:
     """Diagnose why the server TARGET does not work, and suggest a fix.
 
     TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server. Without TARGET,
     all configured servers are examined: configuration, command, startup, network, logins, handshake, lists, schemas and
     token cost.
     """
+    if compat:
+        return _examine_compat(target, as_json=given["as_json"])
     broken = _broken(given["config"])
     if broken is not None:
         return _tell(_Report(configuration=(broken,)), as_json=given["as_json"])
@@ -88,6 +91,27 @@ def command(*, target: str | None, **given: Any) -> int:
 
 # The shared options are defined once, in ``options``.
 command.params += _doctor.__click_params__[::-1]  # type: ignore[attr-defined]
+
+
+def _examine_compat(target: str | None, *, as_json: bool) -> int:
+    """Report the names that a file or folder imports from other frameworks and that are not available here."""
+    from trunkline.cli.exit_codes import CommandError
+    from trunkline.cli.ui.output import print_json, print_text
+    from trunkline.compat.startup import NotFound, report
+
+    if target is None:
+        raise click.UsageError("--compat needs a file or a folder.")
+    try:
+        missing = report(target)
+    except NotFound as error:
+        raise CommandError(str(error), Exit.CONFIG) from error
+    if as_json:
+        print_json([{"name": each.name, "file": each.path, "line": each.line} for each in missing])
+    elif missing:
+        print_text("\n".join(["Not available under trunkline run --compat:", *(f"  {each}" for each in missing)]))
+    else:
+        print_text(f"{target}: everything it imports is available; run it with: trunkline run --compat {target}")
+    return Exit.CONFIG if missing else Exit.OK
 
 
 def _broken(files: Sequence[str]) -> Check | None:

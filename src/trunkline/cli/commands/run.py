@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from trunkline.cli.exit_codes import Exit
+from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import http_option
-from trunkline.cli.targets import load_server
+from trunkline.cli.targets import load_server, split_spec
 from trunkline.net.addresses import ListenAddress, reachable_url
 
 if TYPE_CHECKING:
@@ -24,13 +24,36 @@ Examples:
   trunkline run weather.py:server --http
   trunkline run weather.py --http 0.0.0.0:8443 --certfile cert.pem --keyfile key.pem --allow-unauthenticated
   trunkline run weather.py --http 8000 --allowed-host mcp.example.com
+  trunkline run --compat server_for_fastmcp.py
+  trunkline run --compat -m some_server --option
+  trunkline run --compat -- mcp-server-time --local-timezone Europe/Berlin
 """
 
 _FILE = click.Path()
 
 
-@click.command(epilog=_EPILOG)
-@click.argument("spec", metavar="FILE[:OBJECT]")
+_COMPAT = "trunkline.run.compat"
+
+
+class _RunCommand(click.Command):
+    """Leaves everything after ``--compat`` to the program that is run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set aside what follows ``--compat``."""
+        if "--compat" in args and "--" not in args[: args.index("--compat")]:
+            at = args.index("--compat")
+            ctx.meta[_COMPAT] = tuple(args[at + 1 :])
+            args = args[: at + 1]
+        return super().parse_args(ctx, args)
+
+
+@click.command(epilog=_EPILOG, cls=_RunCommand)
+@click.argument("spec", metavar="FILE[:OBJECT]", required=False)
+@click.option(
+    "--compat",
+    is_flag=True,
+    help="Run a server written for mcp or fastmcp unchanged: FILE, -m MODULE or -- COMMAND, each with its arguments.",
+)
 @http_option
 @click.option("--path", metavar="/PATH", help="Path of the endpoint. Default: /mcp.")
 @click.option("--certfile", type=_FILE, help="TLS certificate (PEM); serves HTTPS.")
@@ -41,8 +64,9 @@ _FILE = click.Path()
 @click.option("--allow-unauthenticated", is_flag=True, help="Allow other machines to connect without authentication.")
 @click.option("--no-sse", is_flag=True, help="Do not serve the deprecated HTTP+SSE transport.")
 def command(
-    spec: str,
+    spec: str | None,
     *,
+    compat: bool,
     address: ListenAddress | None,
     path: str | None,
     certfile: str | None,
@@ -55,7 +79,14 @@ def command(
 
     OBJECT is the name of the server in the file. It defaults to server, mcp or app, or to the only Server in the file.
     The file is imported, so code under if __name__ == "__main__" does not run.
+
+    With --compat, a server written for the official SDK or FastMCP runs as a program, its imports resolved to
+    Trunkline in this process.
     """
+    if compat:
+        return _run_compat(click.get_current_context().meta[_COMPAT])
+    if spec is None:
+        raise click.UsageError("Missing argument 'FILE[:OBJECT]'.")
     given = {
         "path": path,
         "certfile": certfile,
@@ -69,6 +100,26 @@ def command(
         load_server(spec).run()
     else:
         _serve_http(load_server(spec), {**given, "host": address.host, "port": address.port})
+    return Exit.OK
+
+
+def _run_compat(arguments: Sequence[str]) -> int:
+    """Run a server of another framework as the main program."""
+    from trunkline.compat import startup
+
+    if not arguments:
+        raise click.UsageError("--compat needs FILE, -m MODULE or -- COMMAND.")
+    first, rest = arguments[0], arguments[1:]
+    try:
+        if first in ("-m", "--"):
+            if not rest:
+                raise click.UsageError(f"--compat {first} needs a {'module' if first == '-m' else 'command'}.")
+            (startup.run_module if first == "-m" else startup.run_command)(rest[0], rest[1:])
+        else:
+            path, name = split_spec(first)
+            startup.run_file(path, rest, name)
+    except startup.NotFound as error:
+        raise CommandError(str(error), Exit.CONFIG) from error
     return Exit.OK
 
 
