@@ -126,7 +126,9 @@ class StaticTokenVerifier(TokenVerifier):
 class DebugTokenVerifier(TokenVerifier):
     """Accepts every token, or those that a function accepts."""
 
-    def __init__(self, validate: Any = None, client_id: str = "debug-client", scopes: Any = None, **options: Any) -> None:
+    def __init__(
+        self, validate: Any = None, client_id: str = "debug-client", scopes: Any = None, **options: Any
+    ) -> None:
         """Take the function."""
         super().__init__(**options)
         self._validate = validate
@@ -252,7 +254,9 @@ class IntrospectionTokenVerifier(TokenVerifier):
 class RemoteAuthProvider(TokenVerifier):
     """Tokens of authorization servers elsewhere."""
 
-    def __init__(self, token_verifier: Any, authorization_servers: Sequence[Any], base_url: Any, **options: Any) -> None:
+    def __init__(
+        self, token_verifier: Any, authorization_servers: Sequence[Any], base_url: Any, **options: Any
+    ) -> None:
         """Take what verifies, and who issues."""
         super().__init__(base_url=base_url, required_scopes=getattr(token_verifier, "required_scopes", None), **options)
         self.token_verifier = token_verifier

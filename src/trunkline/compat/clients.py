@@ -556,7 +556,9 @@ def _resolve(transport: Any) -> Any:
         return str(transport)
     if isinstance(transport, Server):
         return transport
-    return getattr(transport, "_server", None) or (str(transport) if hasattr(transport, "unicode_string") else transport)
+    return getattr(transport, "_server", None) or (
+        str(transport) if hasattr(transport, "unicode_string") else transport
+    )
 
 
 def _elicitation(handler: Any) -> dict[str, Any]:

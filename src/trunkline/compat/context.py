@@ -141,7 +141,7 @@ class ServerSession:
     async def elicit(
         self,
         message: str,
-        requestedSchema: Mapping[str, Any] | None = None,  # noqa: N803 - the name the SDK has
+        requestedSchema: Mapping[str, Any] | None = None,
         related_request_id: Any = None,
         *,
         requested_schema: Mapping[str, Any] | None = None,
@@ -458,5 +458,3 @@ def _done(value: Any) -> _Ready:
 
 def _async_state() -> bool:
     return int((STATE.version("fastmcp") or "4").partition(".")[0]) >= 3
-
-

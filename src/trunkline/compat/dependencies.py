@@ -112,7 +112,7 @@ def _context(ctx: Context) -> Any:
     return current_context() or ctx
 
 
-def CurrentContext() -> Any:  # noqa: N802 - the name it has there
+def CurrentContext() -> Any:
     """Ask for the context."""
     return Depends(_context)
 
@@ -120,7 +120,7 @@ def CurrentContext() -> Any:  # noqa: N802 - the name it has there
 OptionalCurrentContext = CurrentContext
 
 
-def CurrentFastMCP() -> Any:  # noqa: N802
+def CurrentFastMCP() -> Any:
     """Ask for the server."""
     return Depends(get_server)
 
@@ -128,7 +128,7 @@ def CurrentFastMCP() -> Any:  # noqa: N802
 CurrentServer = CurrentFastMCP
 
 
-def CurrentRequest() -> Any:  # noqa: N802
+def CurrentRequest() -> Any:
     """Ask for the HTTP request."""
     return Depends(get_http_request)
 
@@ -137,7 +137,7 @@ def _headers() -> dict[str, str]:
     return get_http_headers(include_all=True)
 
 
-def CurrentHeaders() -> Any:  # noqa: N802
+def CurrentHeaders() -> Any:
     """Ask for the headers of the HTTP request."""
     return Depends(_headers)
 
@@ -149,12 +149,12 @@ def _token() -> Any:
     return found
 
 
-def CurrentAccessToken() -> Any:  # noqa: N802
+def CurrentAccessToken() -> Any:
     """Ask for the caller's token."""
     return Depends(_token)
 
 
-def TokenClaim(name: str) -> Any:  # noqa: N802
+def TokenClaim(name: str) -> Any:
     """Ask for a claim of the caller's token."""
 
     def claim() -> Any:
@@ -166,7 +166,7 @@ def TokenClaim(name: str) -> Any:  # noqa: N802
     return Depends(claim)
 
 
-def Shared(function: Any) -> Any:  # noqa: N802
+def Shared(function: Any) -> Any:
     """Ask for a value that is made once per call, however many ask for it."""
     return Depends(function)
 
@@ -200,7 +200,7 @@ class _ProgressReporter:
                 await context.report_progress(self.current or 0, self.total, self.message)
 
 
-def Progress() -> Any:  # noqa: N802
+def Progress() -> Any:
     """Ask for something to report progress with."""
     return Depends(_ProgressReporter)
 

@@ -28,20 +28,22 @@ __all__ = ["FastMCP"]
 
 _SETTINGS = frozenset(Settings.model_fields) - {"lifespan", "auth"}
 #: Options of the constructor that ask for something we do otherwise, and why they do nothing.
-_IGNORED = tuple({
-    "strict_input_validation": "a number sent as text is always read as its type",
-    "session_state_store": "state lasts as long as the connection",
-    "tasks": "tasks are not supported",
-    "client_log_level": "clients set their own level",
-    "sampling_handler": "the client's model is asked",
-    "sampling_handler_behavior": "the client's model is asked",
-    "tool_serializer": "results are encoded by their type",
-    "request_state_security": "state is always sealed",
-    "resource_security": "template values are always checked",
-    "cache_scope": "the server's lists are public unless it has auth=",
-    "dereference_schemas": "schemas are always sent without references",
-    "resource_prefix_format": "a namespace is the first segment of a URI",
-}.items())
+_IGNORED = tuple(
+    {
+        "strict_input_validation": "a number sent as text is always read as its type",
+        "session_state_store": "state lasts as long as the connection",
+        "tasks": "tasks are not supported",
+        "client_log_level": "clients set their own level",
+        "sampling_handler": "the client's model is asked",
+        "sampling_handler_behavior": "the client's model is asked",
+        "tool_serializer": "results are encoded by their type",
+        "request_state_security": "state is always sealed",
+        "resource_security": "template values are always checked",
+        "cache_scope": "the server's lists are public unless it has auth=",
+        "dereference_schemas": "schemas are always sent without references",
+        "resource_prefix_format": "a namespace is the first segment of a URI",
+    }.items()
+)
 _DUPLICATES = ("on_duplicate", "on_duplicate_tools", "on_duplicate_resources", "on_duplicate_prompts")
 
 
@@ -136,7 +138,9 @@ class FastMCP(HttpMethods, ForeignServer):
         if isinstance(error, HandlerError | RequestFailed | MissingCapability):
             return error
         params = exchange.admitted.params
-        kind = {"tools/call": "calling tool", "prompts/get": "rendering prompt"}.get(exchange.method, "reading resource")
+        kind = {"tools/call": "calling tool", "prompts/get": "rendering prompt"}.get(
+            exchange.method, "reading resource"
+        )
         what = f"Error {kind} {getattr(params, 'name', None) or getattr(params, 'uri', '')!r}"
         text = what if self.masks_errors else f"{what}: {error}"
         return ToolError(text) if exchange.method == "tools/call" else RequestFailed(text)

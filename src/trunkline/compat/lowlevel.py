@@ -34,6 +34,7 @@ __all__ = [
     "Server",
     "ServerView",
     "completion_function",
+    "method_params",
     "stdio_server",
 ]
 
@@ -110,7 +111,7 @@ class RequestHandlers(dict[Any, Any]):
         method = kind.model_fields["method"].default
 
         async def handle(exchange: Any, params: Any) -> Any:
-            request = kind.model_validate({"method": method, "params": to_plain(_as_params(params, method))})
+            request = kind.model_validate({"method": method, "params": to_plain(method_params(params, method))})
             result = await function(request)
             return to_struct(getattr(result, "root", result), _ROWS[method].result)
 
@@ -176,7 +177,7 @@ class Server(HttpMethods, ForeignServer):
 
         async def handle(exchange: Any, params: Any) -> Any:
             context = OfficialContext(self, exchange)
-            model = _as_params(params, method)
+            model = method_params(params, method)
             result = await handler(context.request_context, model)
             return to_struct(result if result is not None else {}, _ROWS[method].result)
 
@@ -329,7 +330,9 @@ class Server(HttpMethods, ForeignServer):
                     item if hasattr(item, "to_mcp_resource_contents") else ResourceContent(item) for item in items
                 ]
                 return t.ReadResourceResult(
-                    contents=[to_struct(each.to_mcp_resource_contents(params.uri), t.ResourceContents) for each in contents]
+                    contents=[
+                        to_struct(each.to_mcp_resource_contents(params.uri), t.ResourceContents) for each in contents
+                    ]
                 )
 
             self.serve_method("resources/read", handle)
@@ -455,13 +458,13 @@ class ServerView:
 # --- small conversions -----------------------------------------------------------------------------------------------
 
 
-def _REQUEST(method: str) -> Any:  # noqa: N802 - a table made when it is needed
+def _REQUEST(method: str) -> Any:
     from trunkline.compat.types import _REQUESTS
 
     return model_class(_REQUESTS[method])
 
 
-def _as_params(params: Any, method: str) -> Any:
+def method_params(params: Any, method: str) -> Any:
     """Return params of ours as a model, with the arguments of a call decoded."""
     if isinstance(params, t.CallToolRequestParams):
         arguments = {} if params.arguments is None else msgspec.json.decode(params.arguments)

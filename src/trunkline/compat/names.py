@@ -32,7 +32,7 @@ _FAST_ERRORS = (
     "InvalidSignature ClientError McpError AuthorizationError InsufficientScopeError ResourceSecurityError"
 )
 _OFFICIAL_ERRORS = (
-    "exceptions: MCPServerError=FastMCPError FastMCPError ValidationError ToolError ResourceError "
+    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError=ResourceError FastMCPError ValidationError ToolError ResourceError "
     "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError=ToolError"
 )
 _MIDDLEWARE = (
@@ -54,7 +54,7 @@ _TRANSPORTS = (
     "transports: ClientTransport FastMCPTransport StreamableHttpTransport SSETransport StdioTransport "
     "PythonStdioTransport NodeStdioTransport NpxStdioTransport UvxStdioTransport UvStdioTransport infer_transport"
 )
-_TRANSFORMS = "transforms: Transform Namespace ToolTransform Visibility ResourcesAsTools PromptsAsTools"
+_TRANSFORMS = "transforms: GetToolNext GetResourceNext GetResourceTemplateNext GetPromptNext Transform Namespace ToolTransform Visibility ResourcesAsTools PromptsAsTools"
 _ELICITED = (
     "elicitation: AcceptedElicitation DeclinedElicitation CancelledElicitation ElicitationResult "
     "CancelledElicitationResult=CancelledElicitation AcceptedUrlElicitation UrlElicitationResult"
@@ -72,7 +72,10 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.types": (ALL_TYPES,),
         "mcp_types": (ALL_TYPES,),
         "mcp_types.jsonrpc": (ALL_TYPES,),
-        "mcp_types.version": ("wire: LATEST_HANDSHAKE_VERSION LATEST_MODERN_VERSION LATEST_PROTOCOL_VERSION",),
+        "mcp_types.version": (
+            "wire: LATEST_HANDSHAKE_VERSION LATEST_MODERN_VERSION LATEST_PROTOCOL_VERSION HANDSHAKE_PROTOCOL_VERSIONS "
+            "MODERN_PROTOCOL_VERSIONS SUPPORTED_PROTOCOL_VERSIONS",
+        ),
         "mcp.server": (
             *_LOW,
             "official: FastMCP MCPServer",
@@ -112,6 +115,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "types: Icon",
             _ELICITED,
             "exceptions: UrlElicitationRequiredError",
+            "results: Message UserMessage AssistantMessage",
         ),
         "mcp.server.mcpserver.server": (
             "official: MCPServer",
@@ -138,8 +142,11 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.lowlevel.helper_types": ("results: ReadResourceContents",),
         "mcp.server.models": ("lowlevel: InitializationOptions",),
         "mcp.server.stdio": ("lowlevel: stdio_server",),
-        "mcp.server.session": ("context: ServerSession", "lowlevel: InitializationOptions"),
-        "mcp.server.context": ("context: ServerRequestContext=RequestContext RequestContext",),
+        "mcp.server.session": ("context: ServerSession", "lowlevel: InitializationOptions", "wire: ServerSessionT"),
+        "mcp.server.context": (
+            "context: ServerRequestContext=RequestContext RequestContext",
+            "wire: CallNext HandlerResult ServerMiddleware LifespanContextT RequestT",
+        ),
         "mcp.server.elicitation": (_ELICITED,),
         "mcp.server.sse": ("sse: SseServerTransport",),
         "mcp.server.streamable_http": ("sse: StreamableHTTPServerTransport EventStore EventMessage",),
@@ -167,18 +174,27 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "exceptions: McpError MCPError=McpError UrlElicitationRequiredError StatelessModeNotSupported "
             "MCPDeprecationWarning",
         ),
-        "mcp.shared.context": ("context: RequestContext",),
+        "mcp.shared.context": ("context: RequestContext", "wire: LifespanContextT RequestT"),
         "mcp.shared.session": ("wire: RequestResponder BaseSession ProgressFnT",),
-        "mcp.shared.message": ("streams: SessionMessage", "wire: ServerMessageMetadata ClientMessageMetadata"),
+        "mcp.shared.message": (
+            "streams: SessionMessage",
+            "wire: ServerMessageMetadata ClientMessageMetadata MessageMetadata",
+        ),
         "mcp.shared.memory": (
             "clients: create_connected_server_and_client_session",
             "wire: create_client_server_memory_streams",
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
         "mcp.shared.version": ("wire: SUPPORTED_PROTOCOL_VERSIONS LATEST_PROTOCOL_VERSION",),
-        "mcp.client": ("clients: Client=MCPClient ClientSession StdioServerParameters stdio_client",),
+        "mcp.client": (
+            "clients: Client=MCPClient ClientSession StdioServerParameters stdio_client",
+            "wire: ClientRequestContext IncomingMessage",
+        ),
         "mcp.client.client": ("clients: Client=MCPClient",),
-        "mcp.client.session": ("clients: ClientSession",),
+        "mcp.client.session": (
+            "clients: ClientSession",
+            "wire: ElicitationFnT SamplingFnT ListRootsFnT LoggingFnT MessageHandlerFnT ClientRequestContext",
+        ),
         "mcp.client.stdio": (
             "clients: StdioServerParameters stdio_client",
             "wire: get_default_environment DEFAULT_INHERITED_ENV_VARS",
@@ -186,6 +202,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.client.sse": ("clients: sse_client",),
         "mcp.client.streamable_http": (
             "clients: streamablehttp_client streamable_http_client=streamablehttp_client",
+            "wire: GetSessionIdCallback",
         ),
     }
 )
@@ -197,16 +214,21 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "clients: Client",
             "context: Context=FastContext",
             "utilities: Image settings",
+            "wire: FastMCPDeprecationWarning",
         ),
         "fastmcp.exceptions": (_FAST_ERRORS,),
         "fastmcp.dependencies": (_DEPENDENCIES,),
         "fastmcp.settings": ("utilities: settings Settings=_Settings",),
         "fastmcp.types": ("utilities: Image Audio File",),
         "fastmcp.server": (
-            "fast_server: FastMCP", "proxy: create_proxy",
+            "fast_server: FastMCP",
+            "proxy: create_proxy",
             "context: Context=FastContext",
         ),
-        "fastmcp.server.server": ("fast_server: FastMCP", "proxy: create_proxy",),
+        "fastmcp.server.server": (
+            "fast_server: FastMCP",
+            "proxy: create_proxy",
+        ),
         "fastmcp.server.context": ("context: Context=FastContext",),
         "fastmcp.server.dependencies": (_DEPENDENCIES,),
         "fastmcp.server.elicitation": (_ELICITED,),
@@ -222,7 +244,10 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
         "fastmcp.server.transforms.visibility": (_TRANSFORMS,),
         "fastmcp.server.transforms.tool_transform": (_TRANSFORMS,),
-        "fastmcp.server.providers.proxy": ("proxy: create_proxy FastMCPProxy ProxyProvider ProxyTool ProxyResource ProxyTemplate ProxyPrompt",),
+        "fastmcp.server.providers.proxy": (
+            "proxy: create_proxy FastMCPProxy ProxyProvider ProxyTool ProxyResource ProxyTemplate ProxyPrompt",
+        ),
+        "fastmcp.server.providers.local_provider": ("providers: LocalProvider",),
         "fastmcp.server.providers": ("providers: Provider LocalProvider",),
         "fastmcp.server.auth": (_AUTH,),
         "fastmcp.server.auth.auth": (_AUTH,),
@@ -230,10 +255,10 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.auth.providers.bearer": (_AUTH, "auth_types: RSAKeyPair"),
         "fastmcp.server.auth.providers.debug": (_AUTH,),
         "fastmcp.server.auth.providers.introspection": (_AUTH,),
-        "fastmcp.tools": (_COMPONENTS, _RESULTS, "decorators: tool"),
+        "fastmcp.tools": (_COMPONENTS, _RESULTS, "decorators: tool", "transformed_tools: forward forward_raw"),
         "fastmcp.tools.tool": (_COMPONENTS, _RESULTS),
         "fastmcp.tools.base": (_COMPONENTS, _RESULTS),
-        "fastmcp.tools.function_tool": (_COMPONENTS, "decorators: tool ToolMeta"),
+        "fastmcp.tools.function_tool": (_COMPONENTS, "decorators: tool ToolMeta DecoratedTool=ToolMeta"),
         "fastmcp.tools.tool_transform": (
             "transformed_tools: TransformedTool ArgTransform ToolTransformConfig ArgTransformConfig forward "
             "forward_raw",
@@ -241,13 +266,19 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.prompts": (_COMPONENTS, _RESULTS, "decorators: prompt"),
         "fastmcp.prompts.prompt": (_COMPONENTS, _RESULTS),
         "fastmcp.prompts.base": (_COMPONENTS, _RESULTS),
-        "fastmcp.prompts.function_prompt": (_COMPONENTS, "decorators: prompt"),
+        "fastmcp.prompts.function_prompt": (
+            _COMPONENTS,
+            "decorators: prompt PromptMeta=ToolMeta DecoratedPrompt=ToolMeta",
+        ),
         "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, "decorators: resource"),
         "fastmcp.resources.resource": (_COMPONENTS, _RESULTS),
         "fastmcp.resources.base": (_COMPONENTS, _RESULTS),
         "fastmcp.resources.types": (_COMPONENTS, _FILES),
         "fastmcp.resources.template": (_COMPONENTS,),
-        "fastmcp.resources.function_resource": (_COMPONENTS, "decorators: resource"),
+        "fastmcp.resources.function_resource": (
+            _COMPONENTS,
+            "decorators: resource ResourceMeta=ToolMeta DecoratedResource=ToolMeta",
+        ),
         "fastmcp.client": ("clients: Client", _TRANSPORTS),
         "fastmcp.client.client": ("clients: Client CallToolResult",),
         "fastmcp.client.transports": (_TRANSPORTS,),
@@ -259,7 +290,8 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.utilities.types": ("utilities: Image Audio File",),
         "fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
         "fastmcp.utilities.components": (_COMPONENTS,),
-        "fastmcp.utilities.tests": ("utilities: temporary_settings",),
+        "fastmcp.utilities.tests": ("utilities: temporary_settings", "testing: run_server_async"),
+        "fastmcp.utilities.http": ("wire: find_available_port",),
     }
 )
 

@@ -15,6 +15,7 @@ from trunkline.compat.exceptions import NotFoundError, ResourceNotFoundError, To
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.managers import PromptManager, ResourceManager, ToolManager
+from trunkline.compat.official_middleware import MiddlewareList
 from trunkline.compat.servers import ForeignServer, Settings
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.versions import STATE
@@ -36,16 +37,18 @@ class _OfficialServer(HttpMethods, ForeignServer):
         self.settings = Settings(**{key: value for key, value in settings.items() if value is not None})
         lifespan = settings.get("lifespan")
         tools, resources = options.pop("tools", None), options.pop("resources", None)
+        middleware = options.pop("middleware", None) or ()
         self._token_verifier = options.pop("token_verifier", None)
         self._auth_server_provider = options.pop("auth_server_provider", None)
-        self._ignore(options, "extensions", "request_state_security", "cache_hints", "subscriptions", "resource_security")
+        self._ignore(
+            options, "extensions", "request_state_security", "cache_hints", "subscriptions", "resource_security"
+        )
         own = {key: value for key, value in options.items() if value is not None}
         if own.get("icons"):
             own["icons"] = [to_struct(icon, t.Icon) for icon in own["icons"]]
         # Duplicates: the first stays, with a warning, as there.
-        super().__init__(
-            name, instructions, lifespan=lifespan, on_duplicate="ignore", mask_error_details=False, **own
-        )
+        super().__init__(name, instructions, lifespan=lifespan, on_duplicate="ignore", mask_error_details=False, **own)
+        self.middleware = MiddlewareList(self._bind_context, middleware)  # type: ignore[assignment]
         self.foreign_auth = self._token_verifier or self._auth_server_provider
         self._tool_manager = ToolManager(self)
         self._prompt_manager = PromptManager(self)

@@ -57,10 +57,10 @@ _LISTS = (
 #: By the name of a shelf: the methods of transforms and providers for the list and for one.
 _VERBS = MappingProxyType(
     {
-    "tools": ("list_tools", "get_tool"),
-    "resources": ("list_resources", "get_resource"),
-    "templates": ("list_resource_templates", "get_resource_template"),
-    "prompts": ("list_prompts", "get_prompt"),
+        "tools": ("list_tools", "get_tool"),
+        "resources": ("list_resources", "get_resource"),
+        "templates": ("list_resource_templates", "get_resource_template"),
+        "prompts": ("list_prompts", "get_prompt"),
     }
 )
 

@@ -80,7 +80,10 @@ async def _read(backend: _Backend, uri: str) -> ResourceResult:
     async with backend.connected() as client:
         contents = await client.read_resource(uri)
     return ResourceResult(
-        [ResourceContent(each.text if hasattr(each, "text") else b64decode(each.blob), each.mime_type) for each in contents]
+        [
+            ResourceContent(each.text if hasattr(each, "text") else b64decode(each.blob), each.mime_type)
+            for each in contents
+        ]
     )
 
 
@@ -153,7 +156,9 @@ class ProxyProvider(Provider):
                 title=each.title,
                 description=each.description,
                 arguments=[
-                    PromptArgument(name=argument.name, description=argument.description, required=bool(argument.required))
+                    PromptArgument(
+                        name=argument.name, description=argument.description, required=bool(argument.required)
+                    )
                     for argument in each.arguments or ()
                 ],
                 backend=self._backend,

@@ -34,9 +34,7 @@ def to_blocks(value: Any) -> list[Any]:
         return []
     items = value if isinstance(value, list | tuple) else [value]
     return [
-        item
-        if isinstance(item, BaseModel) and hasattr(item, "type")
-        else to_model(to_tool_result(item).content)[0]
+        item if isinstance(item, BaseModel) and hasattr(item, "type") else to_model(to_tool_result(item).content)[0]
         for item in items
     ]
 
@@ -163,7 +161,9 @@ class PromptResult:
             raise TypeError("messages must be str or list[Message]")
         items = [messages] if isinstance(messages, str) else messages
         self.messages = [
-            item if isinstance(item, OwnMessage) else Message(getattr(item, "content", item), getattr(item, "role", "user"))
+            item
+            if isinstance(item, OwnMessage)
+            else Message(getattr(item, "content", item), getattr(item, "role", "user"))
             for item in items
         ]
         self.description = description

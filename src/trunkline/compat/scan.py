@@ -91,9 +91,9 @@ def _optional_lines(tree: ast.Module) -> set[int]:
     lines: set[int] = set()
     for node in ast.walk(tree):
         guarded: list[ast.stmt] = []
-        if isinstance(node, ast.Try) and any(_catches_imports(handler) for handler in node.handlers):
-            guarded = node.body
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if (isinstance(node, ast.Try) and any(_catches_imports(handler) for handler in node.handlers)) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ):
             guarded = node.body
         for each in guarded:
             lines.update(range(each.lineno, (each.end_lineno or each.lineno) + 1))

@@ -47,7 +47,9 @@ class ArgTransform:
         if default is not _NOTHING and default_factory is not _NOTHING:
             raise ValueError("Cannot specify both 'default' and 'default_factory' in ArgTransform.")
         if default_factory is not _NOTHING and not hide:
-            raise ValueError("default_factory can only be used with hide=True. Visible parameters must use static 'default' values.")
+            raise ValueError(
+                "default_factory can only be used with hide=True. Visible parameters must use static 'default' values."
+            )
         if required is True and default is not _NOTHING:
             raise ValueError("Cannot specify 'required=True' with 'default'. Required parameters cannot have defaults.")
         if required is True and hide:

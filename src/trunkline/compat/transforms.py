@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trunkline.compat.components import Tool
@@ -12,7 +12,22 @@ from trunkline.compat.results import ToolResult
 from trunkline.compat.types import to_plain
 from trunkline.server.registry import namespaced, namespaced_uri
 
-__all__ = ["Namespace", "PromptsAsTools", "ResourcesAsTools", "ToolTransform", "Transform", "Visibility"]
+__all__ = [
+    "GetPromptNext",
+    "GetResourceNext",
+    "GetResourceTemplateNext",
+    "GetToolNext",
+    "Namespace",
+    "PromptsAsTools",
+    "ResourcesAsTools",
+    "ToolTransform",
+    "Transform",
+    "Visibility",
+]
+
+
+# Names of types that code uses in annotations.
+GetToolNext = GetResourceNext = GetResourceTemplateNext = GetPromptNext = Callable[..., Any]
 
 
 class Transform:

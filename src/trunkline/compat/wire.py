@@ -6,26 +6,45 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from trunkline.compat.versions import STATE
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES
 
 __all__ = [
     "DEFAULT_INHERITED_ENV_VARS",
+    "HANDSHAKE_PROTOCOL_VERSIONS",
     "LATEST_HANDSHAKE_VERSION",
     "LATEST_MODERN_VERSION",
     "LATEST_PROTOCOL_VERSION",
+    "MODERN_PROTOCOL_VERSIONS",
     "SUPPORTED_PROTOCOL_VERSIONS",
     "BaseSession",
     "BearerAuth",
+    "CallNext",
     "ClientMessageMetadata",
+    "ClientRequestContext",
+    "ElicitationFnT",
+    "FastMCPDeprecationWarning",
+    "GetSessionIdCallback",
+    "HandlerResult",
+    "IncomingMessage",
+    "LifespanContextT",
+    "ListRootsFnT",
+    "LoggingFnT",
     "MessageHandler",
+    "MessageHandlerFnT",
+    "MessageMetadata",
     "OAuth",
     "ProgressFnT",
     "RequestResponder",
+    "RequestT",
+    "SamplingFnT",
     "ServerMessageMetadata",
+    "ServerMiddleware",
+    "ServerSessionT",
     "create_client_server_memory_streams",
+    "find_available_port",
     "get_default_environment",
     "get_display_name",
     "lifespan",
@@ -36,7 +55,56 @@ LATEST_MODERN_VERSION = NEWEST.name
 LATEST_PROTOCOL_VERSION = NEWEST_HANDSHAKE.name if STATE.camel_case else NEWEST.name
 SUPPORTED_PROTOCOL_VERSIONS = tuple(REVISION_NAMES)
 DEFAULT_INHERITED_ENV_VARS = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+HANDSHAKE_PROTOCOL_VERSIONS = tuple(name for name in REVISION_NAMES if name <= NEWEST_HANDSHAKE.name)
+MODERN_PROTOCOL_VERSIONS = tuple(name for name in REVISION_NAMES if name > NEWEST_HANDSHAKE.name)
+
+# Names of types that code uses in annotations.
 ProgressFnT = Callable[..., Any]
+CallNext = Callable[..., Any]
+ElicitationFnT = Callable[..., Any]
+SamplingFnT = Callable[..., Any]
+ListRootsFnT = Callable[..., Any]
+LoggingFnT = Callable[..., Any]
+MessageHandlerFnT = Callable[..., Any]
+GetSessionIdCallback = Callable[[], str | None]
+HandlerResult = Any
+IncomingMessage = Any
+MessageMetadata = Any
+ServerSessionT = TypeVar("ServerSessionT")
+LifespanContextT = TypeVar("LifespanContextT")
+RequestT = TypeVar("RequestT")
+
+
+class FastMCPDeprecationWarning(DeprecationWarning):
+    """Something of FastMCP is on its way out."""
+
+
+class ServerMiddleware:
+    """A function around requests; for annotations."""
+
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters."""
+        return cls
+
+
+class ClientRequestContext(SimpleNamespace):
+    """What a client's callback is told about a request; for annotations."""
+
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters."""
+        return cls
+
+
+def find_available_port() -> int:
+    """Return a port that nothing listens on."""
+    import socket
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
 
 
 class BaseSession:

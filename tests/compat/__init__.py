@@ -1,0 +1,1 @@
+"""Servers of other frameworks, run unchanged."""
