@@ -109,7 +109,7 @@ def test_what_was_meant_is_read(annotation: Any, sent: Any, read: Any) -> None:
         (int, 3.5),
         (int, True),
         (bool, "yes"),
-        (bool, 1),
+        (bool, 2),
         (str, 3),
         (str, True),
         (str, ["a"]),

@@ -234,6 +234,11 @@ def test_a_whole_result_passes_untouched() -> None:
     assert to_tool_result(whole) is whole
 
 
+class Named:
+    def __str__(self) -> str:
+        return "named"
+
+
 class Opaque:
     pass
 
@@ -244,7 +249,6 @@ class Opaque:
         pytest.param(Opaque(), "test_results.Opaque", id="object"),
         pytest.param({"deep": [Opaque()]}, "test_results.Opaque", id="object inside"),
         pytest.param([Image(data=PNG), Opaque()], "test_results.Opaque", id="object beside content"),
-        pytest.param({(1, 2): 3}, "type dict has no JSON form", id="keys"),
         pytest.param(["\ud800"], "type list has no JSON form", id="half a character"),
         pytest.param(len, "builtin_function_or_method", id="function"),
     ],
@@ -548,6 +552,8 @@ def test_what_cannot_be_contents_is_a_type_error(value: Any, complaint: str) -> 
         pytest.param(deque([1]), b"[1]", id="deque"),
         pytest.param(range(3), b"[0,1,2]", id="range"),
         pytest.param({"a": 1}.keys(), b'["a"]', id="keys"),
+        pytest.param({(1, 2): {3.5: 4}}, b'{"1,2":{"3.5":4}}', id="keys that are not text"),
+        pytest.param([Named()], b'["named"]', id="an object with a text of its own"),
         pytest.param(Raw(b'{"a": 1}'), b'{"a": 1}', id="encoded already"),
     ],
 )

@@ -4,7 +4,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Optional, TypeVar
 
 import msgspec
 import pytest
@@ -235,21 +235,10 @@ def bad_keywords(**options: str) -> None: ...
 def bad_positional(city: str, /) -> None: ...
 def bad_class(city: str, thing: Opaque) -> None: ...
 def bad_nested_class(things: dict[str, list[Opaque]]) -> None: ...
-def bad_union(thing: Union["First", "Second"]) -> None: ...
 def bad_module(thing: ModuleType) -> None: ...
 def bad_meta(days: Annotated[str, msgspec.Meta(ge=1)]) -> None: ...
 def bad_name(price: "Decimal") -> None: ...
 def bad_function(callback: Callable[[], None]) -> None: ...
-
-
-@dataclass
-class First:
-    a: int
-
-
-@dataclass
-class Second:
-    b: int
 
 
 @dataclass
@@ -268,7 +257,6 @@ def bad_member(thing: Unresolvable) -> None: ...
         (bad_positional, ["bad_positional", "'city'", "remove the '/'"]),
         (bad_class, ["bad_class", "'thing'", "Opaque", "dataclass"]),
         (bad_nested_class, ["bad_nested_class", "'things'", "Opaque"]),
-        (bad_union, ["bad_union", "'thing'", "more than one dataclass"]),
         (bad_module, ["bad_module", "'thing'", "Depends"]),
         (bad_meta, ["bad_meta", "'days'", "numeric"]),
         (bad_name, ["bad_name", "Decimal", "TYPE_CHECKING"]),

@@ -180,13 +180,19 @@ def find_caller_error(group: ExceptionGroup[Exception]) -> HandlerError | Missin
 
 
 def _read(function: Callable[..., object], what: str, exclude: Collection[str]) -> Signature:
-    return Signature.of(
-        function,
-        context_type=(Context, BlockingContext),
-        exclude=exclude,
-        name_for_errors=what,
-        content_types=(Image, Audio, File, ToolResult),
-    )
+    try:
+        return Signature.of(
+            function,
+            context_type=(Context, BlockingContext),
+            exclude=exclude,
+            name_for_errors=what,
+            content_types=(Image, Audio, File, ToolResult),
+        )
+    except TypeError as error:
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            error.add_note(f"defined in {code.co_filename}, line {code.co_firstlineno}")
+        raise
 
 
 def _text(piece: object) -> str:

@@ -204,7 +204,8 @@ def _is_always_supported(annotation: object) -> bool:
     """Whether msgspec is sure to know a type."""
     if type(annotation) is type:
         return annotation in BUILTIN_TYPES
-    inner = get_args(annotation)[0] if get_origin(annotation) is list else optional_of(annotation)
+    parts = get_args(annotation)
+    inner = parts[0] if get_origin(annotation) is list and parts else optional_of(annotation)
     return annotation is Any or (inner is not None and _is_always_supported(inner))
 
 
@@ -341,7 +342,7 @@ class MsgspecResult(UntypedResult):
             ResultError: it is not what the annotation says.
         """
         try:
-            data = msgspec.json.encode(value, enc_hook=encode_hook)
+            data = _write(value)
             self._decode(data)
         except (msgspec.DecodeError, *_UNWRITABLE) as failure:
             raise self._error(value, failure) from failure
@@ -392,6 +393,19 @@ def msgspec_result(annotation: object) -> MsgspecResult:
     """Choose the cheapest check that looks inside."""
     inner, _ = strip_annotated(annotation)
     return ScalarResult(annotation) if type(inner) is type and inner in _SCALARS else MsgspecResult(annotation)
+
+
+def _write(value: object) -> bytes:
+    """Write a value as JSON; keys that are no text become text."""
+    try:
+        return msgspec.json.encode(value, enc_hook=encode_hook)
+    except TypeError:
+        from trunkline.server.results import with_text_keys
+
+        keyed = with_text_keys(value)
+        if keyed is None:
+            raise
+        return msgspec.json.encode(keyed, enc_hook=encode_hook)
 
 
 def _plain(value: object) -> Any:

@@ -50,6 +50,7 @@ __all__ = [
     "to_messages",
     "to_tool_result",
     "with_structured",
+    "with_text_keys",
 ]
 
 # --- Content that handlers make
@@ -463,7 +464,33 @@ def encode_json(value: object) -> bytes:
     except _NoJson as error:
         raise TypeError(str(error)) from None
     except (TypeError, ValueError, RecursionError) as error:
+        keyed = with_text_keys(value)
+        if keyed is not None:
+            return encode_json(keyed)
         raise TypeError(f"A value of type {_type_name(value)} has no JSON form: {error}") from error
+
+
+def with_text_keys(value: object) -> Any | None:
+    """Return a value whose keys are all text, or None if they are already: other keys are joined or written as text."""
+    changed = False
+
+    def text(key: object) -> str:
+        nonlocal changed
+        if isinstance(key, str):
+            return str.__str__(key)
+        changed = True
+        return ",".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+    def walk(part: object) -> Any:
+        if isinstance(part, dict):
+            return {text(key): walk(each) for key, each in part.items()}
+        return [walk(each) for each in part] if type(part) in (list, tuple) else part  # type: ignore[attr-defined]
+
+    try:
+        made = walk(value)
+    except RecursionError:
+        return None
+    return made if changed else None
 
 
 class _NoJson(Exception):
@@ -480,10 +507,20 @@ def _as_json(value: object) -> Any:
         return dict(value)
     if isinstance(value, Sequence | Set):
         return list(value)
-    raise _NoJson(
-        f"A value of type {_type_name(value)} has no JSON form: return text, bytes, content, "
-        "or something made of dictionaries, lists and records"
-    )
+    if not _has_own_text(value):
+        raise _NoJson(
+            f"A value of type {_type_name(value)} has no JSON form: return text, bytes, content, "
+            "or something made of dictionaries, lists and records"
+        )
+    return str(value)
+
+
+def _has_own_text(value: object) -> bool:
+    """Return True if a class says what its objects read like; else the text would be a name and an address."""
+    kind = type(value)
+    if callable(value) or any(hasattr(value, name) for name in ("__await__", "__next__", "__anext__", "model_dump")):
+        return False
+    return kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
 
 
 def _type_name(value: object) -> str:

@@ -85,11 +85,55 @@ def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> Un
             from trunkline.server.pydantic_types import PydanticReader
 
             return PydanticResult(PydanticReader(annotation))
-        return msgspec_result(adapt(annotation)) if find_unsupported(found) is None else UntypedResult()
+        if find_unsupported(found) is None:
+            return msgspec_result(adapt(annotation))
+        return _plain_class_result(annotation)
     except (TypeError, RuntimeError):
         # A return type neither engine knows promises nothing; the value may still be one that can be written.
         # pydantic's own refusals are both kinds.
         return UntypedResult()
+
+
+class _PlainClassResult(UntypedResult):
+    """A result that is an object of a class with annotated attributes, written as a record of them."""
+
+    __slots__ = ("_kind", "_result")
+
+    described = True
+
+    def __init__(self, kind: type, members: dict[str, Any]) -> None:
+        """Make a record of the attributes."""
+        self._kind = msgspec.defstruct(kind.__name__, [(name, adapt(note)) for name, note in members.items()])
+        self._result = msgspec_result(self._kind)
+
+    def schema(self) -> dict[str, Any] | None:
+        """Make the JSON Schema of the record."""
+        return self._result.schema()
+
+    def encode(self, value: object) -> bytes:
+        """Write the attributes as JSON.
+
+        Raises:
+            InvalidResult: one is missing, or is not what its annotation says.
+        """
+        try:
+            record = msgspec.convert(value, self._kind, from_attributes=True)
+        except msgspec.ValidationError as failure:
+            raise InvalidResult(str(failure)) from failure
+        return self._result.encode(record)
+
+
+def _plain_class_result(annotation: object) -> UntypedResult:
+    """Describe a class that is no kind of record by its annotated attributes, if it has any."""
+    inner, _ = strip_annotated(annotation)
+    if not isinstance(inner, type) or not getattr(inner, "__annotations__", None):
+        return UntypedResult()
+    from typing import get_type_hints
+
+    members = {name: note for name, note in get_type_hints(inner).items() if not name.startswith("_")}
+    if not members or find_unsupported(survey(members.values())) is not None:
+        return UntypedResult()
+    return _PlainClassResult(inner, members)
 
 
 def _awaited(annotation: object) -> Any:
@@ -404,8 +448,40 @@ def _arguments(given: list[tuple[str, object, object]], label: str) -> MsgspecAr
         if found.classes <= BUILTIN_TYPES or find_unsupported(found) is None:
             return MsgspecArguments((name, adapt(note, default), default) for name, note, default in given)
     except (TypeError, NameError) as failure:
-        raise _msgspec_type_error(given, label) from failure
-    raise _msgspec_type_error(given, label)
+        return _fallback_arguments(given, label, failure)
+    return _fallback_arguments(given, label, None)
+
+
+def _fallback_arguments(
+    given: list[tuple[str, object, object]], label: str, failure: Exception | None
+) -> PydanticArguments:
+    """Let pydantic read what msgspec cannot, if it is installed: unions of several kinds of text, mixed enums.
+
+    Raises:
+        TypeError: it cannot either; the text names the parameter.
+    """
+    try:
+        # Loaded here and nowhere else, and found by its name from then on.
+        import pydantic.fields
+        import pydantic.json_schema  # noqa: F401
+
+        if isinstance(failure, NameError) or _has_meta(given):
+            raise TypeError
+        arguments = _pydantic_arguments(given, label)
+        # What has no schema cannot be sent either.
+        arguments.arguments_schema({})
+        return arguments
+    except ImportError:
+        error = _msgspec_type_error(given, label)
+        error.add_note("pydantic reads more types: with it installed this may work")
+    except (TypeError, ValueError, RuntimeError):
+        # What msgspec says names the parameter and the way out.
+        error = _msgspec_type_error(given, label)
+    raise error from failure
+
+
+def _has_meta(given: list[tuple[str, object, object]]) -> bool:
+    return any(isinstance(item, msgspec.Meta) for item in survey(note for _, note, _ in given).metadata)
 
 
 def _msgspec_type_error(given: list[tuple[str, object, object]], label: str) -> TypeError:

@@ -207,6 +207,8 @@ if TYPE_CHECKING:
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.0{1,30})?")
 # JSON's own grammar for numbers, so that "nan", "inf" and "1_000" stay text.
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,307})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?")
+#: Seconds; longer ones no duration can hold.
+_LONGEST_DURATION = 1e12
 _BOOLEANS = MappingProxyType({"true": True, "True": True, "false": False, "False": False})
 #: Above this a double no longer holds every integer, so a fraction of zero proves nothing.
 _EXACT = 2**53
@@ -236,13 +238,26 @@ def coerce(value: JsonValue, kind: mi.Type) -> Any:
     kinds = _alternatives(kind)
     if isinstance(value, str):
         return _from_text(value, kinds)
-    if isinstance(value, float):
-        return _from_float(value, kinds)
+    if isinstance(value, int | float):
+        return _from_number(value, kinds)
     if isinstance(value, dict):
         return _inside_object(value, kinds)
     if isinstance(value, list):
         return _inside_array(value, kinds)
     return value
+
+
+def _from_number(value: int | float, kinds: list[mi.Type]) -> Any:
+    """Read 0 and 1 as booleans and numbers of seconds as durations, where nothing else fits; both are common."""
+    if isinstance(value, float) and any(isinstance(kind, mi.IntType | mi.FloatType) for kind in kinds):
+        return _from_float(value, kinds)
+    if isinstance(value, bool) or any(isinstance(kind, mi.IntType | mi.FloatType) for kind in kinds):
+        return value
+    if value in (0, 1) and any(isinstance(kind, mi.BoolType) for kind in kinds):
+        return bool(value)
+    if any(isinstance(kind, mi.TimeDeltaType) for kind in kinds) and abs(value) < _LONGEST_DURATION:
+        return f"{'-' if value < 0 else ''}PT{abs(value):.6f}S"
+    return _from_float(value, kinds) if isinstance(value, float) else value
 
 
 def choices_at(kind: mi.Type, steps: list[str | int]) -> list[Any]:
