@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["differences", "normal_schema"]
 
 _IGNORED = frozenset({"title", "additionalProperties", "description", "$schema", "$defs", "definitions", "format"})
-_MAX_DEPTH = 12
+_MAX_DEPTH = 40
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:

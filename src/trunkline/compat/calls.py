@@ -25,6 +25,7 @@ from trunkline.protocol.caller import MEMORY, Caller
 from trunkline.protocol.methods import METHODS
 from trunkline.protocol.request_validation import ValidatedRequest
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE
+from trunkline.server.validation_errors import InvalidArguments
 
 __all__ = ["LocalExchange", "exchange_for", "request", "run_tool"]
 
@@ -150,6 +151,22 @@ async def run_tool(definition: Any, arguments: Mapping[str, Any], context: Any =
     params = t.CallToolRequestParams(name=definition.name, arguments=raw)
     async with exchange_for(definition.function.owner, "tools/call", params) as exchange:
         return tool_result(await definition.call(exchange, raw))
+
+
+async def run_function(definition: Any, method: str, arguments: Mapping[str, Any], context: Any = None) -> Any:
+    """Bind arguments and run the function of a definition; return what it returned.
+
+    Raises:
+        ToolError: the arguments do not fit, or the function failed.
+    """
+    raw = Raw(msgspec.json.encode(to_plain(dict(arguments))))
+    params = t.CallToolRequestParams(name=definition.name, arguments=raw)
+    async with exchange_for(definition.function.owner, method, params) as exchange:
+        try:
+            kwargs = definition.function.signature.bind(raw)
+        except InvalidArguments as error:
+            raise ToolError(f"Error executing tool {definition.name}: {error}") from error
+        return await definition.function.run(exchange, kwargs)
 
 
 async def read_resource(server: Any, uri: str) -> ResourceResult:

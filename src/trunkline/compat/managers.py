@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from trunkline.compat import calls
 from trunkline.compat.components import Component
 from trunkline.compat.exceptions import NotFoundError, ToolError
 
@@ -66,10 +65,12 @@ class ToolManager(_Manager):
     ) -> Any:
         """Call a tool."""
         try:
-            result = calls.tool_result(await calls.call_tool(self._server, name, arguments))
+            tool = self._one(name)
+            if tool is None:
+                raise NotFoundError(name)
+            return await tool.run(arguments, context, convert_result)
         except NotFoundError as error:
             raise ToolError(f"Unknown tool: {name}") from error
-        return result.content if result.structured_content is None else (result.content, result.structured_content)
 
 
 class PromptManager(_Manager):
@@ -96,11 +97,10 @@ class PromptManager(_Manager):
 
     async def render_prompt(self, name: str, arguments: Any = None, context: Any = None) -> Any:
         """Render a prompt."""
-        try:
-            result = calls.prompt_result(await calls.get_prompt(self._server, name, arguments))
-        except NotFoundError as error:
-            raise ValueError(f"Unknown prompt: {name}") from error
-        return result.messages
+        prompt = self._one(name)
+        if prompt is None:
+            raise ValueError(f"Unknown prompt: {name}")
+        return await prompt.render(arguments, context)
 
 
 class ResourceManager(_Manager):

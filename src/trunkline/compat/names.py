@@ -22,6 +22,10 @@ _COMPONENTS = (
     "components: Tool FunctionTool Prompt FunctionPrompt PromptArgument Resource FunctionResource ResourceTemplate "
     "FunctionResourceTemplate FastMCPComponent=Component"
 )
+_OFFICIAL_COMPONENTS = (
+    "official_components: Tool=OfficialTool Prompt=OfficialPrompt ResourceTemplate=OfficialTemplate",
+    "components: PromptArgument Resource FunctionResource",
+)
 _RESULTS = (
     "results: ToolResult Message UserMessage AssistantMessage PromptResult ResourceContent ResourceResult "
     "ReadResourceContents"
@@ -97,16 +101,20 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.fastmcp.utilities.types": ("utilities: Image Audio",),
         "mcp.server.fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
         "mcp.server.fastmcp.utilities.func_metadata": ("metadata: FuncMetadata ArgModelBase func_metadata",),
-        "mcp.server.fastmcp.tools": (_COMPONENTS, "managers: ToolManager"),
-        "mcp.server.fastmcp.tools.base": (_COMPONENTS,),
+        "mcp.server.fastmcp.tools": (*_OFFICIAL_COMPONENTS, "managers: ToolManager"),
+        "mcp.server.fastmcp.tools.base": (*_OFFICIAL_COMPONENTS,),
         "mcp.server.fastmcp.tools.tool_manager": ("managers: ToolManager",),
-        "mcp.server.fastmcp.prompts": (_COMPONENTS, _RESULTS, "managers: PromptManager"),
-        "mcp.server.fastmcp.prompts.base": (_COMPONENTS, _RESULTS, "types: TextContent EmbeddedResource ImageContent"),
+        "mcp.server.fastmcp.prompts": (*_OFFICIAL_COMPONENTS, _RESULTS, "managers: PromptManager"),
+        "mcp.server.fastmcp.prompts.base": (
+            *_OFFICIAL_COMPONENTS,
+            _RESULTS,
+            "types: TextContent EmbeddedResource ImageContent",
+        ),
         "mcp.server.fastmcp.prompts.manager": ("managers: PromptManager",),
-        "mcp.server.fastmcp.resources": (_COMPONENTS, _FILES, "managers: ResourceManager"),
-        "mcp.server.fastmcp.resources.base": (_COMPONENTS,),
-        "mcp.server.fastmcp.resources.types": (_COMPONENTS, _FILES),
-        "mcp.server.fastmcp.resources.templates": (_COMPONENTS,),
+        "mcp.server.fastmcp.resources": (*_OFFICIAL_COMPONENTS, _FILES, "managers: ResourceManager"),
+        "mcp.server.fastmcp.resources.base": (*_OFFICIAL_COMPONENTS,),
+        "mcp.server.fastmcp.resources.types": (*_OFFICIAL_COMPONENTS, _FILES),
+        "mcp.server.fastmcp.resources.templates": (*_OFFICIAL_COMPONENTS,),
         "mcp.server.fastmcp.resources.resource_manager": ("managers: ResourceManager",),
         "mcp.server.mcpserver": (
             "official: MCPServer",
@@ -127,16 +135,16 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.mcpserver.utilities.types": ("utilities: Image Audio",),
         "mcp.server.mcpserver.utilities.logging": ("utilities: get_logger configure_logging",),
         "mcp.server.mcpserver.utilities.func_metadata": ("metadata: FuncMetadata ArgModelBase func_metadata",),
-        "mcp.server.mcpserver.tools": (_COMPONENTS, "managers: ToolManager"),
-        "mcp.server.mcpserver.tools.base": (_COMPONENTS,),
+        "mcp.server.mcpserver.tools": (*_OFFICIAL_COMPONENTS, "managers: ToolManager"),
+        "mcp.server.mcpserver.tools.base": (*_OFFICIAL_COMPONENTS,),
         "mcp.server.mcpserver.tools.tool_manager": ("managers: ToolManager",),
-        "mcp.server.mcpserver.prompts": (_COMPONENTS, _RESULTS, "managers: PromptManager"),
-        "mcp.server.mcpserver.prompts.base": (_COMPONENTS, _RESULTS),
+        "mcp.server.mcpserver.prompts": (*_OFFICIAL_COMPONENTS, _RESULTS, "managers: PromptManager"),
+        "mcp.server.mcpserver.prompts.base": (*_OFFICIAL_COMPONENTS, _RESULTS),
         "mcp.server.mcpserver.prompts.manager": ("managers: PromptManager",),
-        "mcp.server.mcpserver.resources": (_COMPONENTS, _FILES, "managers: ResourceManager"),
-        "mcp.server.mcpserver.resources.base": (_COMPONENTS,),
-        "mcp.server.mcpserver.resources.types": (_COMPONENTS, _FILES),
-        "mcp.server.mcpserver.resources.templates": (_COMPONENTS,),
+        "mcp.server.mcpserver.resources": (*_OFFICIAL_COMPONENTS, _FILES, "managers: ResourceManager"),
+        "mcp.server.mcpserver.resources.base": (*_OFFICIAL_COMPONENTS,),
+        "mcp.server.mcpserver.resources.types": (*_OFFICIAL_COMPONENTS, _FILES),
+        "mcp.server.mcpserver.resources.templates": (*_OFFICIAL_COMPONENTS,),
         "mcp.server.lowlevel": (*_LOW,),
         "mcp.server.lowlevel.server": (*_LOW, "context: request_ctx=CURRENT_CONTEXT"),
         "mcp.server.lowlevel.helper_types": ("results: ReadResourceContents",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import trunkline.types as t
@@ -15,6 +16,7 @@ from trunkline.compat.exceptions import NotFoundError, ResourceNotFoundError, To
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.managers import PromptManager, ResourceManager, ToolManager
+from trunkline.compat.official_components import OfficialPrompt, OfficialTemplate, OfficialTool
 from trunkline.compat.official_middleware import MiddlewareList
 from trunkline.compat.servers import ForeignServer, Settings
 from trunkline.compat.types import to_model, to_struct
@@ -31,6 +33,7 @@ class _OfficialServer(HttpMethods, ForeignServer):
     """What both versions have."""
 
     context_class = OfficialContext
+    object_kinds = MappingProxyType({"tools": OfficialTool, "prompts": OfficialPrompt, "templates": OfficialTemplate})
 
     def __init__(self, name: str | None, instructions: str | None, options: dict[str, Any]) -> None:
         settings = {key: options.pop(key) for key in tuple(options) if key in _SETTINGS}

@@ -24,6 +24,7 @@ __all__ = [
     "ResourceResult",
     "ToolResult",
     "UserMessage",
+    "block_from_dict",
     "to_blocks",
 ]
 
@@ -37,6 +38,11 @@ def to_blocks(value: Any) -> list[Any]:
         item if isinstance(item, BaseModel) and hasattr(item, "type") else to_model(to_tool_result(item).content)[0]
         for item in items
     ]
+
+
+def block_from_dict(value: Mapping[str, Any]) -> Any:
+    """Return a content block that was written as a dictionary as a model."""
+    return to_model(msgspec.convert(dict(value), t.ContentBlock))  # type: ignore[call-overload]
 
 
 class ToolResult(OwnToolResult):

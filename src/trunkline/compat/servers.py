@@ -11,6 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -91,6 +92,8 @@ class ForeignServer(Server):
     context_class = FastContext
     #: Whether sync functions run in worker threads.
     threads = True
+    #: The classes of objects that stand for what the server offers, where they are not FastMCP's.
+    object_kinds: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
         """Define a server."""
@@ -191,7 +194,7 @@ class ForeignServer(Server):
         if isinstance(component, Tool):
             fn = getattr(component, "fn", None)
             definition: Any
-            if component.definition is not None and type(component).run is _function_run():
+            if component.definition is not None and type(component).run in _function_run():
                 definition = self.make_tool(fn, _tool_keywords(component, options))  # type: ignore[arg-type]
             else:
                 definition = self._tool_of_object(component, options)
@@ -260,7 +263,7 @@ class ForeignServer(Server):
         known = self._objects.get(id(definition))
         if known is not None and known[0] is definition:
             return known[1]
-        made = from_definition(definition)
+        made = from_definition(definition, self.object_kinds.get(kind))
         source = definition.source or definition
         owner = source.function.owner
         extras = getattr(owner, "_extras", {}).get((kind, getattr(source, "uri", None) or source.name), {})
@@ -333,8 +336,9 @@ def _tool_keywords(tool: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 def _function_run() -> Any:
     from trunkline.compat.components import FunctionTool
+    from trunkline.compat.official_components import OfficialTool
 
-    return FunctionTool.run
+    return FunctionTool.run, OfficialTool.run
 
 
 def _shelf(definition: Any) -> str:

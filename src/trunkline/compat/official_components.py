@@ -1,0 +1,87 @@
+"""Tools, prompts and templates as the official SDK has them: running one gives what its function returned."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from trunkline.compat import calls
+from trunkline.compat.components import FunctionPrompt, FunctionResourceTemplate, FunctionTool
+from trunkline.compat.results import Message, UserMessage, to_blocks
+
+__all__ = ["OfficialPrompt", "OfficialTemplate", "OfficialTool"]
+
+
+class OfficialTool(FunctionTool):
+    """A tool whose ``run`` returns the value, or content if that is asked for."""
+
+    @property
+    def fn_metadata(self) -> Any:
+        """The models of what the function takes and gives."""
+        from trunkline.compat.metadata import func_metadata
+
+        return func_metadata(self.fn)
+
+    @classmethod
+    def from_function(cls, fn: Callable[..., Any], name: str | None = None, *rest: Any, **options: Any) -> Any:
+        """Make a tool of a function."""
+        options |= dict(zip(("title", "description", "context_kwarg"), rest, strict=False))
+        options.pop("context_kwarg", None)
+        if getattr(fn, "__name__", "") == "<lambda>" and name is None:
+            raise ValueError("You must provide a name for lambda functions")
+        return super().from_function(fn, name or getattr(fn, "__name__", None) or type(fn).__name__, **options)
+
+    async def run(self, arguments: dict[str, Any], context: Any = None, convert_result: bool = False) -> Any:
+        """Run the tool.
+
+        Raises:
+            ToolError: it failed, or the arguments do not fit.
+        """
+        if convert_result:
+            result = await calls.run_tool(self._own(), arguments, context)
+            return result.content if result.structured_content is None else (result.content, result.structured_content)
+        return await calls.run_function(self._own(), "tools/call", arguments, context)
+
+
+class OfficialPrompt(FunctionPrompt):
+    """A prompt whose ``render`` returns messages."""
+
+    async def render(self, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
+        """Render the prompt.
+
+        Raises:
+            ValueError: an argument is missing, or the function failed.
+        """
+        needed = {each.name for each in self.arguments or () if each.required}
+        missing = needed - set(arguments or {})
+        if missing:
+            raise ValueError(f"Missing required arguments: {missing}")
+        try:
+            value = self.fn(**(arguments or {}))
+            value = await value if inspect.isawaitable(value) else value
+        except Exception as error:
+            raise ValueError(f"Error rendering prompt {self.name}: {error}") from error
+        return [_message(each) for each in (value if isinstance(value, list | tuple) else [value])]
+
+
+def _message(value: Any) -> Message:
+    if isinstance(value, Message):
+        return value
+    if isinstance(value, dict) and "role" in value:
+        content = value["content"]
+        if isinstance(content, dict) and "type" in content:
+            from trunkline.compat.results import block_from_dict
+
+            content = block_from_dict(content)
+        return Message(content, value["role"])
+    return UserMessage(to_blocks(value)[0])
+
+
+class OfficialTemplate(FunctionResourceTemplate):
+    """A template that knows the parameter of the context."""
+
+    @property
+    def context_kwarg(self) -> str | None:
+        """The parameter that is given the context."""
+        return None if self.definition is None else self.definition.function.context_name
