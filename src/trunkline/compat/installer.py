@@ -9,6 +9,7 @@ process would not know each other.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -32,15 +33,21 @@ class _Module(ModuleType):
         module = self.__name__
         if name == "__version__":
             return STATE.version(PACKAGES.get(module, module))
-        if is_module(f"{module}.{name}"):
-            return importlib.import_module(f"{module}.{name}")
         found = find_name(module, name)
+        if found is None and is_module(f"{module}.{name}"):
+            return importlib.import_module(f"{module}.{name}")
         if found is None:
             raise AttributeError(f"trunkline.compat has no {module}.{name}; see docs/migrating.md for what it has")
         home, ours = found
         value = getattr(importlib.import_module(f"trunkline.compat.{home}"), ours)
         setattr(self, name, value)
         return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # ``fastmcp.tools.tool`` is a module and, in the package, a decorator: importing one must not hide the other.
+        if isinstance(value, _Module) and find_name(self.__name__, name) is not None:
+            return
+        super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         names: set[str] = set()
@@ -85,7 +92,10 @@ class CompatFinder(MetaPathFinder):
                 f"No module named {fullname!r} under trunkline.compat; see docs/migrating.md for what it has",
                 name=fullname,
             )
-        return ModuleSpec(fullname, _CompatLoader(), origin="trunkline.compat", is_package=True)
+        spec = ModuleSpec(fullname, _CompatLoader(), origin="trunkline.compat", is_package=True)
+        # Where such a package would be; code that asks for the folder of a package gets one, and nothing is in it.
+        spec.submodule_search_locations = [os.path.join(os.path.dirname(__file__), *fullname.split("."))]
+        return spec
 
     @staticmethod
     def find_distributions(context: Any = None) -> Sequence[metadata.Distribution]:

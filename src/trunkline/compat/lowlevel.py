@@ -100,7 +100,7 @@ _ROWS = MappingProxyType({row.name: row for row in METHODS})
 class RequestHandlers(dict[Any, Any]):
     """The handlers by request type, as version 1 shows them; setting one registers it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Any) -> None:
         """Look at a server."""
         super().__init__()
         self._server = server
@@ -118,41 +118,13 @@ class RequestHandlers(dict[Any, Any]):
         self._server.serve_method(method, handle)
 
 
-class Server(HttpMethods, ForeignServer):
-    """A server that answers each method with one handler."""
+class LowLevelMethods:
+    """The decorators of version 1, and what they need: a server's handlers."""
 
-    context_class = OfficialContext
-
-    def __init__(
-        self,
-        name: str,
-        version: str | None = None,
-        instructions: str | None = None,
-        website_url: str | None = None,
-        icons: Any = None,
-        lifespan: Any = None,
-        **options: Any,
-    ) -> None:
-        """Define a server; version 2 gives the handlers as keywords."""
-        handlers = {key: options.pop(key) for key in tuple(options) if key.startswith("on_")}
-        self.settings = Settings()
-        super().__init__(
-            name,
-            instructions,
-            version=version or "",
-            website_url=website_url,
-            icons=[to_struct(icon, t.Icon) for icon in icons or ()] or None,
-            lifespan=lifespan,
-            title=options.get("title"),
-            description=options.get("description"),
-            mask_error_details=False,
-        )
-        self.request_handlers = RequestHandlers(self)
-        self.notification_handlers: dict[Any, Any] = {}  # type: ignore[assignment]
-        self._tool_cache: dict[str, Any] = {}
-        for key, function in handlers.items():
-            if function is not None:
-                self._add_keyword(key, function)
+    handlers: dict[str, Any]
+    announced: frozenset[str]
+    request_handlers: Any
+    _tool_cache: dict[str, Any]
 
     def serve_method(self, method: str, handler: Callable[..., Any]) -> None:
         """Serve a method of the protocol with a handler, and announce it."""
@@ -160,36 +132,7 @@ class Server(HttpMethods, ForeignServer):
         capability = next((row[1] for row in _KEYWORDS.values() if row[0] == method), None)
         if capability is not None:
             self.announced = self.announced | {capability}
-            self._refresh()
-
-    # --- version 2 ---------------------------------------------------------------------------------------------------
-
-    def _add_keyword(self, key: str, function: Callable[..., Any]) -> None:
-        if key not in _KEYWORDS:
-            raise TypeError(f"Server has no option {key!r}")
-        self.add_request_handler(_KEYWORDS[key][0], None, function)
-
-    def add_request_handler(self, method: str, params_type: Any, handler: Callable[..., Any]) -> None:
-        """Serve a method with ``handler(context, params)``."""
-        if method.startswith("notifications/"):
-            self.notification(method)(handler)
-            return
-
-        async def handle(exchange: Any, params: Any) -> Any:
-            context = OfficialContext(self, exchange)
-            model = method_params(params, method)
-            result = await handler(context.request_context, model)
-            return to_struct(result if result is not None else {}, _ROWS[method].result)
-
-        self.serve_method(method, handle)
-
-    def add_notification_handler(self, method: str, params_type: Any, handler: Callable[..., Any]) -> None:
-        """Call a function with each notification of a method."""
-        self.notification(method)(handler)
-
-    def get_request_handler(self, method: str) -> Any:
-        """Return the handler of a method."""
-        return self.handlers.get(method)
+            self._refresh()  # type: ignore[attr-defined]
 
     # --- version 1 ---------------------------------------------------------------------------------------------------
 
@@ -357,7 +300,7 @@ class Server(HttpMethods, ForeignServer):
         """Register what completes arguments: ``(ref, argument, context)``."""
 
         def register(function: Any) -> Any:
-            self._set_fallback_completion(completion_function(function))
+            self._set_fallback_completion(completion_function(function))  # type: ignore[attr-defined]
             return function
 
         return register(given[0]) if given and callable(given[0]) else register
@@ -366,10 +309,76 @@ class Server(HttpMethods, ForeignServer):
         """Register what hears progress of the client."""
 
         def register(function: Any) -> Any:
-            self.notification("notifications/progress")(function)
+            self.notification("notifications/progress")(function)  # type: ignore[attr-defined]
             return function
 
         return register
+
+
+class Server(LowLevelMethods, HttpMethods, ForeignServer):
+    """A server that answers each method with one handler."""
+
+    context_class = OfficialContext
+
+    def __init__(
+        self,
+        name: str,
+        version: str | None = None,
+        instructions: str | None = None,
+        website_url: str | None = None,
+        icons: Any = None,
+        lifespan: Any = None,
+        **options: Any,
+    ) -> None:
+        """Define a server; version 2 gives the handlers as keywords."""
+        handlers = {key: options.pop(key) for key in tuple(options) if key.startswith("on_")}
+        self.settings = Settings()
+        super().__init__(
+            name,
+            instructions,
+            version=version or "",
+            website_url=website_url,
+            icons=[to_struct(icon, t.Icon) for icon in icons or ()] or None,
+            lifespan=lifespan,
+            title=options.get("title"),
+            description=options.get("description"),
+            mask_error_details=False,
+        )
+        self.request_handlers = RequestHandlers(self)
+        self.notification_handlers: dict[Any, Any] = {}  # type: ignore[assignment]
+        self._tool_cache: dict[str, Any] = {}
+        for key, function in handlers.items():
+            if function is not None:
+                self._add_keyword(key, function)
+
+    # --- version 2 ---------------------------------------------------------------------------------------------------
+
+    def _add_keyword(self, key: str, function: Callable[..., Any]) -> None:
+        if key not in _KEYWORDS:
+            raise TypeError(f"Server has no option {key!r}")
+        self.add_request_handler(_KEYWORDS[key][0], None, function)
+
+    def add_request_handler(self, method: str, params_type: Any, handler: Callable[..., Any]) -> None:
+        """Serve a method with ``handler(context, params)``."""
+        if method.startswith("notifications/"):
+            self.notification(method)(handler)
+            return
+
+        async def handle(exchange: Any, params: Any) -> Any:
+            context = OfficialContext(self, exchange)
+            model = method_params(params, method)
+            result = await handler(context.request_context, model)
+            return to_struct(result if result is not None else {}, _ROWS[method].result)
+
+        self.serve_method(method, handle)
+
+    def add_notification_handler(self, method: str, params_type: Any, handler: Callable[..., Any]) -> None:
+        """Call a function with each notification of a method."""
+        self.notification(method)(handler)
+
+    def get_request_handler(self, method: str) -> Any:
+        """Return the handler of a method."""
+        return self.handlers.get(method)
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -419,12 +428,14 @@ async def run_on_streams(server: Any, read_stream: Any, write_stream: Any, optio
     await server.serve(StreamLink(read_stream, write_stream))
 
 
-class ServerView:
+class ServerView(LowLevelMethods):
     """The low-level server behind a high-level one, as code reaches for it: ``mcp._mcp_server``."""
 
     def __init__(self, server: Any) -> None:
         """Look at a server."""
         object.__setattr__(self, "_server", server)
+        object.__setattr__(self, "request_handlers", RequestHandlers(self))
+        object.__setattr__(self, "_tool_cache", {})
 
     def __getattr__(self, name: str) -> Any:
         """Read from the server behind."""
@@ -432,7 +443,9 @@ class ServerView:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set on the server behind."""
-        if name in ("name", "version", "website_url", "icons"):
+        if name == "_tool_cache":
+            object.__setattr__(self, name, value)
+        elif name in ("name", "version", "website_url", "icons"):
             self._server.rename(**{name: value})
         else:
             setattr(self._server, name, value)

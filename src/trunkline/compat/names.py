@@ -60,7 +60,7 @@ _TRANSPORTS = (
 )
 _TRANSFORMS = "transforms: GetToolNext GetResourceNext GetResourceTemplateNext GetPromptNext Transform Namespace ToolTransform Visibility ResourcesAsTools PromptsAsTools"
 _ELICITED = (
-    "elicitation: AcceptedElicitation DeclinedElicitation CancelledElicitation ElicitationResult "
+    "elicitation: elicit_url elicit_with_validation AcceptedElicitation DeclinedElicitation CancelledElicitation ElicitationResult "
     "CancelledElicitationResult=CancelledElicitation AcceptedUrlElicitation UrlElicitationResult"
 )
 
@@ -72,6 +72,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "context: ServerSession",
             "lowlevel: stdio_server",
             "exceptions: McpError MCPError=McpError UrlElicitationRequiredError MCPDeprecationWarning",
+            "wire: InputRequiredRoundsExceededError UriTemplate",
         ),
         "mcp.types": (ALL_TYPES,),
         "mcp_types": (ALL_TYPES,),
@@ -124,6 +125,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             _ELICITED,
             "exceptions: UrlElicitationRequiredError",
             "results: Message UserMessage AssistantMessage",
+            "wire: ResourceSecurity RequestStateSecurity DEFAULT_RESOURCE_SECURITY",
         ),
         "mcp.server.mcpserver.server": (
             "official: MCPServer",
@@ -144,7 +146,11 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.mcpserver.resources": (*_OFFICIAL_COMPONENTS, _FILES, "managers: ResourceManager"),
         "mcp.server.mcpserver.resources.base": (*_OFFICIAL_COMPONENTS,),
         "mcp.server.mcpserver.resources.types": (*_OFFICIAL_COMPONENTS, _FILES),
-        "mcp.server.mcpserver.resources.templates": (*_OFFICIAL_COMPONENTS,),
+        "mcp.server.mcpserver.resources.templates": (
+            *_OFFICIAL_COMPONENTS,
+            "wire: ResourceSecurity DEFAULT_RESOURCE_SECURITY",
+            "exceptions: ResourceSecurityError",
+        ),
         "mcp.server.lowlevel": (*_LOW,),
         "mcp.server.lowlevel.server": (*_LOW, "context: request_ctx=CURRENT_CONTEXT"),
         "mcp.server.lowlevel.helper_types": ("results: ReadResourceContents",),
@@ -193,6 +199,9 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "wire: create_client_server_memory_streams",
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
+        "mcp.shared._otel": (),
+        "mcp.shared.uri_template": ("wire: UriTemplate InvalidUriTemplate",),
+        "mcp.server.request_state": ("wire: RequestStateSecurity",),
         "mcp.shared.version": ("wire: SUPPORTED_PROTOCOL_VERSIONS LATEST_PROTOCOL_VERSION",),
         "mcp.client": (
             "clients: Client=MCPClient ClientSession StdioServerParameters stdio_client",
@@ -228,6 +237,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.dependencies": (_DEPENDENCIES,),
         "fastmcp.settings": ("utilities: settings Settings=_Settings",),
         "fastmcp.types": ("utilities: Image Audio File",),
+        "fastmcp.resources.security": ("wire: ResourceSecurity DEFAULT_RESOURCE_SECURITY",),
         "fastmcp.server": (
             "fast_server: FastMCP",
             "proxy: create_proxy",
@@ -264,7 +274,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.auth.providers.debug": (_AUTH,),
         "fastmcp.server.auth.providers.introspection": (_AUTH,),
         "fastmcp.tools": (_COMPONENTS, _RESULTS, "decorators: tool", "transformed_tools: forward forward_raw"),
-        "fastmcp.tools.tool": (_COMPONENTS, _RESULTS),
+        "fastmcp.tools.tool": (_COMPONENTS, _RESULTS, "decorators: tool"),
         "fastmcp.tools.base": (_COMPONENTS, _RESULTS),
         "fastmcp.tools.function_tool": (_COMPONENTS, "decorators: tool ToolMeta DecoratedTool=ToolMeta"),
         "fastmcp.tools.tool_transform": (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -136,6 +136,8 @@ class ForeignServer(Server):
     def make_tool(self, function: Callable[..., Any], options: Mapping[str, Any]) -> ToolDefinition:
         """Make the definition of a tool."""
         given = self._own_options("tool", function, options)
+        if "input_schema" not in given:
+            function = named_parameters(function)
         definition = ToolDefinition(function, tool_options(given), owner=self)
         definition.function.__class__ = _ReportingFunction
         return definition
@@ -150,6 +152,10 @@ class ForeignServer(Server):
     def make_resource(self, uri: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
         """Make the definition of a resource or a template."""
         given = self._own_options("resource", function, options)
+        if "{" in uri:
+            from trunkline.protocol.uri_template import UriTemplate
+
+            function = named_parameters(function, UriTemplate.parse(uri).names)
         given["mime_type"] = given.get("mime_type") or "text/plain"
         kind = TemplateDefinition if "{" in uri else ResourceDefinition
         definition = kind(uri, function, resource_options(given), owner=self)
@@ -165,6 +171,8 @@ class ForeignServer(Server):
             given["output_schema"] = None
         if hasattr(given.get("annotations"), "model_dump"):
             given["annotations"] = to_plain(given["annotations"])
+        if not hasattr(function, "__name__") and callable(function):
+            given.setdefault("name", type(function).__name__)
         given.setdefault("run_in_thread", self.threads)
         return given
 
@@ -332,6 +340,35 @@ def _tool_keywords(tool: Any, options: dict[str, Any]) -> dict[str, Any]:
     elif source.output_schema is None or isinstance(source.output_schema, dict):
         kept["output_schema"] = source.output_schema
     return {**kept, **options}
+
+
+def named_parameters(function: Callable[..., Any], more: Iterable[str] = ()) -> Callable[..., Any]:
+    """Return a function that takes only named arguments: what ``**kwargs`` would take are the names given beside."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function
+    kept = [each for each in signature.parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    if len(kept) == len(signature.parameters) or not any(
+        each.kind is each.VAR_KEYWORD for each in signature.parameters.values()
+    ):
+        return function
+    known = {each.name for each in kept}
+    kept += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Any) for name in more if name not in known]
+    if inspect.iscoroutinefunction(function):
+
+        async def call(**given: Any) -> Any:
+            return await function(**given)
+    else:
+
+        def call(**given: Any) -> Any:
+            return function(**given)
+
+    call.__name__, call.__doc__ = getattr(function, "__name__", "call"), function.__doc__
+    hints = getattr(function, "__annotations__", {})
+    call.__annotations__ = {name: hints[name] for name in hints if name in known or name == "return"}
+    call.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return call
 
 
 def _function_run() -> Any:

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 from trunkline.compat.versions import STATE
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES
+from trunkline.protocol.uri_template import UriTemplate
 
 __all__ = [
     "DEFAULT_INHERITED_ENV_VARS",
+    "DEFAULT_RESOURCE_SECURITY",
     "HANDSHAKE_PROTOCOL_VERSIONS",
     "LATEST_HANDSHAKE_VERSION",
     "LATEST_MODERN_VERSION",
@@ -29,6 +31,8 @@ __all__ = [
     "GetSessionIdCallback",
     "HandlerResult",
     "IncomingMessage",
+    "InputRequiredRoundsExceededError",
+    "InvalidUriTemplate",
     "LifespanContextT",
     "ListRootsFnT",
     "LoggingFnT",
@@ -38,11 +42,14 @@ __all__ = [
     "OAuth",
     "ProgressFnT",
     "RequestResponder",
+    "RequestStateSecurity",
     "RequestT",
+    "ResourceSecurity",
     "SamplingFnT",
     "ServerMessageMetadata",
     "ServerMiddleware",
     "ServerSessionT",
+    "UriTemplate",
     "create_client_server_memory_streams",
     "find_available_port",
     "get_default_environment",
@@ -68,6 +75,7 @@ LoggingFnT = Callable[..., Any]
 MessageHandlerFnT = Callable[..., Any]
 GetSessionIdCallback = Callable[[], str | None]
 HandlerResult = Any
+InvalidUriTemplate = ValueError
 IncomingMessage = Any
 MessageMetadata = Any
 ServerSessionT = TypeVar("ServerSessionT")
@@ -77,6 +85,35 @@ RequestT = TypeVar("RequestT")
 
 class FastMCPDeprecationWarning(DeprecationWarning):
     """Something of FastMCP is on its way out."""
+
+
+class ResourceSecurity(SimpleNamespace):
+    """How values of templates are checked; ours are always checked for path traversal."""
+
+    def __init__(self, **options: Any) -> None:
+        """Keep the options; ``security=`` warns that they have no effect."""
+        given = {"reject_path_traversal": True, "reject_absolute_paths": True, "reject_null_bytes": True, **options}
+        super().__init__(**given)
+
+
+DEFAULT_RESOURCE_SECURITY = ResourceSecurity()
+
+
+class RequestStateSecurity(SimpleNamespace):
+    """How request state is sealed; ``request_state_security=`` warns that it has no effect."""
+
+    def __init__(self, *_: Any, **options: Any) -> None:
+        """Keep the options."""
+        super().__init__(**options)
+
+    @classmethod
+    def ephemeral(cls) -> RequestStateSecurity:
+        """Return one whose key lasts as long as the process."""
+        return cls()
+
+
+class InputRequiredRoundsExceededError(RuntimeError):
+    """A server asked for input too often."""
 
 
 class ServerMiddleware:
