@@ -2,7 +2,7 @@
 
 The classes, each named in docs/migrating.md: titles made from names; references in place of what they refer to; a value
 that may be null; the descriptions of parameters that come from the docstring; the text of a docstring without its
-section on parameters; unknown arguments; the order of members.
+section on parameters; unknown arguments; FastMCP's mark of wrapped results; the order of members.
 """
 
 from __future__ import annotations
@@ -11,7 +11,18 @@ from typing import Any
 
 __all__ = ["differences", "normal_schema"]
 
-_IGNORED = frozenset({"title", "additionalProperties", "description", "$schema", "$defs", "definitions", "format"})
+_IGNORED = frozenset(
+    {
+        "title",
+        "additionalProperties",
+        "description",
+        "$schema",
+        "$defs",
+        "definitions",
+        "format",
+        "x-fastmcp-wrap-result",
+    }
+)
 _MAX_DEPTH = 40
 
 

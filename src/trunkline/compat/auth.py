@@ -235,7 +235,7 @@ class IntrospectionTokenVerifier(TokenVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Ask the endpoint."""
-        import httpx
+        import httpx  # type: ignore[import-not-found, unused-ignore]
 
         async with httpx.AsyncClient(timeout=10) as client:
             response = await client.post(

@@ -1,8 +1,8 @@
 """Tools, prompts and resources as objects, as both frameworks have them: pydantic models that can be run by hand.
 
 A server of ours keeps definitions; these objects are made from them when they are asked for, and turned into
-definitions when they are added. ``run``, ``render`` and ``read`` go through a server of ours, so that arguments are read
-and results are made exactly as in a request.
+definitions when they are added. ``run``, ``render`` and ``read`` go through a server of ours, so that arguments are
+read and results are made exactly as in a request.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Component(BaseModel):
         """Refuse: a server is asked."""
         raise NotImplementedError("call server.disable(...)")
 
-    def copy(self, **changes: Any) -> Any:  # type: ignore[override]
+    def copy(self, **changes: Any) -> Any:
         """Return a copy."""
         return self.model_copy(**changes)
 

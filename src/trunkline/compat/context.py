@@ -189,7 +189,8 @@ class _ForeignContext(Context):
 
     def __init__(self, server: Any = None, exchange: Any = None, **given: Any) -> None:
         """Look at one exchange of one server; without one only what needs no request works."""
-        super().__init__(server or given.get("fastmcp") or given.get("mcp_server"), exchange)
+        serving: Any = server or given.get("fastmcp") or given.get("mcp_server")
+        super().__init__(serving, exchange)
         self._given = given
 
     @classmethod
@@ -332,7 +333,7 @@ class OfficialContext(_ForeignContext):
         """The server."""
         return self._server
 
-    async def log(self, level: Any, message: Any = None, *, logger_name: str | None = None, **extra: Any) -> None:  # type: ignore[override]
+    async def log(self, level: Any, message: Any = None, *, logger_name: str | None = None, **extra: Any) -> None:
         """Send a log message."""
         message = extra.pop("data", message)
         await self._tell(level, message, logger_name, extra.pop("extra", None) or extra)

@@ -34,4 +34,4 @@ async def elicit_url(session: Any, message: str, url: str, elicitation_id: str, 
 
 
 AcceptedUrlElicitation = AcceptedElicitation
-UrlElicitationResult = ElicitationResult
+UrlElicitationResult = ElicitationResult[None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import trunkline.types as t
@@ -47,7 +48,7 @@ _IGNORED = tuple(
 _DUPLICATES = ("on_duplicate", "on_duplicate_tools", "on_duplicate_resources", "on_duplicate_prompts")
 
 
-class FastMCP(HttpMethods, ForeignServer):
+class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     """A server with FastMCP's methods."""
 
     context_class = FastContext
@@ -147,11 +148,11 @@ class FastMCP(HttpMethods, ForeignServer):
 
     # --- registration ------------------------------------------------------------------------------------------------
 
-    def tool(self, name_or_fn: Any = None, *, name: str | None = None, **options: Any) -> Any:  # type: ignore[override]
+    def tool(self, name_or_fn: Any = None, *, name: str | None = None, **options: Any) -> Any:
         """Register a function as a tool, with or without parentheses, or called with the function."""
         return self._decorating("tool", name_or_fn, name, options, self._add_tool)
 
-    def prompt(self, name_or_fn: Any = None, *, name: str | None = None, **options: Any) -> Any:  # type: ignore[override]
+    def prompt(self, name_or_fn: Any = None, *, name: str | None = None, **options: Any) -> Any:
         """Register a function as a prompt, with or without parentheses, or called with the function."""
         return self._decorating("prompt", name_or_fn, name, options, self._add_prompt)
 
@@ -179,10 +180,9 @@ class FastMCP(HttpMethods, ForeignServer):
     def _registered(function: Any) -> Any:
         """Return the function; before FastMCP 3 it was an object whose ``fn`` is the function."""
         if int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3 and not hasattr(function, "fn"):
-            try:
+            # A method of an object has no attributes of its own.
+            with suppress(AttributeError):
                 function.fn = function
-            except AttributeError:
-                pass  # A method of an object has no attributes of its own.
         return function
 
     def add_tool(self, tool: Any, *rest: Any, **options: Any) -> Any:  # type: ignore[override]
@@ -195,17 +195,17 @@ class FastMCP(HttpMethods, ForeignServer):
         options |= dict(zip(("name", "description"), rest, strict=False))
         options.pop("type", None)
         self._add_tool(tool, options)
-        name = options.get("name") or getattr(tool, "__name__", "")
+        name = str(options.get("name") or getattr(tool, "__name__", "") or type(tool).__name__)
         return self.object_of("tools", name, self._own.tools[name])
 
-    def add_prompt(self, prompt: Any, **options: Any) -> Any:
+    def add_prompt(self, prompt: Any, **options: Any) -> Any:  # type: ignore[override]
         """Register a prompt made as an object, or a function."""
         if isinstance(prompt, Component):
             return self.add_object(prompt)
         self._add_prompt(prompt, options)
         return prompt
 
-    def resource(self, uri: Any, **options: Any) -> Any:  # type: ignore[override]
+    def resource(self, uri: Any, **options: Any) -> Any:
         """Register a function as a resource, or as a template if the URI has variables."""
         if callable(uri):
             raise TypeError(
@@ -261,7 +261,8 @@ class FastMCP(HttpMethods, ForeignServer):
             warnings.warn("tool_names= has no effect: choose a namespace", CompatibilityWarning, stacklevel=2)
         if not isinstance(server, ForeignServer):
             raise TypeError(f"mount takes a FastMCP server, not a {type(server).__name__}")
-        super().mount(server, namespace if namespace is not None else prefix)
+        mounted: Any = server
+        super().mount(mounted, namespace if namespace is not None else prefix)
         self._use_pipeline()
 
     async def import_server(self, server: Any, prefix: str | None = None, **options: Any) -> None:

@@ -315,7 +315,7 @@ class LowLevelMethods:
         return register
 
 
-class Server(LowLevelMethods, HttpMethods, ForeignServer):
+class Server(LowLevelMethods, HttpMethods, ForeignServer):  # type: ignore[misc]
     """A server that answers each method with one handler."""
 
     context_class = OfficialContext
@@ -345,7 +345,7 @@ class Server(LowLevelMethods, HttpMethods, ForeignServer):
             mask_error_details=False,
         )
         self.request_handlers = RequestHandlers(self)
-        self.notification_handlers: dict[Any, Any] = {}  # type: ignore[assignment]
+        self.notification_handlers: dict[Any, Any] = {}
         self._tool_cache: dict[str, Any] = {}
         for key, function in handlers.items():
             if function is not None:
@@ -524,7 +524,7 @@ def _tool_answer(result: Any) -> t.CallToolResult:
         return t.CallToolResult(content=list(blocks), structured_content=structured)
     blocks_given = to_blocks(list(content) if not isinstance(content, str | bytes) else content)
     return t.CallToolResult(
-        content=[msgspec.convert(to_plain(block), t.ContentBlock) for block in blocks_given],  # type: ignore[arg-type]
+        content=[msgspec.convert(to_plain(block), t.ContentBlock) for block in blocks_given],
         structured_content=structured,
     )
 

@@ -23,12 +23,14 @@ class _Manager:
         from trunkline.compat.official import MCPServer
 
         flag = next((value for name, value in options.items() if name.startswith("warn_on_duplicate")), True)
-        self._server = server or MCPServer("manager", **{f"warn_on_duplicate_{self._kind}": flag})
+        settings: dict[str, Any] = {f"warn_on_duplicate_{self._kind}": flag}
+        self._server: Any = server or MCPServer("manager", **settings)
         for each in options.get(self._kind) or ():
             self._server.add_object(each)
 
     def _all(self) -> list[Any]:
-        return self._server.objects(self._kind)  # type: ignore[no-any-return]
+        found: list[Any] = self._server.objects(self._kind)
+        return found
 
     def _one(self, key: str) -> Any:
         definition = getattr(self._server.registry, self._kind).get(key)
@@ -122,7 +124,8 @@ class ResourceManager(_Manager):
 
     def list_templates(self) -> list[Any]:
         """Return the templates as objects."""
-        return self._server.objects("templates")  # type: ignore[no-any-return]
+        found: list[Any] = self._server.objects("templates")
+        return found
 
     def add_resource(self, resource: Any) -> Any:
         """Register a resource; the first of a URI stays."""

@@ -168,19 +168,22 @@ def _output_model(name: str, annotation: Any) -> tuple[type[BaseModel], bool]:
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return inner, False
     if get_origin(inner) is dict and get_args(inner)[0] is str:
-        return types.new_class(f"{name}DictOutput", (RootModel[inner],)), False
+        return types.new_class(
+            f"{name}DictOutput",
+            (RootModel[inner],),  # type: ignore[valid-type]
+        ), False
     if isinstance(inner, type) and is_typeddict(inner):
         required: frozenset[str] = getattr(inner, "__required_keys__", frozenset())
         members = {
             key: (note, ...) if key in required else (note | None, None) for key, note in get_type_hints(inner).items()
         }
-        return create_model(inner.__name__, **members), False  # type: ignore[call-overload, no-any-return]
+        return create_model(inner.__name__, **members), False  # type: ignore[call-overload]
     if isinstance(inner, type) and get_origin(inner) is None and inner.__module__ != "builtins":
         hints = get_type_hints(inner)
         if hints:
             fields = {key: (note, getattr(inner, key, ...)) for key, note in hints.items() if not key.startswith("_")}
             config = ConfigDict(from_attributes=True)
-            return create_model(inner.__name__, __config__=config, **fields), False  # type: ignore[call-overload, no-any-return]
+            return create_model(inner.__name__, __config__=config, **fields), False  # type: ignore[call-overload]
         if not hasattr(inner, "__get_pydantic_core_schema__") and not _is_known(inner):
             raise TypeError(f"{inner} has no annotations")
     return create_model(f"{name}Output", result=(annotation, ...)), True

@@ -36,11 +36,13 @@ _FAST_ERRORS = (
     "InvalidSignature ClientError McpError AuthorizationError InsufficientScopeError ResourceSecurityError"
 )
 _OFFICIAL_ERRORS = (
-    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError=ResourceError FastMCPError ValidationError ToolError ResourceError "
+    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError=ResourceError FastMCPError "
+    "ValidationError ToolError ResourceError "
     "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError=ToolError"
 )
 _MIDDLEWARE = (
-    "middleware: Middleware MiddlewareContext CallNext LoggingMiddleware StructuredLoggingMiddleware TimingMiddleware "
+    "middleware: Middleware MiddlewareContext CallNext LoggingMiddleware StructuredLoggingMiddleware "
+    "TimingMiddleware "
     "DetailedTimingMiddleware ErrorHandlingMiddleware RetryMiddleware RateLimitingMiddleware RateLimitError "
     "SlidingWindowRateLimitingMiddleware"
 )
@@ -58,9 +60,13 @@ _TRANSPORTS = (
     "transports: ClientTransport FastMCPTransport StreamableHttpTransport SSETransport StdioTransport "
     "PythonStdioTransport NodeStdioTransport NpxStdioTransport UvxStdioTransport UvStdioTransport infer_transport"
 )
-_TRANSFORMS = "transforms: GetToolNext GetResourceNext GetResourceTemplateNext GetPromptNext Transform Namespace ToolTransform Visibility ResourcesAsTools PromptsAsTools"
+_TRANSFORMS = (
+    "transforms: GetToolNext GetResourceNext GetResourceTemplateNext GetPromptNext Transform Namespace "
+    "ToolTransform Visibility ResourcesAsTools PromptsAsTools"
+)
 _ELICITED = (
-    "elicitation: elicit_url elicit_with_validation AcceptedElicitation DeclinedElicitation CancelledElicitation ElicitationResult "
+    "elicitation: elicit_url elicit_with_validation AcceptedElicitation DeclinedElicitation "
+    "CancelledElicitation ElicitationResult "
     "CancelledElicitationResult=CancelledElicitation AcceptedUrlElicitation UrlElicitationResult"
 )
 
@@ -78,7 +84,8 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp_types": (ALL_TYPES,),
         "mcp_types.jsonrpc": (ALL_TYPES,),
         "mcp_types.version": (
-            "wire: LATEST_HANDSHAKE_VERSION LATEST_MODERN_VERSION LATEST_PROTOCOL_VERSION HANDSHAKE_PROTOCOL_VERSIONS "
+            "wire: LATEST_HANDSHAKE_VERSION LATEST_MODERN_VERSION LATEST_PROTOCOL_VERSION "
+            "HANDSHAKE_PROTOCOL_VERSIONS "
             "MODERN_PROTOCOL_VERSIONS SUPPORTED_PROTOCOL_VERSIONS",
         ),
         "mcp.server": (

@@ -29,7 +29,7 @@ __all__ = ["FastMCP", "MCPServer"]
 _SETTINGS = frozenset(Settings.model_fields) | {"event_store", "retry_interval", "transport_security"}
 
 
-class _OfficialServer(HttpMethods, ForeignServer):
+class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     """What both versions have."""
 
     context_class = OfficialContext
@@ -165,7 +165,7 @@ class _OfficialServer(HttpMethods, ForeignServer):
         """Register a function, or a tool made as an object; the first of a name stays."""
         if isinstance(fn, Component):
             return self.add_object(fn)
-        name = options.get("name") or getattr(fn, "__name__", "")
+        name = str(options.get("name") or getattr(fn, "__name__", ""))
         if name == "<lambda>":
             raise ValueError("You must provide a name for lambda functions")
         if name in self._own.tools and self.settings.warn_on_duplicate_tools:
@@ -182,9 +182,7 @@ class _OfficialServer(HttpMethods, ForeignServer):
     def prompt(self, name: Any = None, title: str | None = None, description: str | None = None, **options: Any) -> Any:  # type: ignore[override]
         """Register a function as a prompt: ``@mcp.prompt()``."""
         if callable(name):
-            raise TypeError(
-                "The @prompt decorator was used incorrectly. Did you forget to call it? Use @prompt() instead of @prompt"
-            )
+            raise TypeError("The @prompt decorator was used incorrectly. Did you forget to call it? Use @prompt()")
 
         def register(function: Callable[..., Any]) -> Any:
             self._add_prompt(function, {"name": name, "title": title, "description": description, **options})
@@ -192,14 +190,14 @@ class _OfficialServer(HttpMethods, ForeignServer):
 
         return register
 
-    def add_prompt(self, prompt: Any, **options: Any) -> None:
+    def add_prompt(self, prompt: Any, **options: Any) -> None:  # type: ignore[override]
         """Register a prompt made as an object, or a function."""
         if isinstance(prompt, Component):
             self.add_object(prompt)
         else:
             self._add_prompt(prompt, options)
 
-    def resource(self, uri: Any, **options: Any) -> Any:  # type: ignore[override]
+    def resource(self, uri: Any, **options: Any) -> Any:
         """Register a function as a resource: ``@mcp.resource("scheme://path")``."""
         if callable(uri):
             raise TypeError(

@@ -42,7 +42,7 @@ def to_blocks(value: Any) -> list[Any]:
 
 def block_from_dict(value: Mapping[str, Any]) -> Any:
     """Return a content block that was written as a dictionary as a model."""
-    return to_model(msgspec.convert(dict(value), t.ContentBlock))  # type: ignore[call-overload]
+    return to_model(msgspec.convert(dict(value), t.ContentBlock))
 
 
 class ToolResult(OwnToolResult):
@@ -101,7 +101,7 @@ class ToolResult(OwnToolResult):
         """Return the result as ours."""
         structured: Any = self.structured_content
         return t.CallToolResult(
-            content=[msgspec.convert(to_plain(block), t.ContentBlock) for block in self.content],  # type: ignore[arg-type, attr-defined]
+            content=[msgspec.convert(to_plain(block), t.ContentBlock) for block in self.content],  # type: ignore[attr-defined]
             structured_content=msgspec.UNSET if structured is None else to_plain(structured),
             is_error=self.is_error or None,
             meta=None if self.meta is None else dict(self.meta),

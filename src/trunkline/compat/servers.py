@@ -24,6 +24,7 @@ from trunkline.compat.exceptions import ToolError
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.types import to_plain
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+from trunkline.server.context import Context
 from trunkline.server.handler_functions import HandlerFunction
 from trunkline.server.options import prompt_options, resource_options, tool_options
 from trunkline.server.prompts import PromptDefinition
@@ -89,7 +90,7 @@ class _ReportingFunction(HandlerFunction):
 class ForeignServer(Server):
     """A server with the methods that both frameworks have."""
 
-    context_class = FastContext
+    context_class: type[Context] | None = FastContext
     #: Whether sync functions run in worker threads.
     threads = True
     #: The classes of objects that stand for what the server offers, where they are not FastMCP's.
@@ -354,14 +355,15 @@ def named_parameters(function: Callable[..., Any], more: Iterable[str] = ()) -> 
     ):
         return function
     known = {each.name for each in kept}
-    kept += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Any) for name in more if name not in known]
+    named = inspect.Parameter.KEYWORD_ONLY
+    kept += [inspect.Parameter(name, named, annotation=Any) for name in more if name not in known]
     if inspect.iscoroutinefunction(function):
 
         async def call(**given: Any) -> Any:
             return await function(**given)
     else:
 
-        def call(**given: Any) -> Any:
+        def call(**given: Any) -> Any:  # type: ignore[misc]
             return function(**given)
 
     call.__name__, call.__doc__ = getattr(function, "__name__", "call"), function.__doc__

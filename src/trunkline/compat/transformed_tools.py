@@ -125,7 +125,7 @@ class TransformedTool(Tool):
     fn: Callable[..., Any] | None = None
 
     @classmethod
-    def from_tool(  # type: ignore[override]
+    def from_tool(
         cls,
         tool: Any,
         name: Any = None,

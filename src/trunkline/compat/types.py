@@ -188,7 +188,7 @@ class _Family:
         return self.models[name]
 
     def _make(self, name: str, bases: tuple[Any, ...], members: Mapping[str, Any]) -> Any:
-        made: Any = pydantic.create_model(name, __base__=bases, __module__="mcp.types", **members)  # type: ignore[call-overload]
+        made: Any = pydantic.create_model(name, __base__=bases, __module__="mcp.types", **members)
         return made
 
     def _member(self, owner: str, field: Any) -> tuple[Any, Any]:
@@ -290,10 +290,12 @@ def _add_elicitation(models: dict[str, Any], make: Any) -> None:
         "elicitation_id": (str | None, Field(default=None, alias="elicitationId")),
     }
     models["ElicitRequestFormParams"] = make("ElicitRequestFormParams", base, form)
-    models["ElicitRequestURLParams"] = make("ElicitRequestURLParams", base, page)
+    page_model = models["ElicitRequestURLParams"] = make("ElicitRequestURLParams", base, page)
     models["ElicitRequestedSchema"] = dict[str, Any]
     models["ElicitationRequiredErrorData"] = make(
-        "ElicitationRequiredErrorData", (Model,), {"elicitations": (list[models["ElicitRequestURLParams"]], ...)}
+        "ElicitationRequiredErrorData",
+        (Model,),
+        {"elicitations": (list[page_model], ...)},  # type: ignore[valid-type]
     )
     models["ElicitCompleteNotificationParams"] = models["ElicitationCompleteNotificationParams"]
     models["CreateMessageResultWithTools"] = models["CreateMessageResult"]
@@ -363,7 +365,7 @@ def _add_unions(models: dict[str, Any]) -> None:
 
 def _one_of(name: str, kinds: tuple[Any, ...]) -> Any:
     """Return a model with a ``root`` of one of these kinds, as version 1 has; version 2 has unions."""
-    union = Union[kinds]  # noqa: UP007 - made of parts that are known only now
+    union: Any = Union[kinds]  # noqa: UP007 - made of parts that are known only now
     if not STATE.camel_case:
         return union
     return python_types.new_class(name, (RootModel[union],), {}, lambda body: body.update(__module__="mcp.types"))

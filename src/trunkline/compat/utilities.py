@@ -197,7 +197,7 @@ class HttpResource(Resource):
 
     async def read(self) -> Any:
         """Fetch the page."""
-        import httpx
+        import httpx  # type: ignore[import-not-found, unused-ignore]
 
         async with httpx.AsyncClient() as client:
             response = await client.get(self.url)
