@@ -40,7 +40,7 @@ PYPI_ARCHIVED := mcp-server-sqlite==2025.4.25 mcp-server-sentry==2025.1.14 'mcp<
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
-.PHONY: help run services tour test coverage check format test-all fresh bench interop conformance faults faults-all fleet clean
+.PHONY: help run services tour test coverage check format test-all fresh bench interop conformance faults faults-all fleet compat compat-servers clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -195,6 +195,12 @@ faults: $(VENV)/.installed-dev ## thirty servers that are killed, hung and lying
 faults-all: $(VENV)/.installed-dev ## twenty seeds of it in a row
 	@for seed in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
 		$(BIN)/python -m tests.faults --seed $$seed || exit 1; done
+
+compat: $(VENV)/.installed-dev ## the peers' own tests, against trunkline.compat
+	@$(BIN)/python -m tests.compat.peers
+
+compat-servers: $(VENV)/.installed-dev ## public servers, unchanged, under trunkline run --compat
+	@$(BIN)/python -m tests.compat.public_servers
 
 fleet: $(VENV)/.installed-dev ## public servers and clients from npm and PyPI, directly and behind the gateway; ONLY=name, SEED=n, DOCS=1
 	@$(BIN)/python -m tests.fleet --seed $(SEED) $(if $(ONLY),--only "$(ONLY)") $(if $(DOCS),--write-docs) $(FLEET_FLAGS)

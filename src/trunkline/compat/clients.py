@@ -1,359 +1,21 @@
-"""The clients of both frameworks around ours: sessions on streams, FastMCP's ``Client`` and the SDK's.
-
-Results are models, as there: ``session.list_tools()`` returns a result with ``tools``, FastMCP's client a list.
-"""
+"""FastMCP's client around ours: results are models, as there, and a list is the whole list."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from datetime import timedelta
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 import trunkline.types as t
 from trunkline.client.client import Client as OwnClient
-from trunkline.compat.exceptions import McpError, ToolError
-from trunkline.compat.streams import ProcessStream, StreamLink
+from trunkline.compat.sessions import as_theirs, call_model, elicit_model, seconds, to_message_handler
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
-from trunkline.errors import RequestFailed
-from trunkline.errors import ToolError as OwnToolError
 from trunkline.server.server import Server
 
-__all__ = [
-    "CallToolResult",
-    "Client",
-    "ClientSession",
-    "MCPClient",
-    "StdioServerParameters",
-    "create_connected_server_and_client_session",
-    "sse_client",
-    "stdio_client",
-    "streamablehttp_client",
-]
-
-
-class StdioServerParameters(BaseModel):
-    """A command that starts a server."""
-
-    model_config = ConfigDict(extra="allow")
-
-    command: str
-    args: list[str] = []
-    env: dict[str, str] | None = None
-    cwd: str | Path | None = None
-    encoding: str = "utf-8"
-    encoding_error_handler: str = "strict"
-
-    def target(self) -> dict[str, Any]:
-        """Return it as an ``mcpServers`` entry."""
-        entry = {"command": self.command, "args": self.args, "env": self.env, "cwd": self.cwd}
-        return {name: value for name, value in entry.items() if value is not None}
-
-
-@asynccontextmanager
-async def stdio_client(server: StdioServerParameters, errlog: Any = None) -> AsyncIterator[tuple[Any, Any]]:
-    """Return the streams of a server that is started by a command."""
-    stream = ProcessStream(server.target())
-    yield stream, stream
-
-
-@asynccontextmanager
-async def streamablehttp_client(url: str, headers: Any = None, *_: Any, **options: Any) -> AsyncIterator[Any]:
-    """Return the streams of a server at a URL; the third is a function that returns the session's id."""
-    stream = ProcessStream(_url_entry(url, headers, "http"))
-    yield stream, stream, lambda: None
-
-
-@asynccontextmanager
-async def sse_client(url: str, headers: Any = None, *_: Any, **options: Any) -> AsyncIterator[Any]:
-    """Return the streams of a server that speaks the oldest HTTP transport."""
-    stream = ProcessStream(_url_entry(url, headers, "sse"))
-    yield stream, stream
-
-
-def _url_entry(url: str, headers: Any, kind: str) -> dict[str, Any]:
-    return {"type": kind, "url": str(url), **({"headers": dict(headers)} if headers else {})}
-
-
-def _seconds(value: Any) -> float | None:
-    return value.total_seconds() if isinstance(value, timedelta) else value
-
-
-async def _as_theirs(work: Any) -> Any:
-    """Raise what both frameworks raise."""
-    try:
-        return await work
-    except OwnToolError as error:
-        raise ToolError(str(error)) from error
-    except RequestFailed as error:
-        raise McpError.from_failure(error) from error
-
-
-class ClientSession:
-    """A session with a server, on two streams."""
-
-    def __init__(
-        self,
-        read_stream: Any,
-        write_stream: Any,
-        read_timeout_seconds: Any = None,
-        sampling_callback: Any = None,
-        elicitation_callback: Any = None,
-        list_roots_callback: Any = None,
-        logging_callback: Any = None,
-        message_handler: Any = None,
-        client_info: Any = None,
-        **options: Any,
-    ) -> None:
-        """Take the streams and the callbacks; nothing is sent yet."""
-        target = getattr(read_stream, "target", None)
-        given: dict[str, Any] = {"revision": options.pop("revision", "handshake")}
-        if read_timeout_seconds is not None:
-            given["timeout"] = _seconds(read_timeout_seconds)
-        given |= _callbacks(sampling_callback, elicitation_callback, list_roots_callback)
-        if logging_callback is not None:
-            given["logging"] = lambda params: logging_callback(to_model(params))
-        if message_handler is not None:
-            given["on_notification"] = _message_handler(message_handler)
-        if client_info is not None:
-            given["client_info"] = to_struct(client_info, t.Implementation)
-        self._client = OwnClient(StreamLink(read_stream, write_stream) if target is None else target, **given)
-        self._entered = False
-
-    async def __aenter__(self) -> ClientSession:
-        """Return the session; the handshake is ``initialize``."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Disconnect."""
-        await self._client.aclose()
-
-    async def initialize(self) -> Any:
-        """Connect and negotiate a revision."""
-        if not self._entered:
-            self._entered = True
-            await _as_theirs(self._client.__aenter__())
-        client = self._client
-        return model_class("InitializeResult")(
-            protocol_version=client.revision,
-            capabilities=client.server_capabilities,
-            server_info=to_model(client.server_info) or {"name": "", "version": ""},
-            instructions=client.instructions,
-        )
-
-    def get_server_capabilities(self) -> Any:
-        """Return what the server declared."""
-        return model_class("ServerCapabilities").model_validate(self._client.server_capabilities)
-
-    async def _page(self, method: str, cursor: str | None, params: Any) -> Any:
-        cursor = getattr(params, "cursor", None) or cursor
-        return to_model(await _as_theirs(self._client.list_page(method, cursor)))
-
-    async def list_tools(self, cursor: str | None = None, *, params: Any = None) -> Any:
-        """List one page of the tools."""
-        return await self._page("tools/list", cursor, params)
-
-    async def list_resources(self, cursor: str | None = None, *, params: Any = None) -> Any:
-        """List one page of the resources."""
-        return await self._page("resources/list", cursor, params)
-
-    async def list_resource_templates(self, cursor: str | None = None, *, params: Any = None) -> Any:
-        """List one page of the templates."""
-        return await self._page("resources/templates/list", cursor, params)
-
-    async def list_prompts(self, cursor: str | None = None, *, params: Any = None) -> Any:
-        """List one page of the prompts."""
-        return await self._page("prompts/list", cursor, params)
-
-    async def call_tool(
-        self,
-        name: str,
-        arguments: Any = None,
-        read_timeout_seconds: Any = None,
-        progress_callback: Any = None,
-        *,
-        meta: Any = None,
-        **_: Any,
-    ) -> Any:
-        """Call a tool; a failure of the tool is a result."""
-        result = await _as_theirs(
-            self._client.call_tool(
-                name,
-                None if arguments is None else to_plain(arguments),
-                timeout=_seconds(read_timeout_seconds),
-                on_progress=progress_callback,
-                raise_on_error=False,
-                meta=meta,
-            )
-        )
-        return _call_model(result)
-
-    async def read_resource(self, uri: Any, **_: Any) -> Any:
-        """Read a resource."""
-        contents = await _as_theirs(self._client.read_resource(str(uri)))
-        return model_class("ReadResourceResult")(contents=to_model(contents))
-
-    async def get_prompt(self, name: str, arguments: Any = None, **_: Any) -> Any:
-        """Render a prompt."""
-        return to_model(await _as_theirs(self._client.get_prompt(name, arguments)))
-
-    async def complete(self, ref: Any, argument: Any, context_arguments: Any = None) -> Any:
-        """Complete an argument."""
-        kind = t.PromptReference if "prompt" in ref.type else t.ResourceTemplateReference
-        found = await _as_theirs(
-            self._client.complete(to_struct(ref, kind), to_plain(argument), context=context_arguments)  # type: ignore[arg-type]
-        )
-        return model_class("CompleteResult")(completion=to_model(found))
-
-    async def send_ping(self) -> Any:
-        """Check that the server is there."""
-        await _as_theirs(self._client.ping())
-        return model_class("EmptyResult")()
-
-    async def set_logging_level(self, level: Any) -> Any:
-        """Set the least level of log messages."""
-        await _as_theirs(self._client.set_logging_level(level))
-        return model_class("EmptyResult")()
-
-    async def subscribe_resource(self, uri: Any) -> Any:
-        """Subscribe to a resource."""
-        await _as_theirs(self._client.subscribe(str(uri)))
-        return model_class("EmptyResult")()
-
-    async def unsubscribe_resource(self, uri: Any) -> Any:
-        """Unsubscribe from a resource."""
-        await _as_theirs(self._client.unsubscribe(str(uri)))
-        return model_class("EmptyResult")()
-
-    async def send_roots_list_changed(self) -> None:
-        """Tell the server that the roots changed."""
-        await self._client.notify_roots_changed()
-
-    async def send_request(self, request: Any, result_type: Any = None, **_: Any) -> Any:
-        """Send a request and read its result as a model."""
-        plain = to_plain(getattr(request, "root", request))
-        found = await _as_theirs(self._client.request(plain["method"], plain.get("params")))
-        return found if result_type is None else result_type.model_validate(found)
-
-
-def _call_model(result: Any) -> Any:
-    raw = result.result if isinstance(getattr(result, "result", None), t.CallToolResult) else result
-    structured = getattr(result, "structured_content", None)
-    return model_class("CallToolResult")(
-        content=to_model(list(raw.content)),
-        structured_content=None if structured is msgspec.UNSET else to_plain(structured),
-        is_error=bool(raw.is_error),
-        meta=raw.meta,
-    )
-
-
-def _callbacks(sampling: Any, elicitation: Any, roots: Any) -> dict[str, Any]:
-    """Return the SDK's callbacks ``(context, params)`` as ours."""
-    given: dict[str, Any] = {}
-    if sampling is not None:
-
-        async def sample(params: Any) -> Any:
-            return _answer(await sampling(None, to_model(params)), t.CreateMessageResult)
-
-        given["sampling"], given["sampling_tools"] = sample, True
-    if elicitation is not None:
-
-        async def elicit(params: Any) -> Any:
-            return _answer(await elicitation(None, _elicit_model(params)), t.ElicitResult)
-
-        given["elicitation"], given["elicitation_urls"] = elicit, True
-    if roots is not None:
-
-        async def list_roots() -> Any:
-            return _answer(await roots(None), t.ListRootsResult).roots
-
-        given["roots"] = list_roots
-    return given
-
-
-def _elicit_model(params: Any) -> Any:
-    kind = "ElicitRequestURLParams" if params.mode == "url" else "ElicitRequestFormParams"
-    plain = {name: value for name, value in msgspec.to_builtins(params).items() if value is not None}
-    return model_class(kind).model_validate(plain)
-
-
-def _answer(answer: Any, kind: Any) -> Any:
-    if isinstance(answer, model_class("ErrorData")):
-        raise McpError(answer)
-    return to_struct(answer, kind)
-
-
-def _message_handler(handler: Any) -> Any:
-    async def handle(method: str, params: Mapping[str, Any]) -> None:
-        from trunkline.compat.types import _REQUESTS
-
-        kind = model_class(_REQUESTS[method]) if method in _REQUESTS else model_class("Notification")
-        message: Any = kind.model_validate({"method": method, "params": dict(params) or None})
-        wrapper = model_class("ServerNotification")
-        message = wrapper(message) if hasattr(wrapper, "model_validate") else message
-        found = handler(message)
-        if inspect.isawaitable(found):
-            await found
-
-    return handle
-
-
-@asynccontextmanager
-async def create_connected_server_and_client_session(server: Any, **options: Any) -> AsyncIterator[ClientSession]:
-    """Connect a client to a server in this process."""
-    options.pop("raise_exceptions", None)
-    session = ClientSession(ProcessStream(getattr(server, "_server", server)), None, **options)
-    async with session:
-        await session.initialize()
-        yield session
-
-
-class MCPClient(ClientSession):
-    """The official SDK's ``Client`` of version 2: connects when it is entered."""
-
-    def __init__(self, server: Any, *, mode: str = "auto", **options: Any) -> None:
-        """Take a server, a URL or the parameters of a command."""
-        options.pop("raise_exceptions", None)
-        target = getattr(server, "_server", server)
-        if isinstance(server, StdioServerParameters):
-            target = server.target()
-        revision = {"legacy": "handshake"}.get(mode, mode)
-        super().__init__(ProcessStream(target), None, revision=revision, **options)
-
-    async def __aenter__(self) -> MCPClient:
-        """Connect."""
-        await self.initialize()
-        return self
-
-    @property
-    def session(self) -> MCPClient:
-        """The session, which is the client itself."""
-        return self
-
-    @property
-    def server_capabilities(self) -> Any:
-        """What the server declared."""
-        return self.get_server_capabilities()
-
-    @property
-    def server_info(self) -> Any:
-        """The server's name and version."""
-        return to_model(self._client.server_info)
-
-    @property
-    def instructions(self) -> str | None:
-        """The server's instructions."""
-        return self._client.instructions
-
-    @property
-    def protocol_version(self) -> str | None:
-        """The revision."""
-        return self._client.revision
+__all__ = ["CallToolResult", "Client"]
 
 
 class CallToolResult:
@@ -379,7 +41,7 @@ class Client:
         for name in ("auto_initialize", "generate_name", "name", "extensions", "result_claims", "cache", "verify"):
             given.pop(name, None)
         if "timeout" in given:
-            given["timeout"] = _seconds(given["timeout"])
+            given["timeout"] = seconds(given["timeout"])
         if "init_timeout" in given:
             given.pop("init_timeout")
         if "client_info" in given:
@@ -392,7 +54,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         """Connect."""
-        await _as_theirs(self._client.__aenter__())
+        await as_theirs(self._client.__aenter__())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -436,36 +98,36 @@ class Client:
 
     async def ping(self) -> bool:
         """Check that the server is there."""
-        await _as_theirs(self._client.ping())
+        await as_theirs(self._client.ping())
         return True
 
     async def list_tools(self, **_: Any) -> list[Any]:
         """List the tools, all pages."""
-        return to_model(await _as_theirs(self._client.list_tools()))  # type: ignore[no-any-return]
+        return to_model(await as_theirs(self._client.list_tools()))  # type: ignore[no-any-return]
 
     async def list_tools_mcp(self, *, cursor: str | None = None) -> Any:
         """List one page of the tools."""
-        return to_model(await _as_theirs(self._client.list_page("tools/list", cursor)))
+        return to_model(await as_theirs(self._client.list_page("tools/list", cursor)))
 
     async def list_resources(self, **_: Any) -> list[Any]:
         """List the resources, all pages."""
-        return to_model(await _as_theirs(self._client.list_resources()))  # type: ignore[no-any-return]
+        return to_model(await as_theirs(self._client.list_resources()))  # type: ignore[no-any-return]
 
     async def list_resources_mcp(self, *, cursor: str | None = None) -> Any:
         """List one page of the resources."""
-        return to_model(await _as_theirs(self._client.list_page("resources/list", cursor)))
+        return to_model(await as_theirs(self._client.list_page("resources/list", cursor)))
 
     async def list_resource_templates(self, **_: Any) -> list[Any]:
         """List the templates, all pages."""
-        return to_model(await _as_theirs(self._client.list_resource_templates()))  # type: ignore[no-any-return]
+        return to_model(await as_theirs(self._client.list_resource_templates()))  # type: ignore[no-any-return]
 
     async def list_prompts(self, **_: Any) -> list[Any]:
         """List the prompts, all pages."""
-        return to_model(await _as_theirs(self._client.list_prompts()))  # type: ignore[no-any-return]
+        return to_model(await as_theirs(self._client.list_prompts()))  # type: ignore[no-any-return]
 
     async def list_prompts_mcp(self, *, cursor: str | None = None) -> Any:
         """List one page of the prompts."""
-        return to_model(await _as_theirs(self._client.list_page("prompts/list", cursor)))
+        return to_model(await as_theirs(self._client.list_page("prompts/list", cursor)))
 
     async def call_tool_mcp(self, name: str, arguments: Any = None, **options: Any) -> Any:
         """Call a tool; a failure of the tool is a result."""
@@ -493,23 +155,23 @@ class Client:
         Raises:
             ToolError: the tool failed.
         """
-        result = await _as_theirs(
+        result = await as_theirs(
             self._client.call_tool(
                 name,
                 to_plain(arguments or {}),
-                timeout=_seconds(timeout),
+                timeout=seconds(timeout),
                 on_progress=progress_handler,
                 raise_on_error=raise_on_error,
                 meta=meta,
             )
         )
-        model = _call_model(result)
+        model = call_model(result)
         data = None if result.is_error else result.data
         return CallToolResult(model.content, model.structured_content, model.meta, data, bool(result.is_error))
 
     async def read_resource(self, uri: Any, **_: Any) -> list[Any]:
         """Read a resource."""
-        return to_model(await _as_theirs(self._client.read_resource(str(uri))))  # type: ignore[no-any-return]
+        return to_model(await as_theirs(self._client.read_resource(str(uri))))  # type: ignore[no-any-return]
 
     async def read_resource_mcp(self, uri: Any, **_: Any) -> Any:
         """Read a resource: the whole result."""
@@ -518,7 +180,7 @@ class Client:
     async def get_prompt(self, name: str, arguments: Any = None, **_: Any) -> Any:
         """Render a prompt."""
         given = None if arguments is None else to_plain(arguments)
-        return to_model(await _as_theirs(self._client.get_prompt(name, given)))
+        return to_model(await as_theirs(self._client.get_prompt(name, given)))
 
     get_prompt_mcp = get_prompt
 
@@ -526,14 +188,14 @@ class Client:
         """Complete an argument."""
         kind = t.PromptReference if "prompt" in ref.type else t.ResourceTemplateReference
         return to_model(
-            await _as_theirs(
+            await as_theirs(
                 self._client.complete(to_struct(ref, kind), to_plain(argument), context=context_arguments)  # type: ignore[arg-type]
             )
         )
 
     async def set_logging_level(self, level: Any) -> None:
         """Set the least level of log messages."""
-        await _as_theirs(self._client.set_logging_level(level))
+        await as_theirs(self._client.set_logging_level(level))
 
     async def send_roots_list_changed(self) -> None:
         """Tell the server that the roots changed."""
@@ -563,7 +225,7 @@ def _resolve(transport: Any) -> Any:
 
 def _elicitation(handler: Any) -> dict[str, Any]:
     async def elicit(params: Any) -> Any:
-        answer = handler(params.message, dict if params.requested_schema else None, _elicit_model(params), None)
+        answer = handler(params.message, dict if params.requested_schema else None, elicit_model(params), None)
         answer = await answer if inspect.isawaitable(answer) else answer
         return to_struct(answer, t.ElicitResult) if hasattr(answer, "action") else to_plain(answer)
 
@@ -584,7 +246,7 @@ def _log_handler(handler: Any) -> dict[str, Any]:
 
 
 def _messages(handler: Any) -> dict[str, Any]:
-    return {"on_notification": _message_handler(handler)}
+    return {"on_notification": to_message_handler(handler)}
 
 
 def _roots(roots: Any) -> dict[str, Any]:

@@ -74,7 +74,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "mcp": (
             ALL_TYPES,
-            "clients: ClientSession Client=MCPClient StdioServerParameters stdio_client",
+            "sessions: ClientSession Client=MCPClient StdioServerParameters stdio_client",
             "context: ServerSession",
             "lowlevel: stdio_server",
             "exceptions: McpError MCPError=McpError UrlElicitationRequiredError MCPDeprecationWarning",
@@ -202,7 +202,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "wire: ServerMessageMetadata ClientMessageMetadata MessageMetadata",
         ),
         "mcp.shared.memory": (
-            "clients: create_connected_server_and_client_session",
+            "sessions: create_connected_server_and_client_session",
             "wire: create_client_server_memory_streams",
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
@@ -211,21 +211,21 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.request_state": ("wire: RequestStateSecurity",),
         "mcp.shared.version": ("wire: SUPPORTED_PROTOCOL_VERSIONS LATEST_PROTOCOL_VERSION",),
         "mcp.client": (
-            "clients: Client=MCPClient ClientSession StdioServerParameters stdio_client",
+            "sessions: Client=MCPClient ClientSession StdioServerParameters stdio_client",
             "wire: ClientRequestContext IncomingMessage",
         ),
-        "mcp.client.client": ("clients: Client=MCPClient",),
+        "mcp.client.client": ("sessions: Client=MCPClient",),
         "mcp.client.session": (
-            "clients: ClientSession",
+            "sessions: ClientSession",
             "wire: ElicitationFnT SamplingFnT ListRootsFnT LoggingFnT MessageHandlerFnT ClientRequestContext",
         ),
         "mcp.client.stdio": (
-            "clients: StdioServerParameters stdio_client",
+            "sessions: StdioServerParameters stdio_client",
             "wire: get_default_environment DEFAULT_INHERITED_ENV_VARS",
         ),
-        "mcp.client.sse": ("clients: sse_client",),
+        "mcp.client.sse": ("sessions: sse_client",),
         "mcp.client.streamable_http": (
-            "clients: streamablehttp_client streamable_http_client=streamablehttp_client",
+            "sessions: streamablehttp_client streamable_http_client=streamablehttp_client",
             "wire: GetSessionIdCallback",
         ),
     }

@@ -24,7 +24,8 @@ async def run_server_async(
     serving = uvicorn.Server(uvicorn.Config(app, host=host, port=number, log_level="error"))
     task = asyncio.get_running_loop().create_task(serving.serve())
     try:
-        while not serving.started and not task.done():
+        # uvicorn says in no other way that it listens.
+        while not serving.started and not task.done():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         yield f"http://{host}:{number}{path}"
     finally:
