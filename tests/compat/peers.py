@@ -1,4 +1,4 @@
-"""The peers' own tests, from their pinned source distributions, run against Trunkline: ``python -m tests.compat.peers``.
+"""The peers' own tests, from pinned source distributions, run against Trunkline: ``python -m tests.compat.peers``.
 
 The distributions come from the package index into ``.compat`` and are never kept in the repository. The tests run in an
 environment without the packages they were written for. The table counts every test of the named folders; a file that

@@ -344,6 +344,10 @@ class ComponentRegistry:
         options: Mapping[str, object],
         add: Callable[[Callable[..., object], Mapping[str, object]], None],
     ) -> F | Callable[[F], F]:
+        if "name_or_fn" in options:
+            # The name FastMCP has for the first argument: as a keyword it would do nothing until the result is called.
+            options = dict(options)
+            given = options.pop("name_or_fn")  # type: ignore[assignment]
         if callable(given):
             add(given, options)
             return given

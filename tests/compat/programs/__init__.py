@@ -1,0 +1,1 @@
+"""Small servers in the style of other frameworks, run unchanged."""
