@@ -67,7 +67,7 @@ SERVERS = (
     PublicServer("mcp-simple-arxiv==0.6.0", "mcp-simple-arxiv"),
     PublicServer("mcp-pandoc==0.11.1", "mcp-pandoc"),
     PublicServer("mcp-nixos==3.1.0", "mcp-nixos"),
-    PublicServer("cli-mcp-server==0.2.5", "cli-mcp-server", env={"ALLOWED_DIR": "/tmp"}),
+    PublicServer("cli-mcp-server==0.2.5", "cli-mcp-server", env={"ALLOWED_DIR": "/tmp"}, extra=("mcp<2",)),
     PublicServer("mcp-obsidian==0.2.3", "mcp-obsidian", env={"OBSIDIAN_API_KEY": "none"}),
     PublicServer("redis-mcp-server==0.5.1", "redis-mcp-server"),
     PublicServer("mcp-alchemy==2026.10.15.202659", "mcp-alchemy", env={"DB_URL": "sqlite:////tmp/compat.db"}),

@@ -79,6 +79,9 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             **given,
         )
         self.foreign_middleware: list[Any] = []
+        # Announced there whether there are any or not.
+        self.announced = self.announced | {"tools", "resources", "prompts"}
+        self._refresh()
         self._tags_filter(include, exclude)
         for each in middleware:
             self.add_middleware(each)

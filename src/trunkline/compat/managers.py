@@ -134,7 +134,7 @@ class ResourceManager(_Manager):
 
     def add_template(self, fn: Any, uri_template: str, **options: Any) -> Any:
         """Register a template."""
-        self._server.resource(uri_template, **options)(fn)
+        self._server.resource(str(uri_template), **options)(fn)
         return next(each for each in self.list_templates() if each.uri_template == uri_template)
 
     async def get_resource(self, uri: Any, context: Any = None) -> Component:

@@ -133,6 +133,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "exceptions: UrlElicitationRequiredError",
             "results: Message UserMessage AssistantMessage",
             "wire: ResourceSecurity RequestStateSecurity DEFAULT_RESOURCE_SECURITY",
+            "dependencies: Resolve=Depends",
         ),
         "mcp.server.mcpserver.server": (
             "official: MCPServer",
@@ -207,6 +208,10 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
         "mcp.shared._otel": (),
+        "mcp.server.subscriptions": (
+            "subscriptions: InMemorySubscriptionBus PromptsListChanged ResourceUpdated ResourcesListChanged "
+            "ServerEvent ToolsListChanged",
+        ),
         "mcp.shared.uri_template": ("wire: UriTemplate InvalidUriTemplate",),
         "mcp.server.request_state": ("wire: RequestStateSecurity",),
         "mcp.shared.version": ("wire: SUPPORTED_PROTOCOL_VERSIONS LATEST_PROTOCOL_VERSION",),
@@ -258,7 +263,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.dependencies": (_DEPENDENCIES,),
         "fastmcp.server.elicitation": (_ELICITED,),
         "fastmcp.server.lifespan": ("wire: lifespan",),
-        "fastmcp.server.proxy": ("proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient=_Backend",),
+        "fastmcp.server.proxy": ("proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient",),
         "fastmcp.server.middleware": (_MIDDLEWARE,),
         "fastmcp.server.middleware.middleware": (_MIDDLEWARE,),
         "fastmcp.server.middleware.logging": (_MIDDLEWARE,),
@@ -267,13 +272,15 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.middleware.rate_limiting": (_MIDDLEWARE,),
         "fastmcp.server.transforms": (_TRANSFORMS,),
         "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
-        "fastmcp.server.transforms.visibility": (_TRANSFORMS,),
+        "fastmcp.server.transforms.visibility": (_TRANSFORMS, "transforms: is_enabled"),
         "fastmcp.server.transforms.tool_transform": (_TRANSFORMS,),
         "fastmcp.server.providers.proxy": (
-            "proxy: create_proxy FastMCPProxy ProxyProvider ProxyTool ProxyResource ProxyTemplate ProxyPrompt",
+            "proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
+            "ProxyResource ProxyTemplate ProxyPrompt",
         ),
+        "fastmcp.server.providers.fastmcp_provider": ("providers: FastMCPProvider",),
         "fastmcp.server.providers.local_provider": ("providers: LocalProvider",),
-        "fastmcp.server.providers": ("providers: Provider LocalProvider",),
+        "fastmcp.server.providers": ("providers: Provider LocalProvider FastMCPProvider",),
         "fastmcp.server.auth": (_AUTH,),
         "fastmcp.server.auth.auth": (_AUTH,),
         "fastmcp.server.auth.providers.jwt": (_AUTH, "auth_types: RSAKeyPair"),

@@ -52,6 +52,9 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         # Duplicates: the first stays, with a warning, as there.
         super().__init__(name, instructions, lifespan=lifespan, on_duplicate="ignore", mask_error_details=False, **own)
         self.middleware = MiddlewareList(self._bind_context, middleware)  # type: ignore[assignment]
+        # Announced there whether there are any or not.
+        self.announced = self.announced | {"tools", "resources", "prompts"}
+        self._refresh()
         self.foreign_auth = self._token_verifier or self._auth_server_provider
         self._tool_manager = ToolManager(self)
         self._prompt_manager = PromptManager(self)
@@ -88,7 +91,9 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
             return error
         name = getattr(exchange.admitted.params, "name", "")
         if exchange.method == "tools/call":
-            return ToolError(f"Error executing tool {name}: {error}")
+            # Version 2 keeps the text of unexpected failures to itself.
+            shown = STATE.camel_case or isinstance(error, HandlerError)
+            return ToolError(f"Error executing tool {name}: {error}" if shown else f"Error executing tool {name}")
         if isinstance(error, HandlerError):
             return error
         if exchange.method == "prompts/get":
@@ -208,7 +213,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
             try:
                 self._add_resource(str(uri), function, options)
             except TypeError as error:
-                raise ValueError(str(error)) from error
+                raise ValueError(f"Mismatch between URI parameters and function parameters: {error}") from error
             return function
 
         return register

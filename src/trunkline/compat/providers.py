@@ -7,7 +7,7 @@ from typing import Any
 
 from trunkline.compat.fast_server import FastMCP
 
-__all__ = ["LocalProvider", "Provider"]
+__all__ = ["FastMCPProvider", "LocalProvider", "Provider"]
 
 
 class Provider:
@@ -106,6 +106,31 @@ def _step(find: Any, inner: Any) -> Any:
         return await find(name, inner, **options)
 
     return step
+
+
+class FastMCPProvider(Provider):
+    """Everything that a server in this process offers."""
+
+    def __init__(self, server: Any) -> None:
+        """Take the server."""
+        super().__init__()
+        self.server = server
+
+    async def _list_tools(self) -> Sequence[Any]:
+        found: Sequence[Any] = await self.server.list_tools()
+        return found
+
+    async def _list_resources(self) -> Sequence[Any]:
+        found: Sequence[Any] = await self.server.list_resources()
+        return found
+
+    async def _list_resource_templates(self) -> Sequence[Any]:
+        found: Sequence[Any] = await self.server.list_resource_templates()
+        return found
+
+    async def _list_prompts(self) -> Sequence[Any]:
+        found: Sequence[Any] = await self.server.list_prompts()
+        return found
 
 
 class LocalProvider(FastMCP):

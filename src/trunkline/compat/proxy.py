@@ -12,7 +12,7 @@ from trunkline.compat.fast_server import FastMCP
 from trunkline.compat.providers import Provider
 from trunkline.compat.results import PromptResult, ResourceContent, ResourceResult, ToolResult
 
-__all__ = ["FastMCPProxy", "ProxyProvider", "create_proxy"]
+__all__ = ["FastMCPProxy", "ProxyClient", "ProxyProvider", "create_proxy"]
 
 
 class _Backend:
@@ -26,6 +26,10 @@ class _Backend:
         """Connect for one request."""
         async with self._client as client:
             yield client
+
+
+class ProxyClient(Client):
+    """A client of the server behind."""
 
 
 class ProxyTool(Tool):

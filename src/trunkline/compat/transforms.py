@@ -23,6 +23,7 @@ __all__ = [
     "ToolTransform",
     "Transform",
     "Visibility",
+    "is_enabled",
 ]
 
 
@@ -174,6 +175,11 @@ class Visibility(Transform):
 
     list_resources = list_resource_templates = list_prompts = list_tools  # type: ignore[assignment]
     get_resource = get_resource_template = get_prompt = get_tool  # type: ignore[assignment]
+
+
+def is_enabled(component: Any) -> bool:
+    """Return True if an object is switched on."""
+    return bool(component.enabled)
 
 
 class ToolTransform(Transform):

@@ -277,7 +277,7 @@ def _add_json_rpc(models: dict[str, Any], make: Any) -> None:
 
 
 def _add_elicitation(models: dict[str, Any], make: Any) -> None:
-    base = (models["RequestParams"],)
+    base = (models["ElicitRequestParams"],)
     form = {
         "mode": (Literal["form"], "form"),
         "message": (str, ...),
