@@ -149,8 +149,9 @@ def _counted(report: Path, source: Path) -> Counter[str]:
     for case in ElementTree.parse(report).iter("testcase"):
         error = case.find("error")
         if error is not None and "collection failure" in (error.get("message") or ""):
-            path = source / f"{(case.get('name') or '').replace('.', '/')}.py"
-            counts["missing"] += _tests_in(path)
+            path = source / (case.get("name") or "").replace(".", "/")
+            files = path.rglob("test_*.py") if path.is_dir() else [path.with_suffix(".py")]
+            counts["missing"] += sum(map(_tests_in, files))
         elif error is not None or case.find("failure") is not None:
             counts["failed"] += 1
         elif case.find("skipped") is not None:

@@ -66,6 +66,7 @@ async def bound(annotation: Any, sent: Any) -> Any:
         (str | datetime.datetime, "soon", "soon"),
         (str | uuid.UUID, "x", "x"),
         (str | bytes, "x", "x"),
+        (bytes | bytearray | memoryview | str | int, "x", "x"),
         (list[str] | list[int], [1, 2], [1, 2]),
         (list[str] | list[int], ["a"], ["a"]),
         (Mixed, "a", Mixed.NAME),

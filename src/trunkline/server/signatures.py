@@ -467,7 +467,7 @@ def _fallback_arguments(
 
         if isinstance(failure, NameError) or _has_meta(given):
             raise TypeError
-        arguments = _pydantic_arguments(given, label)
+        arguments = _pydantic_arguments([(name, _sendable(note), default) for name, note, default in given], label)
         # What has no schema cannot be sent either.
         arguments.arguments_schema({})
         return arguments
@@ -478,6 +478,15 @@ def _fallback_arguments(
         # What msgspec says names the parameter and the way out.
         error = _msgspec_type_error(given, label)
     raise error from failure
+
+
+def _sendable(annotation: Any) -> Any:
+    """Return a union without the kinds of bytes that JSON never becomes, text first; anything else as it is."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation
+    parts = [part for part in get_args(annotation) if part not in (bytearray, memoryview)]
+    parts.sort(key=lambda part: part is not str)
+    return Union[tuple(parts)] if parts else annotation  # noqa: UP007 - made of parts that are known only now
 
 
 def _has_meta(given: list[tuple[str, object, object]]) -> bool:
