@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,8 @@ def first_version(name: str) -> list[str]:
 
 @pytest.mark.parametrize("command", [[*RUN, str(PROGRAMS / "official_high.py")], first_version("official_high.py")])
 async def test_a_server_for_the_official_high_level_class(command: list[str]) -> None:
-    async with Client(command) as client:
+    async with Client(command) as connected:
+        client: Any = connected
         tools = {tool.name: tool for tool in await client.list_tools()}
         assert (client.server_info.name, client.instructions) == ("weather", "Ask for weather.")
         assert tools["add"].input_schema["required"] == ["a"]
@@ -38,7 +40,8 @@ async def test_a_server_for_the_official_high_level_class(command: list[str]) ->
 
 @pytest.mark.parametrize("command", [[*RUN, str(PROGRAMS / "official_low.py")], first_version("official_low.py")])
 async def test_a_server_for_the_official_low_level_class(command: list[str]) -> None:
-    async with Client(command) as client:
+    async with Client(command) as connected:
+        client: Any = connected
         assert client.server_info == t.Implementation(name="notes", version="0.1.0")
         assert [tool.name for tool in await client.list_tools()] == ["read"]
         assert (await client.call_tool("read", {"name": "first"})).text == "Hello"
@@ -49,7 +52,8 @@ async def test_a_server_for_the_official_low_level_class(command: list[str]) -> 
 
 
 async def test_a_server_for_fastmcp_that_starts_nothing_itself() -> None:
-    async with Client([*RUN, str(PROGRAMS / "fast.py")]) as client:
+    async with Client([*RUN, str(PROGRAMS / "fast.py")]) as connected:
+        client: Any = connected
         assert [tool.name for tool in await client.list_tools()] == ["hello", "fails", "twice"]
         hello = await client.call_tool("hello", {"name": "Ada"})
         assert hello.data == {"hello": "Ada", "headers": {}, "same": True}
@@ -60,7 +64,8 @@ async def test_a_server_for_fastmcp_that_starts_nothing_itself() -> None:
 
 async def test_a_module_runs_with_its_arguments() -> None:
     command = [*RUN, "-m", "tests.compat.programs.official_low"]
-    async with Client(command, cwd=str(Path(__file__).parents[2])) as client:
+    async with Client(command, cwd=str(Path(__file__).parents[2])) as connected:
+        client: Any = connected
         assert [tool.name for tool in await client.list_tools()] == ["read"]
 
 

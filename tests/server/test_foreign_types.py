@@ -16,7 +16,8 @@ async def called(value: Any) -> Any:
     async def f():  # type: ignore[no-untyped-def]
         return value
 
-    async with Client(server) as client:
+    async with Client(server) as connected:
+        client: Any = connected
         return await client.call_tool("f", raise_on_error=False)
 
 
@@ -49,7 +50,8 @@ async def test_messages_contents_and_icons_of_theirs() -> None:
             contents=[mcp_types.TextResourceContents(uri="a://b", text="x", mime_type="text/css")]
         )
 
-    async with Client(server) as client:
+    async with Client(server) as connected:
+        client: Any = connected
         assert (await client.list_prompts())[0].icons[0].src == "a.png"
         message = (await client.get_prompt("ask")).messages[0]
         assert (message.role, message.content.text) == ("assistant", "hello")
