@@ -52,6 +52,26 @@ class Client:
         self._options = given
         self._client = OwnClient(self._target, cache=False, **given)
 
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters."""
+        return cls
+
+    @property
+    def server_info(self) -> Any:
+        """The server's name and version."""
+        return to_model(self._client.server_info)
+
+    @property
+    def server_capabilities(self) -> Any:
+        """What the server declared."""
+        return model_class("ServerCapabilities").model_validate(self._client.server_capabilities)
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's instructions."""
+        return self._client.instructions
+
     async def __aenter__(self) -> Client:
         """Connect."""
         await as_theirs(self._client.__aenter__())

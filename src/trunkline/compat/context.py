@@ -384,6 +384,28 @@ class FastContext(_ForeignContext):
         """Log at level error."""
         await self.log(message, "error", logger_name, extra)
 
+    async def enable_components(self, **criteria: Any) -> None:
+        """Switch on what matches, for this session."""
+        self._switch(True, criteria)
+
+    async def disable_components(self, **criteria: Any) -> None:
+        """Switch off what matches, for this session."""
+        self._switch(False, criteria)
+
+    async def reset_visibility(self) -> None:
+        """Show this session what everybody is shown."""
+        server: Any = self._server
+        server.forget_session_rules(self._exchange.admitted.caller.session)
+
+    def _switch(self, on: bool, criteria: Mapping[str, Any]) -> None:
+        from trunkline.compat.fast_server import matcher
+
+        session = self._exchange.admitted.caller.session
+        if session is None:
+            raise RuntimeError("the protocol's stateless revisions have no session to switch something for")
+        server: Any = self._server
+        server.add_session_rule(session, on, matcher(dict(criteria)))
+
     @property
     def session_id(self) -> str:
         """The id of the session, or one of the connection."""

@@ -25,7 +25,7 @@ from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 
-__all__ = ["FastMCP"]
+__all__ = ["FastMCP", "matcher"]
 
 _SETTINGS = frozenset(Settings.model_fields) - {"lifespan", "auth"}
 #: Options of the constructor that ask for something we do otherwise, and why they do nothing.
@@ -311,12 +311,12 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         only = criteria.pop("only", False)
         if only:
             self.add_rule(False, lambda definition: True)
-        self.add_rule(True, _matcher(criteria))
+        self.add_rule(True, matcher(criteria))
         return self
 
     def disable(self, **criteria: Any) -> Any:
         """Switch off what matches."""
-        self.add_rule(False, _matcher(criteria))
+        self.add_rule(False, matcher(criteria))
         return self
 
     def _tags_filter(self, include: Any, exclude: Any) -> None:
@@ -422,13 +422,18 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return create_proxy(backend, **options)
 
     @classmethod
-    def from_openapi(cls, *args: Any, **options: Any) -> Any:
-        """Refuse: there is no OpenAPI provider."""
-        raise NotImplementedError(
-            "FastMCP.from_openapi is not available under trunkline.compat: run the server trunkline-server-openapi"
-        )
+    def from_openapi(cls, openapi_spec: Any, client: Any = None, name: str | None = None, **options: Any) -> Any:
+        """Make a server with a tool for each operation of an OpenAPI document."""
+        from trunkline.compat.openapi import server_from_openapi
 
-    from_fastapi = from_openapi
+        return server_from_openapi(openapi_spec, client, {"name": name, **options})
+
+    @classmethod
+    def from_fastapi(cls, app: Any, name: str | None = None, **options: Any) -> Any:
+        """Make a server with a tool for each route of a FastAPI application."""
+        from trunkline.compat.openapi import server_from_fastapi
+
+        return server_from_fastapi(app, {**({"name": name} if name else {}), **options})
 
     @classmethod
     def generate_name(cls, name: str | None = None) -> str:
@@ -436,7 +441,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return f"{name or cls.__name__}-{secrets.token_hex(2)}"
 
 
-def _matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
+def matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
     """Return a function that says whether a definition is meant."""
     names = set(criteria.get("names") or ())
     keys = {str(key).partition("@")[0] for key in criteria.get("keys") or ()}

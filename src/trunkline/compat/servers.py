@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -99,6 +99,8 @@ class ForeignServer(Server):
     def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
         """Define a server."""
         self._rules: list[tuple[bool, Callable[[Any], bool]]] = []
+        #: By session: what was switched on and off for it alone.
+        self._session_rules: dict[int, list[tuple[bool, Callable[[Any], bool]]]] = {}
         self._extras: dict[tuple[str, str], dict[str, Any]] = {}
         self._objects: dict[int, tuple[Any, Component]] = {}
         self.custom_routes: list[Any] = []
@@ -291,6 +293,18 @@ class ForeignServer(Server):
             if not shown or self.listing.is_visible(None, definition)  # type: ignore[arg-type]
         ]
 
+    def add_session_rule(self, session: Any, on: bool, matches: Callable[[Any], bool]) -> None:
+        """Switch on or off what matches, for one session."""
+        self._session_rules.setdefault(id(session), []).append((on, matches))
+        for kind in ("tools", "prompts", "resources"):
+            self.changed(kind)
+
+    def forget_session_rules(self, session: Any) -> None:
+        """Show a session what everybody is shown."""
+        self._session_rules.pop(id(session), None)
+        for kind in ("tools", "prompts", "resources"):
+            self.changed(kind)
+
     # --- names -------------------------------------------------------------------------------------------------------
 
     def rename(self, **changes: Any) -> None:
@@ -314,10 +328,14 @@ class ForeignServer(Server):
         key = getattr(definition, "uri", None) or definition.name
         extras = self._extras.get((_shelf(definition), key), {})
         shown = extras.get("enabled") is not False
-        for on, matches in self._rules:
+        session = getattr(caller, "session", None)
+        for on, matches in (*self._rules, *self._rules_for(session)):
             if matches(definition):
                 shown = on
         return shown
+
+    def _rules_for(self, session: Any) -> Sequence[tuple[bool, Callable[[Any], bool]]]:
+        return self._session_rules.get(id(session), ()) if session is not None else ()
 
     def add_rule(self, on: bool, matches: Callable[[Any], bool]) -> None:
         """Switch on or off what matches; later rules win."""

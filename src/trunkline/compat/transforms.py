@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trunkline.compat.components import Tool
@@ -28,7 +28,7 @@ __all__ = [
 
 
 # Names of types that code uses in annotations.
-GetToolNext = GetResourceNext = GetResourceTemplateNext = GetPromptNext = Callable[..., Any]
+GetToolNext = GetResourceNext = GetResourceTemplateNext = GetPromptNext = Any
 
 
 class Transform:
