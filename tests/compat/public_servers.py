@@ -44,7 +44,6 @@ class PublicServer(NamedTuple):
         return self.requirement.partition("==")[0]
 
 
-_KEY = MappingProxyType({"API_KEY": "none"})
 SERVERS = (
     PublicServer("mcp-server-time==2026.10.19", "mcp-server-time"),
     PublicServer("mcp-server-fetch==2026.10.24", "mcp-server-fetch"),
@@ -64,13 +63,8 @@ SERVERS = (
     PublicServer("mcp-shell-server==1.1.14", "mcp-shell-server", env={"ALLOW_COMMANDS": "ls"}),
     PublicServer("mcp_weather_server==0.6.1", "mcp_weather_server", extra=("mcp<2",)),
     PublicServer("blender-mcp==2.0.0", "blender-mcp"),
-    PublicServer("mcp-simple-arxiv==0.6.0", "mcp-simple-arxiv"),
-    PublicServer("mcp-pandoc==0.11.1", "mcp-pandoc"),
     PublicServer("mcp-nixos==3.1.0", "mcp-nixos"),
-    PublicServer("cli-mcp-server==0.2.5", "cli-mcp-server", env={"ALLOWED_DIR": "/tmp"}, extra=("mcp<2",)),
-    PublicServer("mcp-obsidian==0.2.3", "mcp-obsidian", env={"OBSIDIAN_API_KEY": "none"}),
     PublicServer("redis-mcp-server==0.5.1", "redis-mcp-server"),
-    PublicServer("mcp-alchemy==2026.10.15.202659", "mcp-alchemy", env={"DB_URL": "sqlite:////tmp/compat.db"}),
     PublicServer(
         "mysql-mcp-server==0.4.4",
         "mysql_mcp_server",
@@ -81,13 +75,6 @@ SERVERS = (
         "mcp-clickhouse",
         env={"CLICKHOUSE_HOST": "localhost", "CLICKHOUSE_USER": "a", "CLICKHOUSE_PASSWORD": "b"},
     ),
-    PublicServer(
-        "mcp-atlassian==0.23.1",
-        "mcp-atlassian",
-        env={"JIRA_URL": "https://jira.example.com", "JIRA_PERSONAL_TOKEN": "none"},
-    ),
-    PublicServer("elevenlabs-mcp==0.12.2", "elevenlabs-mcp", env={"ELEVENLABS_API_KEY": "none"}),
-    PublicServer("mcp-server-motherduck==1.1.0", "mcp-server-motherduck", ("--db-path", ":memory:")),
 )
 
 

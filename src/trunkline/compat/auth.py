@@ -30,6 +30,7 @@ __all__ = [
     "TokenVerifier",
     "access_token_of",
     "as_own_auth",
+    "parse_scopes",
     "require_scopes",
     "restrict_tag",
 ]
@@ -320,6 +321,20 @@ def access_token_of(principal: Principal | None) -> AccessToken | None:
     return found or AccessToken(
         token="", client_id=principal.client or principal.subject, scopes=sorted(principal.scopes)
     )
+
+
+def parse_scopes(value: Any) -> list[str] | None:
+    """Return scopes that were written as a list, as JSON, or with commas or spaces between them."""
+    if value is None or value == "":
+        return None if value is None else []
+    if isinstance(value, list):
+        return [str(each).strip() for each in value]
+    text = str(value).strip()
+    if text.startswith("["):
+        import json
+
+        return [str(each).strip() for each in json.loads(text)]
+    return [each for each in text.replace(",", " ").split() if each]
 
 
 def require_scopes(*scopes: str) -> Any:

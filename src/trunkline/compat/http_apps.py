@@ -15,7 +15,14 @@ from trunkline.compat.context import CURRENT_REQUEST
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.server.server import Server
 
-__all__ = ["HttpMethods", "SessionManager", "TransportSecuritySettings", "make_app"]
+__all__ = [
+    "HttpMethods",
+    "SessionManager",
+    "TransportSecuritySettings",
+    "create_sse_app",
+    "create_streamable_http_app",
+    "make_app",
+]
 
 #: Options of the two frameworks that are settled otherwise here.
 _WITHOUT_EFFECT = ("event_store", "retry_interval", "max_request_body_size", "session_idle_timeout", "max_sessions")
@@ -98,6 +105,16 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
     app.state.path = endpoint_path
     app.state.transport_type = transport
     return app
+
+
+def create_streamable_http_app(server: Any, streamable_http_path: str, **options: Any) -> Any:
+    """Make the application of the newer HTTP transports."""
+    return make_app(server, "streamable-http", streamable_http_path, options)
+
+
+def create_sse_app(server: Any, message_path: str, sse_path: str, **options: Any) -> Any:
+    """Make the application of the oldest HTTP transport."""
+    return make_app(server, "sse", sse_path, {**options, "message_path": message_path.rstrip("/") or "/messages"})
 
 
 def _own_options(server: Any, options: Mapping[str, Any]) -> dict[str, Any]:

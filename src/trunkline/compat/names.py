@@ -262,6 +262,8 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.context": ("context: Context=FastContext",),
         "fastmcp.server.dependencies": (_DEPENDENCIES,),
         "fastmcp.server.elicitation": (_ELICITED,),
+        "fastmcp.server.http": ("http_apps: create_streamable_http_app create_sse_app",),
+        "fastmcp.utilities.auth": ("auth: parse_scopes",),
         "fastmcp.server.lifespan": ("wire: lifespan",),
         "fastmcp.server.proxy": ("proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient",),
         "fastmcp.server.middleware": (_MIDDLEWARE,),

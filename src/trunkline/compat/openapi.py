@@ -45,7 +45,11 @@ class OpenAPITool(Tool):
         Raises:
             ToolError: it could not be sent, or the answer is an error.
         """
-        path, query, headers, cookies, body = self.path, {}, {}, {}, {}  # type: ignore[var-annotated]
+        path = self.path
+        query: dict[str, Any] = {}
+        headers: dict[str, str] = {}
+        cookies: dict[str, str] = {}
+        body: dict[str, Any] = {}
         for argument, value in arguments.items():
             place, name = self.places.get(argument, ("body", argument))
             if value is None and place != "body":
@@ -150,7 +154,7 @@ def _arguments(
     required: list[str] = []
     places: dict[str, tuple[str, str]] = Field(default_factory=dict)
     body = _resolved(spec, operation.get("requestBody", {}))
-    media = next(iter(body.get("content", {}).values()), {})
+    media: Mapping[str, Any] = next(iter(body.get("content", {}).values()), {})
     schema = _resolved(spec, media.get("schema", {}))
     members = dict(schema.get("properties", {}))
     for each in (*item.get("parameters", ()), *operation.get("parameters", ())):

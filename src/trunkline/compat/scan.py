@@ -75,7 +75,7 @@ def requested(tree: ast.Module) -> Iterator[Requested]:
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module and _is_replaced(node.module):
             for alias in node.names:
                 yield Requested(node.module, alias.name, node.lineno, node.lineno in optional)
-                if is_module(f"{node.module}.{alias.name}"):
+                if is_module(f"{node.module}.{alias.name}") and find_name(node.module, alias.name) is None:
                     modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and modules.get(node.value.id):

@@ -120,6 +120,11 @@ def _run_compat(arguments: Sequence[str]) -> int:
             startup.run_file(path, rest, name)
     except startup.NotFound as error:
         raise CommandError(str(error), Exit.CONFIG) from error
+    except Exception:  # noqa: BLE001 - the program's own failure, as Python shows it
+        import traceback
+
+        traceback.print_exc()
+        return Exit.FAILED
     return Exit.OK
 
 
