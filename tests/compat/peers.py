@@ -119,6 +119,7 @@ def _run(suite: Suite, folder: str) -> Counter[str]:
     source = _source(suite)
     report = FOLDER / "reports" / f"{suite.source}-{folder.replace('/', '-')}.xml"
     report.parent.mkdir(exist_ok=True)
+    report.unlink(missing_ok=True)
     options = ["-o", "pythonpath=", "-o", "addopts=", "-o", "log_cli=false", "-o", "filterwarnings=default"]
     command = [str(PYTHON), "-m", "pytest", "-q", "-p", "trunkline.compat.pytest_plugin", "-p", "no:cacheprovider"]
     env = {**os.environ, "TRUNKLINE_COMPAT_MCP": suite.mcp, "TRUNKLINE_COMPAT_FASTMCP": "4.1.2"}
