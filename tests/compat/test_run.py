@@ -125,3 +125,29 @@ def test_a_plain_server_loads_no_shims() -> None:
     )
 
     assert done.stdout.strip() == "['trunkline.compat.keywords'] False"
+
+
+def test_an_openapi_document_becomes_tools() -> None:
+    done = run(
+        "import asyncio, trunkline.compat as c; c.install()\n"
+        "from fastmcp import FastMCP, Client\n"
+        "class Answer:\n"
+        "    status_code = 200\n"
+        "    def json(self): return {'id': 7}\n"
+        "class Web:\n"
+        "    async def request(self, method, path, **options):\n"
+        "        self.sent = method, path, options['params']\n"
+        "        return Answer()\n"
+        "web = Web()\n"
+        "get = {'operationId': 'getPet', 'parameters': [\n"
+        "    {'name': 'id', 'in': 'path', 'required': True, 'schema': {'type': 'integer'}},\n"
+        "    {'name': 'full', 'in': 'query', 'schema': {'type': 'boolean'}}]}\n"
+        "server = FastMCP.from_openapi({'paths': {'/pets/{id}': {'get': get}}}, client=web)\n"
+        "async def main():\n"
+        "    async with Client(server) as client:\n"
+        "        print([tool.name for tool in await client.list_tools()])\n"
+        "        print((await client.call_tool('getPet', {'id': 7, 'full': True})).data, web.sent)\n"
+        "asyncio.run(main())"
+    )
+
+    assert done.stdout.splitlines() == ["['getPet']", "{'id': 7} ('GET', '/pets/7', {'full': True})"]

@@ -22,6 +22,7 @@ __all__ = [
     "CallNext",
     "DetailedTimingMiddleware",
     "ErrorHandlingMiddleware",
+    "GenericCallNext",
     "LoggingMiddleware",
     "Middleware",
     "MiddlewareContext",
@@ -36,6 +37,15 @@ __all__ = [
 
 T = TypeVar("T")
 CallNext = Callable[..., Any]
+
+
+class GenericCallNext:
+    """The next step, for annotations with type parameters."""
+
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters."""
+        return cls
 
 
 @dataclass(kw_only=True, frozen=True)

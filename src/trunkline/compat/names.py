@@ -41,7 +41,7 @@ _OFFICIAL_ERRORS = (
     "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError=ToolError"
 )
 _MIDDLEWARE = (
-    "middleware: Middleware MiddlewareContext CallNext LoggingMiddleware StructuredLoggingMiddleware "
+    "middleware: Middleware MiddlewareContext CallNext=GenericCallNext LoggingMiddleware StructuredLoggingMiddleware "
     "TimingMiddleware "
     "DetailedTimingMiddleware ErrorHandlingMiddleware RetryMiddleware RateLimitingMiddleware RateLimitError "
     "SlidingWindowRateLimitingMiddleware"

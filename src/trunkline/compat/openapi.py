@@ -152,7 +152,7 @@ def _arguments(
     """Return the schema of an operation's arguments, and where each of them goes."""
     properties: dict[str, Any] = {}
     required: list[str] = []
-    places: dict[str, tuple[str, str]] = Field(default_factory=dict)
+    places: dict[str, tuple[str, str]] = {}
     body = _resolved(spec, operation.get("requestBody", {}))
     media: Mapping[str, Any] = next(iter(body.get("content", {}).values()), {})
     schema = _resolved(spec, media.get("schema", {}))
