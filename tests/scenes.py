@@ -85,6 +85,7 @@ class Served:
         """Keep the handlers."""
         self.handlers = handlers
         self.batches = batches
+        self.session = None
         self.notices: list[str] = []
         self.ended = 0
         self.at_end: Callable[[], object] = lambda: None

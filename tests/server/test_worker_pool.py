@@ -63,7 +63,7 @@ def test_a_function_runs_in_another_thread_that_does_not_keep_the_process_alive(
 
 def test_a_call_that_follows_another_gets_its_thread(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     # Between its answer and its sleep a thread still counts as awake, and a second one is woken if that takes long.
-    monkeypatch.setattr(worker_pool, "_PATIENCE", WAIT)
+    monkeypatch.setattr(worker_pool, "_WAKE_DELAY", WAIT)
 
     assert call(pool, threading.get_ident) == call(pool, threading.get_ident)
 
@@ -135,20 +135,20 @@ Look = tuple[float, float, int]
     ],
 )
 def test_more_threads_are_woken_only_if_that_helps(looks: list[Look], helps: list[bool]) -> None:
-    pace = worker_pool._Pace()
+    pace = worker_pool._LoadMonitor()
     pace.begin(0.0, 0.0, 0)
 
     assert [pace.more_would_help(*look, awake=1) for look in looks] == helps
 
 
 def test_of_many_busy_threads_an_end_is_awaited_longer() -> None:
-    pace = worker_pool._Pace()
+    pace = worker_pool._LoadMonitor()
     pace.begin(0.0, 0.0, 0)
 
     assert [pace.more_would_help(at, at, 0, awake=4) for at in (0.03, 0.07, 0.09)] == [False, False, True]
 
 
-class _Never(worker_pool._Pace):
+class _Never(worker_pool._LoadMonitor):
     """Says that no thread would help."""
 
     def more_would_help(self, at: float, cpu: float, ended: int, awake: int) -> bool:
@@ -160,7 +160,7 @@ def test_threads_too_many_go_to_sleep_and_every_call_is_answered(pool: WorkerPoo
 
     async def main() -> list[int]:
         await asyncio.gather(*[pool.submit(barrier.wait, {"timeout": WAIT}) for _ in range(4)])
-        pool._pace = _Never()
+        pool._monitor = _Never()
         results: list[int] = await asyncio.gather(*[pool.submit(add, {"a": n, "b": 0}) for n in range(2000)])
         return results
 
@@ -168,7 +168,7 @@ def test_threads_too_many_go_to_sleep_and_every_call_is_answered(pool: WorkerPoo
 
 
 def test_a_call_for_which_no_thread_is_awake_wakes_one_however_busy_the_process_is(pool: WorkerPool) -> None:
-    pool._pace = _Never()
+    pool._monitor = _Never()
 
     async def main() -> list[int]:
         return [int(await pool.submit(add, {"a": n, "b": 0})) for n in range(500)]
