@@ -70,7 +70,7 @@ async def test_an_answer_too_long_without_an_id_fails_the_one_request_that_waits
     task = scene.ask()
     await scene.turn()
     scene.connection.message_received(TOO_LONG, STREAM)
-    assert str(await failure(task)) == "the answer to request 1 is longer than 10 bytes"
+    assert str(await failure(task)) == "the response to request 1 is longer than 10 bytes"
 
 
 @pytest.mark.parametrize("id", [1, 9, "2"], ids=["of one withdrawn", "never used", "of another kind"])
@@ -99,7 +99,7 @@ def test_the_late_answer_to_a_request_given_up_is_not_taken_for_anothers(caplog:
         assert bytes(await task) == b'"mine"'
 
     run_async(main())
-    assert "which request it is for is unknown" in caplog.text
+    assert "belongs to an unknown request" in caplog.text
 
 
 async def test_the_first_request_leaves_at_once_and_those_behind_it_together() -> None:

@@ -271,7 +271,7 @@ async def test_an_id_that_cannot_be_one_is_refused(revision: str, name: str) -> 
             return str(error).partition(",")[0]
 
     async with reach(serving(f), revision, PAGES) as peer:
-        assert text(await peer.call("f")) == "an elicitation_id has 1 to 256 characters that can be seen"
+        assert text(await peer.call("f")) == "an elicitation_id needs 1 to 256 printable characters"
 
 
 @ERAS
@@ -303,7 +303,7 @@ async def test_a_revision_without_pages_opens_none() -> None:
             return str(error)
 
     async with reach(serving(f), "2025-06-18", PAGES) as peer:
-        assert text(await peer.call("f")) == "Protocol revision 2025-06-18 has no pages to open"
+        assert text(await peer.call("f")) == "Protocol revision 2025-06-18 has no URL elicitation"
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "ftp://example.com"])

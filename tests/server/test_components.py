@@ -88,7 +88,7 @@ def test_a_bound_method_is_a_tool() -> None:
 
 def test_an_unusual_tool_name_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     Server("s").add_tool(hello, name="say hello")
-    assert "tool name 'say hello' has characters that some clients refuse" in caplog.text
+    assert "some clients reject the tool name 'say hello'" in caplog.text
 
 
 # --- duplicates ------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_what_was_registered_can_be_removed() -> None:
 
 
 def test_removing_an_unknown_tool_is_an_error() -> None:
-    with pytest.raises(KeyError, match="no tool is called 'nope'"):
+    with pytest.raises(KeyError, match="there is no tool 'nope'"):
         Server("s").remove_tool("nope")
 
 
@@ -172,7 +172,7 @@ def test_the_decorator_of_a_resource_gives_the_function_back() -> None:
 
 
 def test_a_completion_names_its_argument() -> None:
-    with pytest.raises(TypeError, match="a completion names the prompt or template and its argument"):
+    with pytest.raises(TypeError, match="a completion needs a prompt or template and its argument"):
         Server("s").completion("x://{name}")
 
 

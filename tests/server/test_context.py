@@ -288,7 +288,7 @@ async def test_a_sync_function_sees_that_it_was_cancelled_and_is_left(revision: 
         await peer.settle()
         cancelled.set()
         await asyncio.to_thread(ended.wait, 5)
-    assert log == [True, "HandlerLeft"]
+    assert log == [True, "HandlerAborted"]
 
 
 async def test_a_sync_function_that_waits_is_left_when_its_request_is_cancelled() -> None:
@@ -314,7 +314,7 @@ async def test_a_sync_function_that_waits_is_left_when_its_request_is_cancelled(
         await asyncio.to_thread(asking.wait, 5)
         await peer.tell("notifications/cancelled", {"requestId": id})
         await asyncio.to_thread(ended.wait, 5)
-    assert log == ["HandlerLeft"]
+    assert log == ["HandlerAborted"]
 
 
 @ERAS

@@ -250,7 +250,7 @@ circular.__annotations__["n"] = Annotated[int, Depends(circular)]
 def test_a_dependency_that_needs_itself_is_refused_at_registration() -> None:
     def tool(n: Annotated[int, Depends(circular)]) -> None: ...
 
-    with pytest.raises(TypeError, match="circular needs itself"):
+    with pytest.raises(TypeError, match="circular depends on itself"):
         Signature.of(tool)
 
 
@@ -272,7 +272,7 @@ def test_a_built_in_type_is_called_without_arguments() -> None:
 
 
 def test_a_mark_around_a_result_is_refused() -> None:
-    with pytest.raises(TypeError, match="not its result"):
+    with pytest.raises(TypeError, match=r"not Depends\(make\(\)\)"):
         Depends(number())  # type: ignore[arg-type]
 
 

@@ -148,7 +148,7 @@ async def test_a_prompt_that_swallows_its_cancellation_still_asks(caplog: pytest
 
     async with reach(server, STATELESS, FORMS) as peer:
         assert (await peer.result("prompts/get", {"name": "p"}))["resultType"] == "input_required"
-    assert "a handler of prompts/get swallowed its cancellation" in caplog.text
+    assert "a handler of prompts/get suppressed its cancellation" in caplog.text
 
 
 # --- what is not declared --------------------------------------------------------------------------------------------

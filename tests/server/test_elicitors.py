@@ -181,7 +181,7 @@ async def test_the_limit_of_rounds_names_the_question() -> None:
 
     async with reach(serving(f, limits=Limits(rounds=3)), STATELESS, FORMS) as peer:
         talk = await peer.converse_tool("f", {ELICIT: accept("many")})
-    assert talk.answer["error"]["message"] == "The question 'count' was not settled in 3 rounds"
+    assert talk.answer["error"]["message"] == "The request 'count' was not settled in 3 rounds"
 
 
 # --- once ------------------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ async def test_a_handler_that_swallows_its_cancellation_still_asks(caplog: pytes
         first = await peer.result("tools/call", CALL)
         last = await peer.result("tools/call", again(CALL, first, accept("x")))
     assert (asked(first), text(last)) == (["a"], "answered")
-    assert "swallowed its cancellation; its result is dropped" in caplog.text
+    assert "suppressed its cancellation; its result is dropped" in caplog.text
 
 
 @ERAS
@@ -411,7 +411,7 @@ async def test_a_state_of_another_call_is_refused(
             retry = again(CALL, await peer.result("tools/call", CALL), accept("x"))
             error = await peer.error("tools/call", change(retry))
     assert (error["code"], error["message"]) == (-32602, "The request state is not valid here; start the call again.")
-    assert "requestState of tools/call refused" in caplog.text
+    assert "requestState of tools/call rejected" in caplog.text
 
 
 async def test_an_expired_state_is_refused() -> None:

@@ -44,7 +44,7 @@ async def ran(server: Server, transport: str = "http", **options: Any) -> tuple[
 
 
 def test_a_path_starts_with_a_slash() -> None:
-    with pytest.raises(ConfigError, match=r'path=.*: a path starts with "/"'):
+    with pytest.raises(ConfigError, match=r'path=.*: a path must start with "/"'):
         Server("s").asgi("mcp")
 
 
@@ -100,7 +100,7 @@ async def test_several_endpoints_serve_one_server() -> None:
 
 
 def test_authentication_is_a_function() -> None:
-    with pytest.raises(ConfigError, match="auth= is a function"):
+    with pytest.raises(ConfigError, match="auth= must be a verifier"):
         Server("s", auth="secret")  # type: ignore[arg-type]
 
 
@@ -150,7 +150,7 @@ async def test_loopback_needs_no_authentication(host: str) -> None:
 
 
 async def test_several_workers_are_not_there_yet() -> None:
-    with pytest.raises(ConfigError, match="workers= needs"):
+    with pytest.raises(ConfigError, match="workers= must be 1"):
         await Server("s").run_async("http", workers=2)
 
 
@@ -198,7 +198,7 @@ async def test_an_application_for_old_clients_has_their_path_where_it_is_asked_f
 
 
 def test_middleware_of_others_is_refused_with_a_hint() -> None:
-    with pytest.raises(TypeError, match="put it around the application"):
+    with pytest.raises(TypeError, match="wrap the ASGI application"):
         Server("s").http_app(middleware=[object()])  # type: ignore[call-arg]
 
 

@@ -113,7 +113,7 @@ async def test_a_lifespan_that_fails_to_leave_is_logged(revision: str, caplog: p
 
     async with reach(making(lifespan), revision) as peer:
         await peer.call("value")
-    assert "leaving the lifespan of server 's' failed" in caplog.text
+    assert "the lifespan of server 's' failed on exit" in caplog.text
 
 
 async def test_a_lifespan_knows_whether_it_is_entered() -> None:

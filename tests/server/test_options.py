@@ -17,7 +17,7 @@ def test_an_unknown_option_is_refused_with_the_nearest() -> None:
 
 
 def test_an_unknown_option_near_nothing_is_refused_with_all_there_are() -> None:
-    with pytest.raises(TypeError, match="a prompt takes description, icons, meta"):
+    with pytest.raises(TypeError, match="a prompt has description, icons, meta"):
         prompt_options({"qqqq": 1})
 
 

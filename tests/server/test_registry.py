@@ -28,7 +28,7 @@ def test_a_taken_name_is_refused() -> None:
 
 
 def test_removing_what_is_not_there_is_refused() -> None:
-    with pytest.raises(KeyError, match="no resource is called 'x://y'"):
+    with pytest.raises(KeyError, match="there is no resource 'x://y'"):
         EMPTY.removing("resources", "x://y")
 
 

@@ -119,7 +119,7 @@ def test_variables_and_parameters_must_agree(uri: str, function: Callable[..., A
 
 
 def test_a_fixed_uri_has_no_parameters() -> None:
-    with pytest.raises(TypeError, match="has a fixed URI, but its function wants name"):
+    with pytest.raises(TypeError, match="has a URI without variables, but its function has the parameters name"):
         serving("x://y", lambda name: name)
 
 

@@ -382,7 +382,7 @@ def test_media_has_one_source(arguments: dict[str, Any]) -> None:
 
 
 def test_media_data_is_bytes() -> None:
-    with pytest.raises(TypeError, match="Image takes bytes as data, not str"):
+    with pytest.raises(TypeError, match="Image needs bytes as data, not str"):
         Image(data="iVBORw0KGgo=")  # type: ignore[arg-type]
 
 
@@ -452,10 +452,10 @@ def test_a_picture_in_a_prompt_is_said_by_the_user() -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        pytest.param(None, "A prompt must return messages, not None", id="nothing"),
+        pytest.param(None, "a prompt must return messages, not None", id="nothing"),
         pytest.param({"role": "system", "content": "x"}, "not 'system'", id="role"),
         pytest.param({"role": [], "content": "x"}, r"not \[\]", id="no role"),
-        pytest.param({"role": "user", "content": {"type": "video"}}, "no content block: .*video", id="block"),
+        pytest.param({"role": "user", "content": {"type": "video"}}, "not a valid content block: .*video", id="block"),
         pytest.param(Opaque(), "test_results.Opaque has no JSON form", id="object"),
     ],
 )

@@ -51,11 +51,11 @@ def test_options_of_the_http_transport_are_kept_for_it() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        pytest.param({"auth": object()}, "auth= is a function", id="auth"),
+        pytest.param({"auth": object()}, "auth= must be a verifier", id="auth"),
         pytest.param({"revisions": ["1999-01-01"]}, "1999-01-01.*unknown", id="revisions"),
         pytest.param({"on_duplicate": "explode"}, "on_duplicate='explode'", id="on_duplicate"),
-        pytest.param({"list_page_size": 0}, "at least one item, not 0", id="list_page_size"),
-        pytest.param({"limits": Limits(page_size=-1)}, "at least one item, not -1", id="limits"),
+        pytest.param({"list_page_size": 0}, "list_page_size=0: a page must hold at least one item", id="list_page_size"),
+        pytest.param({"limits": Limits(page_size=-1)}, "list_page_size=-1: a page must hold at least one item", id="limits"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_a_reason(options: dict[str, Any], reason: str) -> None:
@@ -83,7 +83,7 @@ def test_options_left_at_none_keep_their_defaults() -> None:
         ("dereference_schemas", False),
         ("warn_on_duplicate_tools", False),
         ("dependencies", ["x"]),
-        ("resource_security", object()),
+        ("resource_security", {"strict": True}),
     ],
     ids=str,
 )

@@ -263,7 +263,7 @@ def bad_member(thing: Unresolvable) -> None: ...
 @pytest.mark.parametrize(
     ("function", "parts"),
     [
-        (bad_variadic, ["bad_variadic", "*cities", "by its name"]),
+        (bad_variadic, ["bad_variadic", "*cities", "by name"]),
         (bad_keywords, ["bad_keywords", "**options", "type dict"]),
         (bad_positional, ["bad_positional", "'city'", "remove the '/'"]),
         (bad_class, ["bad_class", "'thing'", "Opaque", "dataclass"]),
@@ -274,7 +274,7 @@ def bad_member(thing: Unresolvable) -> None: ...
         (bad_name, ["bad_name", "Decimal", "TYPE_CHECKING"]),
         (bad_function, ["bad_function", "'callback'", "Callable"]),
         (bad_member, ["bad_member", "'thing'", "Decimal"]),
-        (dict.update, ["update", "wrap it in a function"]),
+        (dict.update, ["update", "wrap it in your own function"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

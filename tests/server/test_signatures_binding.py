@@ -126,7 +126,7 @@ def test_values_arrive_as_the_annotated_type(annotation: Any, raw: bytes, value:
     [
         (b'{"citty": "x"}', "unknown argument 'citty'; did you mean 'city'?"),
         (b'{"city": "x", "CITY": "y"}', "unknown argument 'CITY'; did you mean 'city'?"),
-        (b'{"city": "x", "zzz": 1}', "unknown argument 'zzz'; known are 'city', 'days', 'unit'"),
+        (b'{"city": "x", "zzz": 1}', "unknown argument 'zzz'; the arguments are 'city', 'days', 'unit'"),
         (b'{"city": "x", "dayz": 1, "units": 1}',
          "unknown argument 'dayz'; did you mean 'days'?; unknown argument 'units'; did you mean 'unit'?"),
         (b"{}", "missing argument 'city'"),

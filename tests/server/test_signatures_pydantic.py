@@ -308,7 +308,7 @@ def mixed_with_inner_meta(place: Place, n: list[Annotated[int, Meta(ge=0)]]) -> 
 @pytest.mark.parametrize(
     ("function", "parts"),
     [
-        (mixed_with_struct, ["mixed_with_struct", "'plain'", "Plain", "pydantic knows"]),
+        (mixed_with_struct, ["mixed_with_struct", "'plain'", "Plain", "pydantic supports"]),
         (mixed_with_inner_meta, ["mixed_with_inner_meta", "'n'", "pydantic.Field"]),
     ],
     ids=["struct", "meta"],

@@ -207,8 +207,8 @@ def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any,
         (float | None, float("nan"), "expected a finite number"),
         (dict[str, float | None], {"a": float("inf")}, "a: expected a finite number"),
         (Any, {"a": [1.0, float("nan")]}, "a.1: expected a finite number"),
-        (dict, {"a": Opaque()}, "cannot be written as JSON: a Opaque cannot be written as JSON"),
-        (Any, Opaque(), "cannot be written as JSON: a Opaque cannot be written as JSON"),
+        (dict, {"a": Opaque()}, "cannot be encoded as JSON: a Opaque cannot be encoded as JSON"),
+        (Any, Opaque(), "cannot be encoded as JSON: a Opaque cannot be encoded as JSON"),
         (Model, {"n": "many"}, "n: expected an integer, got a string"),
         (Model, Model(n=1, share=float("nan")), "share: expected a finite number"),
         (Model, Opaque(), "expected a dictionary or instance of Model, got a Opaque"),
@@ -227,5 +227,5 @@ def test_a_value_that_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
-    with pytest.raises(InvalidResult, match="cannot be written as JSON"):
+    with pytest.raises(InvalidResult, match="cannot be encoded as JSON"):
         returning(list).encode_result(endless)

@@ -136,8 +136,8 @@ async def test_arguments_that_are_no_object_are_refused(revision: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        pytest.param({"n": 1, "m": 2}, "unknown argument 'm'; known are 'n'", id="one it cannot be given"),
-        pytest.param({"n": 1, "ctx": 2}, "unknown argument 'ctx'; known are 'n'", id="the place of the context"),
+        pytest.param({"n": 1, "m": 2}, "unknown argument 'm'; the arguments are 'n'", id="one it cannot be given"),
+        pytest.param({"n": 1, "ctx": 2}, "unknown argument 'ctx'; the arguments are 'n'", id="the place of the context"),
         pytest.param({}, "missing argument 'n'", id="one it needs and the schema does not"),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_result_that_fits_its_hand_written_schema_is_structured(revision: str)
 @pytest.mark.parametrize("value", [{"n": "x"}, "text", None], ids=["wrong-type", "text", "nothing"])
 def test_a_result_that_breaks_its_hand_written_schema_does_not_leave(revision: str, value: Any) -> None:
     result = call(serving(lambda: value, output_schema=OBJECT), "f", revision)
-    assert (result["isError"], text(result)) == (True, "Tool 'f' failed: its result does not fit its output schema.")
+    assert (result["isError"], text(result)) == (True, "Tool 'f' failed: its result does not match its output schema.")
 
 
 def test_a_failure_need_not_fit_the_output_schema() -> None:
@@ -265,8 +265,8 @@ def test_a_result_of_a_type_that_was_not_promised_does_not_leave(caplog: pytest.
         return "text"  # type: ignore[return-value]
 
     result = call(serving(f), "f")
-    assert (result["isError"], "does not fit its output schema" in text(result)) == (True, True)
-    assert "tool 'f' returned what its output schema forbids" in caplog.text
+    assert (result["isError"], "does not match its output schema" in text(result)) == (True, True)
+    assert "the result of tool 'f' does not match its output schema" in caplog.text
 
 
 # --- what a task group raises ----------------------------------------------------------------------------------------

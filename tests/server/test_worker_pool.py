@@ -447,7 +447,7 @@ def test_a_stuck_thread_ends_after_its_call_when_the_pool_was_closed_twice() -> 
 def test_a_closed_pool_takes_no_call(pool: WorkerPool) -> None:
     pool.close()
 
-    with pytest.raises(RuntimeError, match="The worker pool is closed"):
+    with pytest.raises(RuntimeError, match="the worker pool is closed"):
         call(pool, add, a=1, b=1)
 
 

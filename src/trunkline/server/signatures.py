@@ -350,7 +350,7 @@ def _inspected(function: Callable[..., object], label: str) -> tuple[list[tuple[
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{label}: its parameters cannot be read ({error}); wrap it in a function of your own") from error
+        raise TypeError(f"{label}: its parameters cannot be read ({error}); wrap it in your own function") from error
     found: list[tuple[str, Any]] = []
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
