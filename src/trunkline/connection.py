@@ -525,7 +525,7 @@ class Connection:
         if id is None:
             id = self._pending_requests().only_candidate()
             if id is None:
-                log.warning("a response was dropped: it is %s, and belongs to an unknown request", event.reason)
+                log.warning("a response to an unknown request was dropped: it is %s", event.reason)
                 return
             self.peer.receive_eof(id)
         fault = event.reason if event.too_long else f"not valid: {event.reason}"

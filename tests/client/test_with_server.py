@@ -90,7 +90,7 @@ async def test_a_tool_that_fails_raises_its_text(revision: str) -> None:
 
 
 @NEWER
-async def test_an_unknown_prompt_is_refused(revision: str) -> None:
+async def test_an_unknown_prompt_is_rejected(revision: str) -> None:
     async with Client(make_server(), revision=revision) as client:
         with pytest.raises(InvalidParams):
             await client.get_prompt("no such prompt")

@@ -221,7 +221,7 @@ async def test_the_same_question_in_a_loop_is_asked_each_time(wire: Wire) -> Non
 
 
 @behaviour("elicitation.effects")
-async def test_what_must_happen_once_happens_once(wire: Wire) -> None:
+async def test_once_runs_a_function_once(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         assert (await peer.converse_tool("pay", {"elicitation/create": _said(True)})).text == "charged 1"
 
@@ -355,7 +355,7 @@ async def test_a_client_that_shares_no_folders_is_not_asked(wire: Wire) -> None:
 
 
 @behaviour("roots.scheme")
-async def test_a_folder_that_is_no_file_uri_is_refused(wire: Wire) -> None:
+async def test_a_folder_that_is_no_file_uri_is_rejected(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FOLDERS) as peer:
         talk = await peer.converse_tool("folders", {"roots/list": {"roots": [{"uri": "https://example.com"}]}})
         assert talk.answer["error"]["code"] == -32602

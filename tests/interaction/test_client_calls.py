@@ -151,7 +151,7 @@ async def test_an_answer_that_makes_no_sense_fails_its_call_alone(wire: Wire, me
 @pytest.mark.parametrize(
     "line", [b"nonsense", b"\xff\xfe", b'{"jsonrpc": "2.0"}', b"[]", b"7", b'{"jsonrpc":"2.0","method":5}']
 )
-async def test_a_client_survives_what_is_no_message(wire: Wire, line: bytes) -> None:
+async def test_a_client_survives_what_is_not_a_message(wire: Wire, line: bytes) -> None:
     script = wire.script({"tools/call": DONE})
     async with script.client() as client:
         script.say(line)
@@ -219,7 +219,7 @@ async def test_a_client_takes_messages_in_an_array(wire: Wire) -> None:
 
 
 @behaviour("client.structured-checked")
-async def test_a_structured_result_that_breaks_the_tools_schema_is_refused(wire: Wire) -> None:
+async def test_a_structured_result_that_breaks_the_tools_schema_is_rejected(wire: Wire) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tool = {"name": "work", "inputSchema": {"type": "object"}, "outputSchema": schema}
     script = wire.script({"tools/list": {"tools": [tool]}, "tools/call": {**DONE, "structuredContent": {"n": "many"}}})
@@ -348,7 +348,7 @@ async def test_a_call_without_an_answer_in_time_is_cancelled_and_fails(wire: Wir
 
 
 @behaviour("client.timeout-default")
-async def test_a_call_has_an_end_even_if_nobody_set_one(wire: Wire) -> None:
+async def test_a_call_has_a_default_timeout(wire: Wire) -> None:
     script, clock = wire.script(), ManualClock()
     async with script.client(clock=clock) as client:
         call, _ = await calling(script, client)
@@ -495,7 +495,7 @@ async def test_a_result_is_kept_for_its_own_parameters_alone(wire: Wire) -> None
 
 
 @behaviour("caching.client-notice")
-async def test_a_notice_makes_what_was_kept_stale(wire: Wire) -> None:
+async def test_a_notification_makes_what_was_kept_stale(wire: Wire) -> None:
     script = wire.script({"tools/list": fresh(tools=[]), "subscriptions/listen": SILENCE})
     async with script.client() as client:
         await client.list_tools()

@@ -430,7 +430,7 @@ async def test_a_client_cancels_by_hanging_up_and_says_nothing(wire: Wire) -> No
 @behaviour("http.client-legacy")
 @pytest.mark.parametrize("status", [400, 404, 405])
 @pytest.mark.parametrize("body", [b"", b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad session"}}'])
-async def test_a_client_falls_back_to_the_handshake_where_its_probe_is_refused(
+async def test_a_client_falls_back_to_the_handshake_where_its_probe_is_rejected(
     wire: Wire, status: int, body: bytes
 ) -> None:
     script = script_of(wire)

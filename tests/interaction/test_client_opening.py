@@ -262,7 +262,7 @@ async def test_a_client_pings_by_what_the_revision_has(wire: Wire) -> None:
 
 
 @behaviour("client.closed")
-async def test_a_closed_client_refuses_calls_and_has_closed_its_link(wire: Wire) -> None:
+async def test_a_closed_client_rejects_calls_and_has_closed_its_link(wire: Wire) -> None:
     script = wire.script()
     async with script.client() as client:
         pass

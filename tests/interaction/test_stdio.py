@@ -33,7 +33,7 @@ async def test_a_message_is_one_line_whatever_it_holds(wire: Wire) -> None:
 
 @behaviour("stdio.stdout-ours")
 @pytest.mark.parametrize("tool", ["shout", "mutter"])
-async def test_what_the_servers_code_prints_is_not_on_the_wire(wire: Wire, tool: str) -> None:
+async def test_output_printed_by_the_server_is_not_on_the_wire(wire: Wire, tool: str) -> None:
     async with wire.open("noisy") as peer:
         await peer.call(tool)
         assert all(message["jsonrpc"] == "2.0" for message in peer.heard)
@@ -56,7 +56,7 @@ async def test_a_server_exits_when_its_input_ends(wire: Wire) -> None:
 
 
 @behaviour("stdio.eof-answers")
-async def test_what_was_asked_before_the_end_of_input_is_answered(wire: Wire) -> None:
+async def test_requests_before_the_end_of_input_are_answered(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         id = await peer.send("tools/call", {"name": "echo", "arguments": {"text": "last"}})
         await peer.carrier.end()
@@ -114,7 +114,7 @@ async def test_a_message_may_come_in_pieces_and_several_in_one(wire: Wire) -> No
 
 
 @behaviour("stdio.garbage")
-async def test_bytes_that_are_no_message_are_refused_and_the_next_line_is_served(wire: Wire) -> None:
+async def test_bytes_that_are_not_a_message_are_rejected_and_the_next_line_is_served(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.say(b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}\nhello\n{"jsonrpc":"2.0","id":1}')
         assert [(await peer.hear())["error"]["code"] for _ in range(3)] == [-32700, -32700, -32600]
@@ -122,14 +122,14 @@ async def test_bytes_that_are_no_message_are_refused_and_the_next_line_is_served
 
 
 @behaviour("stdio.notices")
-async def test_a_change_is_told_over_pipes_to_who_wants_to_hear(wire: Wire) -> None:
+async def test_a_change_is_notified_over_stdio(wire: Wire) -> None:
     async with client(wire, "changing") as target, target.listen(tools=True) as changes:
         await target.call_tool("add_tools", {"names": ["fresh"]})
         assert (await anext(aiter(changes))).kind == "tools"
 
 
 @behaviour("stdio.too-long")
-async def test_a_line_over_the_limit_is_refused_and_the_next_one_is_served(wire: Wire) -> None:
+async def test_a_line_over_the_limit_is_rejected_and_the_next_one_is_served(wire: Wire) -> None:
     async with wire.open("limited") as peer:
         await peer.say(b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * 5000 + b'"}')
         assert (await peer.hear())["error"]["code"] == -32700

@@ -205,7 +205,7 @@ async def test_progress_has_no_message_where_the_revision_has_none(wire: Wire) -
 
 
 @behaviour("progress.unwanted")
-async def test_no_progress_is_reported_to_who_gave_no_token(wire: Wire) -> None:
+async def test_no_progress_is_reported_without_a_token(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         await peer.call("count", {"to": 3})
         await peer.settle()
@@ -281,9 +281,7 @@ async def test_results_that_may_be_kept_say_for_how_long_and_for_whom(
 
 @behaviour("caching.hints-absent")
 @pytest.mark.parametrize(("method", "params"), CACHEABLE)
-async def test_results_do_not_say_how_long_they_may_be_kept_where_nobody_would_know(
-    wire: Wire, method: str, params: dict[str, Any]
-) -> None:
+async def test_results_have_no_cache_hints_in_older_revisions(wire: Wire, method: str, params: dict[str, Any]) -> None:
     async with wire.open("paged") as peer:
         assert {"ttlMs", "cacheScope"} & set(await peer.result(method, params)) == set()
 

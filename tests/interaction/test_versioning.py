@@ -46,7 +46,7 @@ async def test_discover_says_what_the_server_speaks_and_can_do(wire: Wire) -> No
 
 @behaviour("versioning.unsupported")
 @pytest.mark.parametrize("version", ["2099-01-01", "draft", "2025-11-25", ""])
-async def test_a_version_that_is_not_served_this_way_is_refused_with_those_that_are(wire: Wire, version: str) -> None:
+async def test_a_version_that_is_not_served_this_way_is_rejected_with_those_that_are(wire: Wire, version: str) -> None:
     async with wire.open("catalog") as peer:
         error = await peer.error("tools/list", meta={VERSION: version})
         assert error["code"] == -32022
@@ -61,7 +61,7 @@ async def test_a_version_that_is_not_served_is_told_before_an_unknown_method(wir
 
 @behaviour("versioning.envelope-required")
 @pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
-async def test_an_incomplete_envelope_is_refused(wire: Wire, missing: str) -> None:
+async def test_an_incomplete_envelope_is_rejected(wire: Wire, missing: str) -> None:
     async with wire.open("catalog") as peer:
         meta = {name: value for name, value in peer.envelope().items() if name != missing}
         await peer.say({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}})
@@ -71,7 +71,7 @@ async def test_an_incomplete_envelope_is_refused(wire: Wire, missing: str) -> No
 
 @behaviour("versioning.envelope-types")
 @pytest.mark.parametrize("member", [VERSION, CAPABILITIES])
-async def test_an_envelope_of_the_wrong_type_is_refused(wire: Wire, member: str) -> None:
+async def test_an_envelope_of_the_wrong_type_is_rejected(wire: Wire, member: str) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.error("tools/list", meta={member: 7}))["code"] == -32602
 
@@ -101,7 +101,7 @@ async def test_methods_that_had_not_come_are_not_found(wire: Wire, method: str) 
 
 
 @behaviour("versioning.no-memory")
-async def test_what_one_request_declared_does_not_count_for_the_next(wire: Wire) -> None:
+async def test_capabilities_of_one_request_do_not_apply_to_the_next(wire: Wire) -> None:
     async with wire.open("asking", capabilities={"elicitation": {}}) as peer:
         assert (await peer.call("order"))["resultType"] == "input_required"
         peer.capabilities = {}

@@ -58,7 +58,7 @@ def test_without_a_table_a_scope_is_itself_alone() -> None:
         pytest.param(Origin("stream", Principal(subject="a", scopes=frozenset({"x"}))), True, id="somebody with it"),
     ],
 )
-def test_who_is_not_known_has_no_scopes_unless_it_is_the_owner(origin: Origin, *, allowed: bool) -> None:
+def test_an_anonymous_caller_has_no_scopes_unless_it_is_local(origin: Origin, *, allowed: bool) -> None:
     assert has_scopes(Caller(NEWEST, None, {}, origin), ["x"], ScopeHierarchy()) is allowed
 
 
@@ -77,6 +77,6 @@ def test_scopes_are_read_from_a_list_or_a_text(given: Any, scopes: tuple[str, ..
 
 
 @pytest.mark.parametrize("given", [["a b"], ['a"'], ["a\\"], ["ä"], [""], [7], ["a\n"]])
-def test_what_is_not_written_as_scopes_are_is_refused(given: Any) -> None:
+def test_an_invalid_scope_is_rejected(given: Any) -> None:
     with pytest.raises(TypeError, match=r"scopes: .* is not a scope"):
         parse_scopes(given, "scopes")

@@ -98,7 +98,7 @@ def test_a_handshake_revision_sees_neither_kind_nor_cache_hints(revision: Revisi
 
 
 @pytest.mark.parametrize("revision", EACH)
-def test_what_is_encoded_already_is_left_alone(revision: Revision) -> None:
+def test_an_encoded_result_stays_unchanged(revision: Revision) -> None:
     raw = Raw(b'{"tools":[]}')
     assert adapt_result(raw, revision, server_info=SERVER_INFO) is raw
 
@@ -357,7 +357,9 @@ class Record:
     ],
 )
 @pytest.mark.parametrize("revision", [R2025_06, R2025_11])
-def test_a_value_that_is_no_object_is_wrapped_where_one_is_wanted(revision: Revision, value: Any, seen: Any) -> None:
+def test_a_value_that_is_not_an_object_is_wrapped_where_one_is_wanted(
+    revision: Revision, value: Any, seen: Any
+) -> None:
     shaped = adapt_result(t.CallToolResult(structured_content=value), revision)
     assert wire(shaped)["structuredContent"] == seen
 
@@ -491,7 +493,7 @@ def own_calls(work: Callable[[], Any]) -> list[str]:
 def test_a_tool_result_costs_one_call_once_its_plan_is_made(revision: Revision) -> None:
     result = t.CallToolResult(content=[TEXT])
     adapt_result(result, revision, server_info=SERVER_INFO)
-    assert own_calls(lambda: adapt_result(result, revision, server_info=SERVER_INFO)) == ["shape"]
+    assert own_calls(lambda: adapt_result(result, revision, server_info=SERVER_INFO)) == ["adapt_result"]
 
 
 def test_every_hidden_field_can_be_left_out() -> None:

@@ -52,7 +52,7 @@ def test_questions_are_asked_and_answered_in_the_next_round() -> None:
     assert finish(flow, DONE) is DONE
 
 
-def test_whoever_sent_the_first_round_begins_with_its_result() -> None:
+def test_rounds_can_start_with_the_result_of_the_first_request() -> None:
     flow = input_rounds(PARAMS, limit=3, first=asking())
     assert next(flow) == CollectInput(QUESTION)
 

@@ -32,7 +32,7 @@ BAD_ANSWERED = ErrorResponse(9, ErrorObject(code=-32600, message="bad"))
         pytest.param((Request(1, "initialize"),), "initialize cannot be part", id="initialize"),
     ],
 )
-def test_a_batch_that_breaks_a_rule_is_refused_as_a_whole(
+def test_a_batch_that_breaks_a_rule_is_rejected_as_a_whole(
     items: tuple[Message | InvalidMessage, ...], words: str
 ) -> None:
     wrong = batch_fault(Batch(items))
@@ -66,7 +66,7 @@ def test_they_are_given_once() -> None:
     assert reply.complete() is None
 
 
-def test_what_was_malformed_is_answered_with_the_rest() -> None:
+def test_malformed_items_are_answered_with_the_rest() -> None:
     reply = BatchReply(Batch((BAD, Request(1, "m"))))
     assert reply.complete() is None
     assert reply.add(1, Response(1, {})) == (BAD_ANSWERED, Response(1, {}))

@@ -69,7 +69,7 @@ LONG = st.text(alphabet="ab\n", max_size=9000).map(str.encode)
 
 
 @given(LONG, st.lists(st.integers(min_value=0), max_size=20), st.booleans())
-def test_what_is_shown_of_a_line_too_long_does_not_depend_on_the_cutting(
+def test_the_excerpt_of_an_oversized_line_does_not_depend_on_chunks(
     data: bytes, places: list[int], enough: bool
 ) -> None:
     def shown(portions: list[bytes]) -> list[bytes | OversizedLine]:

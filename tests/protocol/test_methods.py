@@ -115,7 +115,7 @@ def test_completion_needed_no_capability_before_there_was_one() -> None:
 
 
 @pytest.mark.parametrize("loose", MISNAMED_METHODS)
-def test_a_loose_name_is_no_method_and_leads_to_one(loose: str) -> None:
+def test_a_loose_name_is_not_a_method_and_leads_to_one(loose: str) -> None:
     assert loose not in BY_NAME
     assert MISNAMED_METHODS[loose] in BY_NAME
 
@@ -134,7 +134,7 @@ def test_missing_params_are_an_empty_object() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"null", b'"x"', b'{"name":1}', b"{}"])
-def test_params_that_do_not_fit_are_refused(raw: bytes) -> None:
+def test_params_that_do_not_fit_are_rejected(raw: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_params(BY_NAME["tools/call"], Raw(raw))
 

@@ -22,7 +22,7 @@ def seen(message: Any, *, head: int = 150, tail: int = 100, **layout: Any) -> Pa
 
 @pytest.mark.parametrize("id", [0, 7, -3, "a-1", "ä", 'with "quotes"', ""], ids=repr)
 @pytest.mark.parametrize("layout", [{}, {"separators": (",", ":")}], ids=["spaced", "tight"])
-def test_an_id_before_what_is_long_is_told(id: int | str, layout: dict[str, Any]) -> None:
+def test_an_id_before_what_is_long_is_reported(id: int | str, layout: dict[str, Any]) -> None:
     assert seen({"jsonrpc": "2.0", "id": id, "result": {"text": LONG}}, **layout) == PartialMessage("answer", id)
 
 
@@ -35,7 +35,7 @@ def test_an_id_before_what_is_long_is_told(id: int | str, layout: dict[str, Any]
         pytest.param(lambda result, id: {"result": result, "id": id, "jsonrpc": "2.0"}, id="last but one"),
     ],
 )
-def test_an_id_after_what_is_long_is_told(id: int | str, envelope: Any) -> None:
+def test_an_id_after_what_is_long_is_reported(id: int | str, envelope: Any) -> None:
     assert seen(envelope({"text": LONG}, id)) == PartialMessage("answer", id)
     assert seen(envelope({"text": LONG}, id), indent=1) == PartialMessage("answer", id)
 
@@ -51,7 +51,7 @@ def test_an_id_after_what_is_long_is_told(id: int | str, envelope: Any) -> None:
         pytest.param({"method": "x", "params": LONG}, PartialMessage("call", open=True), id="a notification"),
     ],
 )
-def test_the_kind_of_a_message_is_told(message: Any, expected: PartialMessage) -> None:
+def test_the_kind_of_a_message_is_reported(message: Any, expected: PartialMessage) -> None:
     assert seen(message) == expected
 
 
@@ -70,7 +70,7 @@ def test_the_kind_of_a_message_is_told(message: Any, expected: PartialMessage) -
         pytest.param(b'{"id":1,"m\\u0065thod":"x","result":"', b"", id="both, one in disguise"),
     ],
 )
-def test_of_what_is_unclear_nothing_is_told(head: bytes, tail: bytes) -> None:
+def test_of_what_is_unclear_nothing_is_reported(head: bytes, tail: bytes) -> None:
     assert inspect_partial(head, tail) == PartialMessage()
 
 
@@ -211,7 +211,7 @@ def test_no_id_is_told_that_a_parser_would_not_find(
 
 
 @given(st.sampled_from(_WRITTEN), st.sampled_from(_WRITTEN), st.permutations(["jsonrpc", "id", "result"]))
-def test_what_is_told_of_a_message_is_what_is_read_of_it(id: str, result: str, order: list[str]) -> None:
+def test_kind_and_id_of_a_partial_message_equal_those_of_the_whole(id: str, result: str, order: list[str]) -> None:
     written = {"jsonrpc": '"2.0"', "id": id, "result": result}
     data = ("{" + ",".join(f'"{name}":{written[name]}' for name in order) + "}").encode()
     read = decode(data)

@@ -241,7 +241,7 @@ def test_a_server_without_handshake_revisions_names_those_it_speaks() -> None:
     assert STATELESS_NAME in rejection.message
 
 
-def test_a_server_without_stateless_revisions_refuses_them() -> None:
+def test_a_server_without_stateless_revisions_rejects_them() -> None:
     rejection = rejected("tools/list", {"_meta": META}, offer=make_server_profile({}, HANDSHAKE_NAMES))
     assert (rejection.code, rejection.data["supported"]) == (-32022, [*reversed(HANDSHAKE_NAMES)])
 
@@ -298,14 +298,14 @@ def test_an_incomplete_meta_is_told_which_key_is_missing() -> None:
 @pytest.mark.parametrize(
     "raw", [pytest.param(b'{"cursor":1e999}', id="1e999"), pytest.param(b'{"cursor":%b}' % (b"9" * 5000), id="digits")]
 )
-def test_a_number_out_of_range_is_refused_with_an_answer(raw: bytes) -> None:
+def test_a_number_out_of_range_is_rejected_with_an_answer(raw: bytes) -> None:
     outcome = validate_request(
         Request(1, "tools/list", msgspec.Raw(raw)), session_of(HANDSHAKE_NAMES[-1]), STDIO, OFFER
     )
     assert getattr(outcome, "code", None) == -32602
 
 
-def test_params_that_are_no_json_are_a_parse_error() -> None:
+def test_params_that_are_not_json_are_a_parse_error() -> None:
     # A link that does not read strictly could deliver such bytes.
     outcome = validate_request(Request(1, "tools/list", msgspec.Raw(b'{"cursor":"\xff"}')), None, STDIO, OFFER)
     assert getattr(outcome, "code", None) == -32700
@@ -317,15 +317,15 @@ OWN = make_server_profile({"x/own": Method(name="x/own", kind="request", to_serv
 
 
 @pytest.mark.parametrize("name", HANDSHAKE_NAMES)
-def test_an_own_method_is_admitted_in_every_session(name: str) -> None:
+def test_a_custom_method_is_admitted_in_every_session(name: str) -> None:
     assert admitted("x/own", {"any": 1}, session_of(name), OWN).row.name == "x/own"
 
 
-def test_an_own_method_is_admitted_in_a_stateless_request() -> None:
+def test_a_custom_method_is_admitted_in_a_stateless_request() -> None:
     assert admitted("x/own", {"_meta": META}, None, OWN).row.name == "x/own"
 
 
-def test_an_own_method_is_unknown_elsewhere() -> None:
+def test_a_custom_method_is_unknown_elsewhere() -> None:
     assert rejected("x/own", {"_meta": META}).code == -32601
 
 

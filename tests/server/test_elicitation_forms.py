@@ -181,7 +181,9 @@ def test_an_optional_field_left_empty_is_none() -> None:
     ],
     ids=case_id,
 )  # fmt: skip
-def test_one_value_is_asked_for_in_one_field(kind: Any, field_schema: dict[str, Any], content: Any, value: Any) -> None:
+def test_a_single_value_becomes_a_form_with_one_field(
+    kind: Any, field_schema: dict[str, Any], content: Any, value: Any
+) -> None:
     schema, read = form_schema(kind)
 
     assert schema == {"type": "object", "properties": {"value": field_schema}, "required": ["value"]}
@@ -215,7 +217,7 @@ def test_none_is_a_plain_confirmation(kind: Any) -> None:
     ],
     ids=case_id,
 )
-def test_what_no_form_can_ask_for_is_refused_by_name(kind: Any, text: str) -> None:
+def test_a_type_that_a_form_cannot_have_is_rejected_by_name(kind: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         form_schema(kind)
 
@@ -232,7 +234,7 @@ def test_what_no_form_can_ask_for_is_refused_by_name(kind: Any, text: str) -> No
     ],
     ids=["type", "missing", "pydantic", "choice", "no value", "text choice"],
 )
-def test_content_that_does_not_fit_is_refused(kind: Any, content: dict[str, Any], text: str) -> None:
+def test_content_that_does_not_fit_is_rejected(kind: Any, content: dict[str, Any], text: str) -> None:
     _, read = form_schema(kind)
 
     with pytest.raises(InvalidArguments, match=text):
@@ -244,12 +246,12 @@ def test_content_that_does_not_fit_is_refused(kind: Any, content: dict[str, Any]
 BY_HAND = {"type": "object", "properties": {"pick": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]}}}
 
 
-def test_a_schema_written_by_hand_goes_out_as_it_is() -> None:
+def test_a_given_form_schema_is_sent_unchanged() -> None:
     schema, read = form_schema(BY_HAND)
     assert (schema, read({"pick": "a"})) == (BY_HAND, {"pick": "a"})
 
 
-def test_content_that_does_not_fit_a_schema_written_by_hand_is_refused() -> None:
+def test_content_that_violates_a_given_form_schema_is_rejected() -> None:
     _, read = form_schema(BY_HAND)
     with pytest.raises(InvalidArguments):
         read({"pick": "b"})
@@ -261,10 +263,13 @@ def test_content_that_does_not_fit_a_schema_written_by_hand_is_refused() -> None
         ({"type": "string"}, '"type": "object"'),
         ({"type": "object"}, '"properties"'),
         ({"type": "object", "properties": {"x": {"type": "object"}}}, "field 'x' cannot be used in a form"),
-        ({"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}, "the schema of a form is not valid: "),
+        (
+            {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}},
+            "the schema of a form is not valid: ",
+        ),
     ],
     ids=case_id,
 )
-def test_a_schema_written_by_hand_that_is_no_form_is_refused(schema: dict[str, Any], reason: str) -> None:
+def test_a_given_schema_that_is_not_a_form_is_rejected(schema: dict[str, Any], reason: str) -> None:
     with pytest.raises(TypeError, match=reason):
         form_schema(schema)

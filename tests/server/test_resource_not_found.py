@@ -13,7 +13,7 @@ from trunkline.errors import ResourceNotFound
     ("revision", "code"),
     [pytest.param("2025-06-18", -32002, id="handshake"), pytest.param("2026-07-28", -32602, id="stateless")],
 )
-def test_what_a_handler_does_not_find_has_the_revisions_code(revision: str, code: int) -> None:
+def test_resource_not_found_has_the_error_code_of_the_revision(revision: str, code: int) -> None:
     server = Server("library")
 
     @server.resource("book://{title}")

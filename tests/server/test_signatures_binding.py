@@ -150,7 +150,7 @@ def test_values_arrive_as_the_annotated_type(annotation: Any, raw: bytes, value:
         "not utf-8", "deep",
     ],
 )  # fmt: skip
-def test_bad_arguments_are_refused_in_plain_words(raw: bytes, text: str) -> None:
+def test_bad_arguments_are_rejected_in_plain_words(raw: bytes, text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         Signature.of(forecast).bind(raw)
 
@@ -164,7 +164,7 @@ def test_all_missing_arguments_are_named_together() -> None:
         Signature.of(tool).bind(None)
 
 
-def test_an_unknown_argument_of_a_function_without_any_is_refused() -> None:
+def test_an_unknown_argument_of_a_function_without_any_is_rejected() -> None:
     with pytest.raises(InvalidArguments, match=r"^unknown argument 'a'; there are none$"):
         Signature.of(lambda: None).bind(b'{"a": 1}')
 
@@ -230,14 +230,14 @@ def test_a_long_list_of_choices_is_shortened() -> None:
 
 
 @given(st.binary())
-def test_no_bytes_raise_anything_but_an_argument_error(raw: bytes) -> None:
+def test_any_bytes_raise_at_most_invalid_arguments(raw: bytes) -> None:
     def tool(node: Node, items: list[int]) -> None: ...
 
     with pytest.raises(InvalidArguments):
         Signature.of(tool).bind(raw)
 
 
-def test_a_deep_recursive_value_is_refused_or_read() -> None:
+def test_a_deep_recursive_value_is_rejected_or_read() -> None:
     deep = b'{"child": ' * 2000 + b'{"n": "1"}' + b"}" * 2000
 
     with pytest.raises(InvalidArguments, match="nested too deeply"):
