@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.scenes import FOR_EVER, Scene, answer, encode_text, failure, progress, request, result
+from tests.scenes import NO_TIMEOUTS, Scene, answer, encode_text, failure, progress, request, result
 from tests.support import run_async
 from trunkline.connection import Exchange, Timeouts
 from trunkline.errors import (
@@ -122,7 +122,7 @@ async def test_an_id_of_the_callers_choice_cannot_be_used_twice_at_once() -> Non
 
 async def test_a_handler_can_send_requests_to_its_caller() -> None:
     async def wonder(exchange: Exchange) -> msgspec.Raw:
-        return await exchange.request("roots/list", {}, timeouts=FOR_EVER)
+        return await exchange.request("roots/list", {}, timeouts=NO_TIMEOUTS)
 
     scene = Scene(wonder=wonder)
     scene.wire.bring(request(7, "wonder"))
@@ -132,7 +132,7 @@ async def test_a_handler_can_send_requests_to_its_caller() -> None:
     assert scene.wire.sent[1:] == [answer(7, ["root"])]
 
 
-@pytest.mark.parametrize("timeouts", [Timeouts(10, 20), FOR_EVER], ids=["patient", "endless"])
+@pytest.mark.parametrize("timeouts", [Timeouts(10, 20), NO_TIMEOUTS], ids=["patient", "endless"])
 @pytest.mark.parametrize(("method", "told"), [("tools/call", 1), ("initialize", 0)])
 async def test_cancelling_the_await_cancels_on_the_wire_but_never_initialize(
     method: str, told: int, timeouts: Timeouts
@@ -188,7 +188,7 @@ def test_progress_calls_the_callback_and_its_errors_are_logged(caplog: pytest.Lo
     assert "a progress callback failed (request 1)" in caplog.text
 
 
-# --- patience --------------------------------------------------------------------------------------------------------
+# --- timeouts --------------------------------------------------------------------------------------------------------
 
 
 async def test_an_idle_timeout_fails_the_request_and_cancels_it_on_the_wire() -> None:

@@ -38,7 +38,7 @@ def make_server() -> Server:
 
     @server.tool
     async def greet(ctx: Context) -> str:
-        """Greet whoever it is."""
+        """Greet the caller."""
         answer = await ctx.elicit("Who are you?", str)
         await ctx.report_progress(1, 2, "half")
         return f"{answer.action} {answer.data}"

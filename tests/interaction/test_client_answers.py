@@ -26,7 +26,7 @@ PAGE = {"mode": "url", "message": "Look", "url": "https://example.com", "elicita
 
 
 async def asked(wire: Wire, method: str, params: Any = None, **options: Any) -> Any:
-    """Have a server ask a client something, in the manner of the revision, and give what it was answered.
+    """Send a request from a server to a client, in the way of the revision, and return the response.
 
     Where questions travel in results, a client that refuses to answer fails the call; then the failure is given.
     """

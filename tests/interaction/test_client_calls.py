@@ -38,7 +38,7 @@ async def calling(script: Script, client: Client, **options: Any) -> tuple[async
 
 
 async def turn() -> None:
-    """Let everything that can happen by itself happen."""
+    """Run everything that can run without time passing."""
     for _ in range(10):
         await asyncio.sleep(0)
 

@@ -20,7 +20,7 @@ DONE = {"content": [{"type": "text", "text": "done"}]}
 
 
 def script_of(wire: Wire, table: dict[str, Any] | None = None, **setting: Any) -> WebScript:
-    """Make a scripted server over HTTP."""
+    """Return a scripted server over HTTP."""
     script = wire.script(table, **setting)
     assert isinstance(script, WebScript)
     return script
@@ -34,7 +34,7 @@ def answer_of(message: Any, result: Any = None) -> bytes:
 
 
 def calls(script: WebScript) -> list[Asked]:
-    """Give the requests that call a tool."""
+    """Return the requests that call a tool."""
     return [asked for asked in script.asked if asked.verb == "POST" and asked.message.get("method") == "tools/call"]
 
 
@@ -334,7 +334,7 @@ async def test_a_client_encodes_what_a_header_cannot_carry(wire: Wire, name: str
 
 
 def mirrored(**properties: Any) -> dict[str, Any]:
-    """Make a list with one tool whose arguments are mirrored."""
+    """Return a list with one tool whose arguments are mirrored."""
     schema = {"type": "object", "properties": properties}
     return {"tools": [{"name": "work", "inputSchema": schema}], "ttlMs": 60_000, "cacheScope": "private"}
 

@@ -22,7 +22,7 @@ async def first_round(peer: Peer, tool: str = "order", **arguments: Any) -> Any:
 
 
 def retry(asked: Any, said: Any, tool: str = "order", **arguments: Any) -> dict[str, Any]:
-    """Make the params of the next round, with the same answer to every question."""
+    """Return the params of the next round, with the same answer to every request."""
     return {
         "name": tool,
         "arguments": arguments,
@@ -36,7 +36,7 @@ def accepted(**content: Any) -> dict[str, Any]:
 
 
 def asking_server(**options: Any) -> Server:
-    """Make a server with one tool that asks for a word."""
+    """Return a server with one tool that elicits a word."""
     server = Server("rounds", version="1", **options)
 
     @server.tool
@@ -47,7 +47,7 @@ def asking_server(**options: Any) -> Server:
 
 
 def leaving_server() -> Server:
-    """Make a server whose tools are left for questions in different ways."""
+    """Return a server whose tools are interrupted for requests in different ways."""
     server = Server("leaving", version="1")
     seen: list[str] = []
 

@@ -18,7 +18,7 @@ EVERY_ROW = [row for rows in AREAS.values() for row in rows]
 
 
 def every_test() -> Iterator[tuple[str, Any]]:
-    """Give every test of this folder but those of this file."""
+    """Return every test of this folder except those of this file."""
     for path in sorted(HERE.parent.glob("test_*.py")):
         if path != HERE:
             module = import_module(f"tests.interaction.{path.stem}")

@@ -18,7 +18,7 @@ STREAM = {"Accept": "text/event-stream"}
 
 
 def pair(peer: Peer) -> OldPair:
-    """Give the HTTP that a peer speaks over."""
+    """Return the HTTP carrier of a peer."""
     assert isinstance(peer.carrier, OldPair)
     return peer.carrier
 

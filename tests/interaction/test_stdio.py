@@ -16,7 +16,7 @@ from trunkline import Client, ServerExited
 
 
 def process_of(peer: Peer) -> asyncio.subprocess.Process:
-    """Give the process that a peer talks to."""
+    """Return the process that a peer is connected to."""
     process: asyncio.subprocess.Process = peer.carrier.process  # type: ignore[attr-defined]
     return process
 
@@ -140,7 +140,7 @@ async def test_a_line_over_the_limit_is_rejected_and_the_next_one_is_served(wire
 
 
 def client(wire: Wire, name: str, **options: Any) -> Client:
-    """Make a client of a program."""
+    """Return a client of a program."""
     return Client(program(name), revision=wire.revision, env=_environment(), **options)
 
 

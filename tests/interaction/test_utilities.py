@@ -29,7 +29,7 @@ CACHEABLE: list[tuple[str, dict[str, Any]]] = [
 
 
 def levels(peer: Peer) -> list[str]:
-    """Give the levels of all log messages that came."""
+    """Return the levels of all received log messages."""
     return [params["level"] for params in peer.notices(LOG)]
 
 

@@ -51,11 +51,11 @@ def test_without_a_table_a_scope_is_itself_alone() -> None:
         pytest.param(STDIO, True, id="stdio"),
         pytest.param(MEMORY, True, id="memory"),
         pytest.param(STREAM, False, id="a stream"),
-        pytest.param(Origin("http"), False, id="http, nobody"),
-        pytest.param(Origin("sse"), False, id="sse, nobody"),
-        pytest.param(Origin("http", Principal(subject="a")), False, id="somebody without it"),
-        pytest.param(Origin("memory", Principal(subject="a")), False, id="somebody without it in memory"),
-        pytest.param(Origin("stream", Principal(subject="a", scopes=frozenset({"x"}))), True, id="somebody with it"),
+        pytest.param(Origin("http"), False, id="anonymous over http"),
+        pytest.param(Origin("sse"), False, id="anonymous over sse"),
+        pytest.param(Origin("http", Principal(subject="a")), False, id="principal without it"),
+        pytest.param(Origin("memory", Principal(subject="a")), False, id="principal without it in memory"),
+        pytest.param(Origin("stream", Principal(subject="a", scopes=frozenset({"x"}))), True, id="principal with it"),
     ],
 )
 def test_an_anonymous_caller_has_no_scopes_unless_it_is_local(origin: Origin, *, allowed: bool) -> None:

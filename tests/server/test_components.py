@@ -135,8 +135,8 @@ def test_registered_definitions_can_be_removed() -> None:
     server.remove_prompt("hello")
     server.remove_resource("x://y")
     server.remove_resource("x://{a}")
-    shelves = server.registry
-    assert [*shelves.tools, *shelves.prompts, *shelves.resources, *shelves.templates] == []
+    registry = server.registry
+    assert [*registry.tools, *registry.prompts, *registry.resources, *registry.templates] == []
 
 
 def test_removing_an_unknown_tool_is_an_error() -> None:

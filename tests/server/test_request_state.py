@@ -227,7 +227,7 @@ def test_the_log_says_why_a_state_was_rejected_and_shows_no_value(
     assert "bob" not in caplog.text
 
 
-# --- The shelf
+# --- The store
 
 
 SMALL = Limits(state_bytes=300, state_seconds=60)
@@ -288,45 +288,45 @@ def test_a_state_larger_than_the_store_is_an_error() -> None:
         seal.seal(LARGE_STATE, binding=BINDING)
 
 
-def make_shelf(clock: Clock | None = None, *, max_bytes: int = 100, max_entries: int = 3) -> StateStore:
+def make_store(clock: Clock | None = None, *, max_bytes: int = 100, max_entries: int = 3) -> StateStore:
     return StateStore(now=clock or Clock(), random=os.urandom, max_bytes=max_bytes, max_entries=max_entries)
 
 
 def test_the_oldest_entries_are_dropped_if_there_are_too_many() -> None:
-    shelf = make_shelf()
+    store = make_store()
 
-    names = [shelf.put(bytes([n]), until=2e6) for n in range(4)]
+    names = [store.put(bytes([n]), until=2e6) for n in range(4)]
 
-    assert [shelf.get(str(name)) for name in names] == [None, b"\x01", b"\x02", b"\x03"]
+    assert [store.get(str(name)) for name in names] == [None, b"\x01", b"\x02", b"\x03"]
 
 
 def test_the_oldest_entries_are_dropped_if_they_are_too_large() -> None:
-    shelf = make_shelf()
+    store = make_store()
 
-    names = [shelf.put(bytes([n]) * 40, until=2e6) for n in range(3)]
+    names = [store.put(bytes([n]) * 40, until=2e6) for n in range(3)]
 
-    assert [shelf.get(str(name)) is not None for name in names] == [False, True, True]
+    assert [store.get(str(name)) is not None for name in names] == [False, True, True]
 
 
 def test_expired_entries_are_dropped() -> None:
     clock = Clock()
-    shelf = make_shelf(clock)
-    shelf.put(b"old", until=clock.time + 1)
+    store = make_store(clock)
+    store.put(b"old", until=clock.time + 1)
     clock.time += 1
 
-    shelf.put(b"new", until=clock.time + 1)
+    store.put(b"new", until=clock.time + 1)
 
-    assert len(shelf) == 1
+    assert len(store) == 1
 
 
 def test_an_expired_entry_behind_a_valid_one_is_not_returned() -> None:
     clock = Clock()
-    shelf = make_shelf(clock)
-    shelf.put(b"long", until=clock.time + 100)
-    short = shelf.put(b"short", until=clock.time + 1)
+    store = make_store(clock)
+    store.put(b"long", until=clock.time + 100)
+    short = store.put(b"short", until=clock.time + 1)
     clock.time += 1
 
-    assert shelf.get(str(short)) is None
+    assert store.get(str(short)) is None
 
 
 # --- Single use

@@ -36,7 +36,7 @@ def test_a_context_shows_the_exchange_behind_it() -> None:
 
     @server.resource("book://{title}")
     async def book(title: str, ctx: Context) -> str:
-        """Tell which URI was asked for."""
+        """Return the requested URI."""
         uri: str = ctx.exchange.admitted.params.uri
         return uri
 

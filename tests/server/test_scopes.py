@@ -46,7 +46,7 @@ def fill(server: Server) -> Server:
     return server
 
 
-def guarded(*, auth: Any = TOKENS, **scopes: str) -> Server:
+def scoped(*, auth: Any = TOKENS, **scopes: str) -> Server:
     server = fill(Server("shelf", auth=auth))
     server.require_scopes(**scopes)
     return server
@@ -85,7 +85,7 @@ async def tools(server: Server, who: str, era: str = STATELESS) -> list[str]:
 async def test_tools_are_listed_for_callers_with_their_scopes(
     scopes: dict[str, str], who: str, seen: list[str], era: str
 ) -> None:
-    assert await tools(guarded(**scopes), who, era) == seen
+    assert await tools(scoped(**scopes), who, era) == seen
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ async def test_tools_are_listed_for_callers_with_their_scopes(
 async def test_prompts_and_resources_are_listed_for_callers_with_read_scopes(
     method: str, member: str, who: str, number: int
 ) -> None:
-    listed = await send(guarded(read="read", write="write"), request(method), who)
+    listed = await send(scoped(read="read", write="write"), request(method), who)
 
     assert len(listed.json["result"][member]) == number
 
@@ -136,7 +136,7 @@ USES = {
 @pytest.mark.parametrize("use", USES)
 async def test_a_call_without_a_scope_is_rejected_with_the_scope(use: str, era: str) -> None:
     message, scope = USES[use]
-    answer = await send(guarded(read="read", write="write"), message, "none", era)
+    answer = await send(scoped(read="read", write="write"), message, "none", era)
 
     assert answer.error == (403, 403)
     assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
@@ -146,13 +146,13 @@ async def test_a_call_without_a_scope_is_rejected_with_the_scope(use: str, era: 
 @ERAS
 @pytest.mark.parametrize("use", USES)
 async def test_a_call_with_the_scopes_is_served(use: str, era: str) -> None:
-    answer = await send(guarded(read="read", write="write"), USES[use][0], "both", era)
+    answer = await send(scoped(read="read", write="write"), USES[use][0], "both", era)
 
     assert (answer.status, "result" in answer.json) == (200, True)
 
 
 async def test_definitions_registered_later_need_the_scopes_too() -> None:
-    server = guarded(write="write")
+    server = scoped(write="write")
     server.add_tool(lambda: "late", name="late")
     server.method("acme/late")(lambda: {"done": True})
 
@@ -172,7 +172,7 @@ async def test_definitions_registered_later_need_the_scopes_too() -> None:
 )
 async def test_a_custom_notification_needs_the_write_scope(who: str, method: str, heard: list[str]) -> None:
     told: list[str] = []
-    server = guarded(read="read", write="write")
+    server = scoped(read="read", write="write")
     server.notification(method)(lambda params: told.append(method))
 
     await send(server, notification(method), who, HANDSHAKE)
@@ -181,7 +181,7 @@ async def test_a_custom_notification_needs_the_write_scope(who: str, method: str
 
 
 async def test_a_subscription_has_no_updates_of_unreadable_resources() -> None:
-    server = guarded(read="read", write="write")
+    server = scoped(read="read", write="write")
     uris = ["note://one", "log://monday"]
     params = {"notifications": {"resourceSubscriptions": uris, "resourcesListChanged": True}}
     call = modern(server.asgi(), request("subscriptions/listen", params), authorization="Bearer writer")
@@ -199,7 +199,7 @@ async def test_a_subscription_has_no_updates_of_unreadable_resources() -> None:
 
 async def test_a_session_cannot_subscribe_to_unreadable_resources() -> None:
     answer = await send(
-        guarded(read="read", write="write"),
+        scoped(read="read", write="write"),
         request("resources/subscribe", {"uri": "log://monday"}),
         "writer",
         HANDSHAKE,
@@ -249,13 +249,13 @@ async def test_a_policy_applies_to_mounted_definitions_only_here() -> None:
 
 async def test_a_policy_applies_where_its_server_is_mounted() -> None:
     outer = Server("outer", auth=TOKENS)
-    outer.mount(guarded(write="write"), "in")
+    outer.mount(scoped(write="write"), "in")
 
     assert await tools(outer, "none") == ["in_look"]
 
 
 async def test_policies_are_cumulative() -> None:
-    server = guarded(write="write")
+    server = scoped(write="write")
     server.require_scopes(read="read")
 
     assert await tools(server, "writer") == []
@@ -263,18 +263,18 @@ async def test_policies_are_cumulative() -> None:
 
 
 async def test_the_metadata_names_the_scopes() -> None:
-    app = guarded(read="read", write="write", auth=verifier()).asgi()
+    app = scoped(read="read", write="write", auth=verifier()).asgi()
     told = await ask(app, "GET", "/.well-known/oauth-protected-resource/mcp").whole()
 
     assert sorted(told.json["scopes_supported"]) == ["read", "write"]
 
 
 def test_an_in_memory_caller_needs_no_scopes() -> None:
-    assert call_in_memory(guarded(write="write", auth=None), "change")["content"][0]["text"] == "change"
+    assert call_in_memory(scoped(write="write", auth=None), "change")["content"][0]["text"] == "change"
 
 
 async def test_without_auth_no_http_caller_has_scopes() -> None:
-    answer = await modern(guarded(write="write", auth=None).asgi(), tool("change")).whole()
+    answer = await modern(scoped(write="write", auth=None).asgi(), tool("change")).whole()
 
     assert answer.error == (403, 403)
 

@@ -165,7 +165,7 @@ def test_all_missing_arguments_are_named_together() -> None:
 
 
 def test_an_unknown_argument_of_a_function_without_any_is_rejected() -> None:
-    with pytest.raises(InvalidArguments, match=r"^unknown argument 'a'; there are none$"):
+    with pytest.raises(InvalidArguments, match=r"^unknown argument 'a'; there are no arguments$"):
         Signature.of(lambda: None).bind(b'{"a": 1}')
 
 

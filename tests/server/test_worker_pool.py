@@ -135,21 +135,21 @@ Look = tuple[float, float, int]
     ],
 )
 def test_more_threads_are_woken_only_if_that_helps(looks: list[Look], helps: list[bool]) -> None:
-    pace = worker_pool._LoadMonitor()
-    pace.begin(0.0, 0.0, 0)
+    monitor = worker_pool._LoadMonitor()
+    monitor.begin(0.0, 0.0, 0)
 
-    assert [pace.more_would_help(*look, awake=1) for look in looks] == helps
+    assert [monitor.more_would_help(*look, awake=1) for look in looks] == helps
 
 
 def test_with_more_busy_threads_progress_may_take_longer() -> None:
-    pace = worker_pool._LoadMonitor()
-    pace.begin(0.0, 0.0, 0)
+    monitor = worker_pool._LoadMonitor()
+    monitor.begin(0.0, 0.0, 0)
 
-    assert [pace.more_would_help(at, at, 0, awake=4) for at in (0.03, 0.07, 0.09)] == [False, False, True]
+    assert [monitor.more_would_help(at, at, 0, awake=4) for at in (0.03, 0.07, 0.09)] == [False, False, True]
 
 
 class _Never(worker_pool._LoadMonitor):
-    """Says that no thread would help."""
+    """Always returns that no thread would help."""
 
     def more_would_help(self, at: float, cpu: float, ended: int, awake: int) -> bool:
         return False
