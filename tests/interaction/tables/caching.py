@@ -34,7 +34,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="caching.client-notice",
         spec="2026-07-28 server/utilities/caching#interaction-with-notifications",
-        sentence="A notice makes what was kept stale.",
+        sentence="A notification makes what was kept stale.",
         revisions=STATELESS,
     ),
     Row(
@@ -58,7 +58,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="caching.hints-absent",
         spec="2026-07-28 changelog#minor-changes",
-        sentence="Results do not say how long they may be kept where nobody would know.",
+        sentence="Results have no cache hints in older revisions.",
         revisions=HANDSHAKE,
     ),
     Row(

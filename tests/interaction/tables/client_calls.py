@@ -70,7 +70,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.garbage",
         spec="2025-11-25 basic/index#messages",
-        sentence="A client survives what is no message.",
+        sentence="A client survives what is not a message.",
     ),
     Row(
         id="client.ids",
@@ -142,7 +142,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.structured-checked",
         spec="2025-06-18 server/tools#output-schema",
-        sentence="A structured result that breaks the tool's schema is refused.",
+        sentence="A structured result that breaks the tool's schema is rejected.",
         revisions=SINCE_2025_06,
     ),
     Row(
@@ -176,7 +176,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.timeout-default",
         spec="2025-11-25 basic/lifecycle#timeouts",
-        sentence="A call has an end even if nobody set one.",
+        sentence="A call has a default timeout.",
     ),
     Row(
         id="client.timeout-progress",

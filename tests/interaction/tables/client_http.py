@@ -73,7 +73,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.client-legacy",
         spec="2026-07-28 basic/transports/streamable-http#backward-compatibility",
-        sentence="A client falls back to the handshake where its probe is refused.",
+        sentence="A client falls back to the handshake where its probe is rejected.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),

@@ -20,7 +20,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.closed",
         spec="2025-11-25 basic/lifecycle#shutdown",
-        sentence="A closed client refuses calls and has closed its link.",
+        sentence="A closed client rejects calls and has closed its link.",
     ),
     Row(
         id="client.connect-timeout",

@@ -36,7 +36,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="elicitation.effects",
         spec="2026-07-28 basic/patterns/mrtr#basic-workflow",
-        sentence="What must happen once happens once.",
+        sentence="Once runs a function once.",
         revisions=SINCE_2025_06,
     ),
     Row(

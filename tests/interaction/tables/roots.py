@@ -22,7 +22,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="roots.scheme",
         spec="2025-11-25 client/roots#root",
-        sentence="A folder that is no file uri is refused.",
+        sentence="A folder that is no file uri is rejected.",
     ),
     Row(
         id="roots.undeclared",

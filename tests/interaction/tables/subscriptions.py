@@ -23,7 +23,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.cancelled",
         spec="2026-07-28 basic/patterns/subscriptions#cancellation",
-        sentence="A listener that cancels hears no more and is not answered.",
+        sentence="A listener that cancels gets no more notifications and is not answered.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
@@ -37,7 +37,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.notified",
         spec="2026-07-28 basic/patterns/subscriptions#receiving-notifications",
-        sentence="A listener hears of a changed list under the id of its subscription.",
+        sentence="A listener is notified of a changed list under the id of its subscription.",
         revisions=STATELESS,
     ),
     Row(
@@ -61,7 +61,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.resource",
         spec="2026-07-28 server/resources#subscriptions",
-        sentence="A listener hears of a changed resource.",
+        sentence="A listener is notified of a changed resource.",
         revisions=STATELESS,
     ),
     Row(
@@ -74,7 +74,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.unasked",
         spec="2026-07-28 basic/patterns/subscriptions#opening-a-stream",
-        sentence="Who does not listen hears nothing.",
+        sentence="A client without a subscription is not notified.",
         revisions=STATELESS,
     ),
     Row(

@@ -23,13 +23,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="versioning.envelope-required",
         spec="2026-07-28 basic/index#meta",
-        sentence="An incomplete envelope is refused.",
+        sentence="An incomplete envelope is rejected.",
         revisions=STATELESS,
     ),
     Row(
         id="versioning.envelope-types",
         spec="2026-07-28 basic/index#meta",
-        sentence="An envelope of the wrong type is refused.",
+        sentence="An envelope of the wrong type is rejected.",
         revisions=STATELESS,
     ),
     Row(
@@ -65,7 +65,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="versioning.no-memory",
         spec="2026-07-28 basic/index#statelessness",
-        sentence="What one request declared does not count for the next.",
+        sentence="Capabilities of one request do not apply to the next.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
@@ -90,7 +90,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="versioning.unsupported",
         spec="2026-07-28 basic/versioning#protocol-version-negotiation",
-        sentence="A version that is not served this way is refused with those that are.",
+        sentence="A version that is not served this way is rejected with those that are.",
         revisions=STATELESS,
     ),
     Row(
