@@ -160,7 +160,7 @@ async def test_a_request_withdrawn_silently_is_not_cancelled_on_the_wire() -> No
     assert (task.cancelled(), len(scene.wire.sent), scene.connection.peer.dropped) == (True, 1, 1)
 
 
-async def test_a_caller_that_gives_up_as_the_answer_comes_cancels_nothing() -> None:
+async def test_a_caller_cancelled_as_the_response_arrives_cancels_nothing() -> None:
     scene = Scene()
     answered_first, cancelled_first = scene.ask(), scene.ask()
     await scene.turn()

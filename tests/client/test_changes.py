@@ -41,7 +41,7 @@ def tell(server: Scripted, method: str, **params: Any) -> None:
 
 
 @BOTH
-async def test_changes_are_heard_as_they_come(kind: str) -> None:
+async def test_changes_are_received_in_order(kind: str) -> None:
     server = listening(kind)
     async with Client(server) as client, client.listen() as changes:
         tell(server, TOOLS)
@@ -112,7 +112,7 @@ async def test_subscriptions_of_a_handshake_server_are_made_and_ended() -> None:
         assert server.params_of("resources/unsubscribe") == [{"uri": "a:1"}]
 
 
-async def test_a_handshake_listener_hears_only_what_it_asked_for() -> None:
+async def test_a_handshake_listener_gets_only_what_it_subscribed_to() -> None:
     server = listening("handshake")
     async with Client(server) as client, client.listen(uris=["a:1"]) as changes:
         tell(server, TOOLS)

@@ -194,7 +194,7 @@ async def test_an_output_schema_that_cannot_be_used_checks_nothing() -> None:
 
 
 @BOTH
-async def test_progress_is_told_as_it_comes(make: Any) -> None:
+async def test_progress_is_reported_as_it_arrives(make: Any) -> None:
     told: list[Any] = []
 
     def work(params: Any) -> Any:
@@ -335,7 +335,7 @@ async def test_a_sign_of_life_is_a_discovery_where_there_is_no_ping() -> None:
     assert server.methods == ["server/discover", "server/discover"]
 
 
-async def test_the_log_level_is_told_once_to_a_handshake_server() -> None:
+async def test_the_log_level_is_sent_once_to_a_handshake_server() -> None:
     server = handshake_server({"logging/setLevel": {}, "ping": {}})
     async with Client(server) as client:
         await client.set_logging_level("error")
@@ -343,7 +343,7 @@ async def test_the_log_level_is_told_once_to_a_handshake_server() -> None:
     assert server.received[-2:] == [("logging/setLevel", {"level": "error"}), ("ping", {})]
 
 
-async def test_the_log_level_is_told_with_each_request_to_a_stateless_server() -> None:
+async def test_the_log_level_is_sent_with_each_request_to_a_stateless_server() -> None:
     server = stateless({"tools/call": DONE})
     async with Client(server, log_level="debug") as client:
         await client.call_tool("x")
@@ -366,7 +366,7 @@ async def test_own_methods_and_own_notifications_pass(make: Any) -> None:
     assert ("acme/bye", None) in server.received
 
 
-async def test_a_custom_method_carries_its_meta_and_hears_progress() -> None:
+async def test_a_custom_method_sends_meta_and_receives_progress() -> None:
     told: list[Any] = []
 
     def work(params: Any) -> Any:
@@ -409,7 +409,7 @@ async def test_a_notification_of_another_revision_is_not_sent() -> None:
             await client.notify("notifications/initialized")
 
 
-async def test_changed_roots_are_told_where_that_exists() -> None:
+async def test_changed_roots_are_notified_if_the_revision_has_that() -> None:
     told, silent, rootless = handshake_server(), stateless(), handshake_server()
     async with Client(told, roots=["/tmp"]) as client:
         await client.notify_roots_changed()
@@ -454,7 +454,7 @@ async def test_a_notification_makes_a_fresh_list_stale() -> None:
     [(stateless, {"cache": False}), (handshake_server, {})],
     ids=["switched off", "a revision without hints"],
 )
-async def test_nothing_is_kept(make: Any, options: Any) -> None:
+async def test_no_result_is_cached(make: Any, options: Any) -> None:
     server = make({"tools/list": {"tools": [], "ttlMs": 5000}})
     async with Client(server, **options) as client:
         await client.list_tools()
@@ -462,7 +462,7 @@ async def test_nothing_is_kept(make: Any, options: Any) -> None:
     assert server.methods.count("tools/list") == 2
 
 
-async def test_a_dead_cursor_out_of_a_kept_page_begins_the_list_anew() -> None:
+async def test_an_expired_cursor_of_a_cached_page_restarts_the_list() -> None:
     server = stateless({"tools/list": {"tools": [tool("a")], "nextCursor": "1", "ttlMs": 5000}})
     async with Client(server) as client:
         await client.list_page("tools/list")

@@ -160,7 +160,7 @@ async def test_the_cache_is_cleared_with_the_connection() -> None:
     assert server.methods.count("tools/list") == 2
 
 
-async def test_a_restart_that_fails_is_told_and_tried_again_by_the_next_call() -> None:
+async def test_a_failed_restart_is_raised_and_retried_by_the_next_call() -> None:
     server = stateless()
     discovered = server.table["server/discover"]
     async with Client(server, revision=NEWEST.name) as client:

@@ -150,7 +150,7 @@ def test_an_accepted_page_has_no_content() -> None:
     assert elicited({"a": 1}, PAGE) == t.ElicitResult(action="accept")
 
 
-def test_a_form_without_a_schema_takes_anything() -> None:
+def test_a_form_without_a_schema_accepts_anything() -> None:
     assert elicited({"x": 1}, t.ElicitRequestParams(message="?")).content == {"x": 1}
 
 

@@ -71,7 +71,7 @@ def test_a_server_process_starts_where_it_is_reported(script: Path) -> None:
     assert instructions({"command": sys.executable, "args": ["server.py"], "cwd": folder}) == folder
 
 
-async def test_a_server_process_that_dies_mid_call_says_how(script: Path) -> None:
+async def test_a_server_process_that_dies_during_a_call_reports_its_exit_reason(script: Path) -> None:
     async with Client(script) as client:
         with pytest.raises(ServerExited, match="out of words") as caught:
             await client.call_tool("x")

@@ -97,7 +97,7 @@ async def test_an_unknown_prompt_is_rejected(revision: str) -> None:
 
 
 @NEWER
-async def test_a_tool_added_at_run_time_is_heard_of_and_listed(revision: str) -> None:
+async def test_a_tool_added_at_run_time_is_notified_and_listed(revision: str) -> None:
     server = make_server()
     async with Client(server, revision=revision) as client, client.listen(tools=True) as changes:
 

@@ -86,7 +86,7 @@ async def test_a_client_writes_no_answers_where_servers_may_not_ask(wire: Wire, 
 @pytest.mark.parametrize(
     ("method", "params"), [("sampling/createMessage", SAMPLING), ("elicitation/create", FORM), ("roots/list", None)]
 )
-async def test_a_client_rejects_what_it_did_not_declare(wire: Wire, method: str, params: Any) -> None:
+async def test_a_client_rejects_requests_that_it_did_not_declare(wire: Wire, method: str, params: Any) -> None:
     assert (await asked(wire, method, params))["error"]["code"] == -32601
 
 
@@ -213,7 +213,7 @@ async def test_an_answer_that_does_not_fit_the_form_does_not_leave(wire: Wire) -
 
 
 @behaviour("client.elicitation-url")
-async def test_a_client_that_can_open_pages_says_so_and_answers_without_content(wire: Wire) -> None:
+async def test_a_client_with_url_elicitation_declares_it_and_answers_without_content(wire: Wire) -> None:
     options = {"elicitation": lambda params: True, "elicitation_urls": True}
     assert (await asked(wire, "elicitation/create", PAGE, **options))["result"] == {"action": "accept"}
 
@@ -277,7 +277,7 @@ async def test_a_retry_has_the_answers_by_key_the_same_state_and_a_new_id(wire: 
 
 
 @behaviour("client.rounds-envelope")
-async def test_each_round_says_who_calls(wire: Wire) -> None:
+async def test_each_round_has_the_client_info(wire: Wire) -> None:
     script = wire.script({"tools/call": _questions({"b": {"method": "roots/list"}})})
     async with script.client(roots=["/srv"]) as client:
         await client.call_tool("work", {})
@@ -411,7 +411,7 @@ async def test_a_callback_that_fails_does_no_harm(wire: Wire) -> None:
 
 
 @behaviour("client.changes")
-async def test_a_client_is_notified_of_changes_and_reads_the_list_anew(wire: Wire) -> None:
+async def test_a_client_is_notified_of_changes_and_reads_the_list_again(wire: Wire) -> None:
     async with (
         wire.serve("changing") as server,
         Client(server, revision=wire.revision) as client,

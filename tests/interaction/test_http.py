@@ -135,7 +135,7 @@ async def test_two_requests_with_one_id_are_each_answered_on_their_own_response(
     "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost@evil"]
 )
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
-async def test_a_page_of_elsewhere_is_rejected(wire: Wire, verb: str, origin: str) -> None:
+async def test_a_web_page_of_another_origin_is_rejected(wire: Wire, verb: str, origin: str) -> None:
     async with wire.open("catalog") as peer:
         headers = {**web(peer).headers(request(peer)), "Origin": origin}
         assert (await web(peer).exchange(verb, headers, data=json.dumps(request(peer)).encode())).status == 403
@@ -221,7 +221,7 @@ async def test_a_request_without_a_version_is_served_in_that_of_its_session(wire
 
 
 @behaviour("http.version-assumed")
-async def test_a_request_that_says_no_version_where_there_are_no_sessions_is_of_the_first_that_had_none(
+async def test_a_request_without_a_version_and_session_gets_the_default_version(
     wire: Wire,
 ) -> None:
     async with wire.open("catalog", greet=False, stateless_http=True) as peer:
@@ -257,7 +257,7 @@ async def test_messages_without_a_request_come_on_the_stream_of_the_session(wire
 
 
 @behaviour("http.get-accept")
-async def test_a_get_that_takes_no_stream_is_rejected(wire: Wire) -> None:
+async def test_a_get_that_does_not_accept_a_stream_is_rejected(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await web(peer).exchange("GET", {**web(peer).headers(), "Accept": "application/json"})
         assert reply.status in (405, 406)
@@ -391,7 +391,7 @@ async def test_no_event_is_empty_where_clients_do_not_expect_it(wire: Wire) -> N
 
 
 @behaviour("http.polling")
-async def test_a_response_that_the_server_ends_early_says_when_to_come_back_and_goes_on(wire: Wire) -> None:
+async def test_a_response_ended_early_has_a_retry_time_and_can_be_resumed(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         reply = await post(peer, request(peer, "tools/call", {"name": "leave"}))
         assert (reply.finished, reply.messages, reply.events[-1].retry is not None) == (True, [], True)

@@ -61,7 +61,7 @@ STRAY_ANSWERS = {
 
 @behaviour("jsonrpc.parse-error")
 @pytest.mark.parametrize("line", NOT_JSON.values(), ids=NOT_JSON)
-async def test_what_is_not_json_is_a_parse_error_and_the_connection_lives(wire: Wire, line: bytes) -> None:
+async def test_invalid_json_is_a_parse_error_and_the_connection_lives(wire: Wire, line: bytes) -> None:
     async with wire.open("catalog") as peer:
         await peer.say(line)
         answer = await peer.hear()
@@ -71,7 +71,7 @@ async def test_what_is_not_json_is_a_parse_error_and_the_connection_lives(wire: 
 
 @behaviour("jsonrpc.invalid-request")
 @pytest.mark.parametrize("line", NO_REQUEST.values(), ids=NO_REQUEST)
-async def test_what_is_not_a_message_is_an_invalid_request_and_the_connection_lives(wire: Wire, line: str) -> None:
+async def test_json_that_is_not_a_message_is_an_invalid_request_and_the_connection_lives(wire: Wire, line: str) -> None:
     async with wire.open("catalog") as peer:
         await peer.say(line)
         assert (await peer.hear())["error"]["code"] == -32600

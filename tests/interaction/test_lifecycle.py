@@ -37,14 +37,14 @@ async def test_a_server_of_one_revision_answers_with_that_one(wire: Wire) -> Non
 
 
 @behaviour("lifecycle.server-info")
-async def test_the_server_says_who_it_is(wire: Wire) -> None:
+async def test_initialize_returns_the_server_info(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         met = await peer.met()
         assert (met["serverInfo"]["name"], met["serverInfo"]["version"]) == ("catalog", "1.2.3")
 
 
 @behaviour("lifecycle.server-info-fields")
-async def test_the_server_says_of_itself_only_what_the_revision_has(wire: Wire) -> None:
+async def test_the_server_info_has_only_members_of_the_revision(wire: Wire) -> None:
     plain = {"name", "version"}
     members = dict(zip(HANDSHAKE, (plain, plain, plain | {"title"}, plain | {"title", "icons"}), strict=True))
     async with wire.open("catalog") as peer:

@@ -148,7 +148,7 @@ async def test_a_client_that_subscribed_twice_is_notified_once(wire: Wire) -> No
 
 
 @behaviour("resources.subscribe-others")
-async def test_a_subscriber_does_not_hear_of_other_resources(wire: Wire) -> None:
+async def test_a_subscriber_is_not_notified_of_other_resources(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.result("resources/subscribe", {"uri": "note://one"})
         await peer.call("touch", {"uri": "note://two"})

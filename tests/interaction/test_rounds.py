@@ -304,7 +304,7 @@ async def test_a_state_that_may_be_used_once_is_rejected_the_second_time(wire: W
 
 
 @behaviour("rounds.told-once")
-async def test_progress_of_an_earlier_round_is_not_told_again(wire: Wire) -> None:
+async def test_progress_of_an_earlier_round_is_not_sent_again(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await peer.call("told", meta={"progressToken": "a"})
         params = retry(asked, accepted(value=True), "told")

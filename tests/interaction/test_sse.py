@@ -124,7 +124,7 @@ async def test_a_body_that_is_not_a_message_is_rejected_and_the_stream_lives(wir
 
 @behaviour("sse.origin")
 @pytest.mark.parametrize("place", ["/sse", "/messages"])
-async def test_a_page_of_elsewhere_is_rejected_at_both_addresses(wire: Wire, place: str) -> None:
+async def test_a_web_page_of_another_origin_is_rejected_at_both_addresses(wire: Wire, place: str) -> None:
     async with wire.open("catalog") as peer:
         verb = "GET" if place == "/sse" else "POST"
         headers = {**JSON, **STREAM, "Origin": "https://evil.example"}

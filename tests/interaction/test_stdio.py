@@ -192,7 +192,7 @@ async def test_a_program_gets_a_small_environment_and_what_it_was_given(
 
 
 @behaviour("stdio.client-server-dies")
-async def test_a_call_fails_at_once_when_the_program_dies_and_says_how(wire: Wire) -> None:
+async def test_a_call_fails_at_once_with_the_exit_reason_when_the_program_dies(wire: Wire) -> None:
     async with client(wire, "raw_dying", restart=False) as target:
         with pytest.raises(ServerExited) as caught:
             await target.call_tool("burn", {})
@@ -219,7 +219,7 @@ async def test_a_program_that_cannot_start_says_why(wire: Wire, tmp_path: Any) -
 
 
 @behaviour("stdio.client-listens-again")
-async def test_a_listener_goes_on_when_its_program_was_started_again(wire: Wire) -> None:
+async def test_a_listener_continues_after_a_restart_of_the_server(wire: Wire) -> None:
     async with client(wire, "changing") as target, target.listen(tools=True) as changes:
         with pytest.raises(ServerExited):
             await target.call_tool("die")
@@ -229,7 +229,7 @@ async def test_a_listener_goes_on_when_its_program_was_started_again(wire: Wire)
 
 
 @behaviour("stdio.stderr-quiet")
-async def test_a_server_that_has_nothing_to_say_says_nothing(wire: Wire) -> None:
+async def test_an_idle_server_writes_nothing(wire: Wire) -> None:
     async with wire.open("paged") as peer:
         await peer.call("a")
         carrier = peer.carrier

@@ -76,7 +76,7 @@ async def test_a_listener_is_notified_of_a_changed_resource(wire: Wire) -> None:
 
 
 @behaviour("subscriptions.unwanted")
-async def test_a_listener_does_not_hear_of_what_it_did_not_ask_for(wire: Wire) -> None:
+async def test_a_subscription_gets_no_changes_outside_its_filter(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, promptsListChanged=True, toolsListChanged=False)
         await peer.call(*CHANGES[TOOLS])
@@ -92,7 +92,7 @@ async def test_a_client_without_a_subscription_is_not_notified(wire: Wire) -> No
 
 
 @behaviour("subscriptions.several")
-async def test_each_subscription_hears_for_itself(wire: Wire) -> None:
+async def test_each_subscription_gets_its_own_notifications(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, 31, toolsListChanged=True)
         await listen(peer, "31", toolsListChanged=True)
@@ -130,7 +130,7 @@ async def test_a_listener_that_cancels_gets_no_more_notifications_and_is_not_ans
 
 
 @behaviour("subscriptions.ended")
-async def test_a_server_that_ends_a_subscription_says_so_and_answers_it(wire: Wire) -> None:
+async def test_a_server_that_ends_a_subscription_sends_a_cancellation_and_a_result(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, toolsListChanged=True)
         await peer.send("tools/call", {"name": "end_listening"})
@@ -140,7 +140,7 @@ async def test_a_server_that_ends_a_subscription_says_so_and_answers_it(wire: Wi
 
 
 @behaviour("subscriptions.params")
-async def test_a_subscription_says_what_it_wants(wire: Wire) -> None:
+async def test_a_subscription_needs_a_filter(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         assert (await peer.error("subscriptions/listen"))["code"] == -32602
 

@@ -160,7 +160,7 @@ async def test_an_unexpected_failure_is_a_result_that_has_no_internal_details(wi
 
 @behaviour("tools.arguments-wrong")
 @pytest.mark.parametrize("arguments", [{"a": 1}, {"a": 1, "b": [2]}, {"a": 1, "b": 2, "c": 3}, {"a": None, "b": 2}])
-async def test_wrong_arguments_are_a_result_that_says_which(wire: Wire, arguments: dict[str, Any]) -> None:
+async def test_wrong_arguments_are_a_result_that_names_them(wire: Wire, arguments: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         result = await peer.call("add", arguments)
         assert (result["isError"], len(result["content"][0]["text"]) > 10) == (True, True)

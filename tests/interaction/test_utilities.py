@@ -72,7 +72,7 @@ async def test_the_level_belongs_to_the_client_that_set_it(wire: Wire) -> None:
 
 
 @behaviour("logging.request-level")
-async def test_a_request_says_which_messages_it_wants(wire: Wire) -> None:
+async def test_a_request_has_a_log_level(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         await peer.call("logs", meta={f"{META}logLevel": "warning"})
         assert levels(peer) == ["warning", "error"]
@@ -163,7 +163,7 @@ async def test_a_cursor_gives_the_same_page_again(wire: Wire) -> None:
 
 
 @behaviour("pagination.cursor-dead")
-async def test_a_cursor_whose_place_is_gone_is_invalid_and_the_list_can_be_read_anew(wire: Wire) -> None:
+async def test_a_cursor_of_a_removed_item_is_invalid_and_the_list_can_be_restarted(wire: Wire) -> None:
     server = make("paged")
     async with wire.open(server) as peer:
         cursor = (await peer.result("tools/list"))["nextCursor"]

@@ -36,7 +36,7 @@ def read_id(read: Any) -> str:
 
 
 @behaviour("versioning.discover")
-async def test_discover_says_what_the_server_speaks_and_can_do(wire: Wire) -> None:
+async def test_discover_returns_versions_and_capabilities(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         result = await peer.result("server/discover")
         assert wire.revision in result["supportedVersions"]
@@ -54,7 +54,7 @@ async def test_a_version_that_is_not_served_this_way_is_rejected_with_those_that
 
 
 @behaviour("versioning.unsupported-unknown-method")
-async def test_a_version_that_is_not_served_is_told_before_an_unknown_method(wire: Wire) -> None:
+async def test_an_unsupported_version_is_reported_before_an_unknown_method(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.error("no/such", meta={VERSION: "2099-01-01"}))["code"] == -32022
 
@@ -110,21 +110,21 @@ async def test_capabilities_of_one_request_do_not_apply_to_the_next(wire: Wire) 
 
 @behaviour("versioning.result-type")
 @pytest.mark.parametrize(("method", "params"), READS, ids=read_id)
-async def test_every_result_says_its_kind(wire: Wire, method: str, params: dict[str, Any]) -> None:
+async def test_every_result_has_its_type(wire: Wire, method: str, params: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.result(method, params))["resultType"] == "complete"
 
 
 @behaviour("versioning.result-type-absent")
 @pytest.mark.parametrize(("method", "params"), READS[1:], ids=read_id)
-async def test_no_result_says_its_kind_where_there_are_none(wire: Wire, method: str, params: dict[str, Any]) -> None:
+async def test_results_of_older_revisions_have_no_type(wire: Wire, method: str, params: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         assert "resultType" not in await peer.result(method, params)
 
 
 @behaviour("versioning.server-info")
 @pytest.mark.parametrize(("method", "params"), READS, ids=read_id)
-async def test_every_result_says_who_answers(wire: Wire, method: str, params: dict[str, Any]) -> None:
+async def test_every_result_has_the_server_info(wire: Wire, method: str, params: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         info = (await peer.result(method, params))["_meta"][f"{META}serverInfo"]
         assert (info["name"], info["version"]) == ("catalog", "1.2.3")

@@ -300,7 +300,7 @@ def test_a_compressed_answer_is_rejected(encoding: str) -> None:
         outcome(answer(bomb, f"Content-Encoding: {encoding}"))
 
 
-def test_an_answer_that_says_it_is_not_compressed_is_taken() -> None:
+def test_a_response_with_identity_encoding_is_accepted() -> None:
     assert outcome(answer(b"ok", "Content-Encoding: Identity")).body == b"ok"
 
 

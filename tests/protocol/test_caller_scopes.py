@@ -37,7 +37,7 @@ TREE = {"admin": ["files:write", "users"], "files:write": "files:read", "users":
         pytest.param({"files:write2"}, ["files:write"], False, id="only the beginning"),
     ],
 )
-def test_a_scope_includes_what_it_is_said_to(granted: set[str], needed: list[str], *, covered: bool) -> None:
+def test_a_scope_implies_the_scopes_of_its_row(granted: set[str], needed: list[str], *, covered: bool) -> None:
     assert ScopeHierarchy(TREE).covers(frozenset(granted), needed) is covered
 
 

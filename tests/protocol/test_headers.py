@@ -295,7 +295,7 @@ AGREE: dict[str, tuple[dict[str, str], str, str | None, dict[str, Any] | None]] 
 
 
 @pytest.mark.parametrize(("headers", "method", "name", "arguments"), AGREE.values(), ids=AGREE.keys())
-def test_headers_that_say_what_the_body_says_are_accepted(
+def test_headers_that_match_the_body_are_accepted(
     headers: dict[str, str], method: str, name: str | None, arguments: dict[str, Any] | None
 ) -> None:
     assert compare_headers(headers, method, name=name, arguments=arguments, parameters=(REGION, LIMIT)) is None
@@ -376,7 +376,7 @@ DIFFER: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("headers", "arguments", "sentence"), DIFFER.values(), ids=DIFFER.keys())
-def test_a_disagreement_is_told_in_a_sentence(
+def test_a_header_mismatch_is_reported_as_one_sentence(
     headers: dict[str, str], arguments: dict[str, Any], sentence: str
 ) -> None:
     headers = {"Mcp-Method": "m", "Mcp-Name": "bar", **headers}

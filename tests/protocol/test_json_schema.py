@@ -162,7 +162,7 @@ def test_an_invalid_schema_is_rejected(schema: dict[str, Any]) -> None:
         compile_schema(schema)
 
 
-def test_an_invalid_schema_is_told_with_its_place_and_at_bounded_length() -> None:
+def test_the_error_for_an_invalid_schema_has_its_path_and_a_bounded_length() -> None:
     with pytest.raises(SchemaError, match='invalid at "/properties/a/type"') as caught:
         compile_schema({"properties": {"a": {"type": "x" * 10_000}}})
     assert len(str(caught.value)) < 300
@@ -312,7 +312,7 @@ def test_a_problem_tells_its_place_what_was_expected_and_what_type_was_found(
 
 
 @pytest.mark.parametrize(("schema", "value", "path", "message"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_the_whole_list_says_the_same_and_never_shows_the_value(
+def test_the_list_of_violations_begins_with_the_first_and_never_shows_the_value(
     schema: dict[str, Any], value: Any, path: str, message: str
 ) -> None:
     problems = compile_schema(schema).check(value)
@@ -337,13 +337,13 @@ def test_a_value_that_is_not_json_is_a_problem_and_no_exception(value: Any) -> N
 
 
 @pytest.mark.timeout(20)
-def test_a_large_value_of_errors_is_told_by_its_first() -> None:
+def test_a_large_value_with_many_violations_reports_the_first() -> None:
     validator = compile_schema({"items": {"type": "string"}})
     assert validator.check([1] * 500_000) == [SchemaViolation("/0", "expected string, found integer")]
 
 
 @pytest.mark.timeout(20)
-def test_a_large_value_before_alternatives_is_told_without_its_place() -> None:
+def test_a_violation_in_a_large_value_with_alternatives_has_no_path() -> None:
     validator = compile_schema({"anyOf": [{"items": {"type": "string"}}, {"type": "null"}]})
     (problem,) = validator.check([1] * 500_000)
     assert problem == SchemaViolation(

@@ -542,7 +542,7 @@ def alike(ours: Message | InvalidMessage, theirs: dict[str, Any]) -> bool:
 
 
 @given(data=envelopes)
-def test_of_an_accepted_message_no_member_of_the_envelope_stands_there_twice(data: bytes) -> None:
+def test_an_accepted_message_has_no_duplicate_envelope_members(data: bytes) -> None:
     names = [name for name, _ in json.loads(data, object_pairs_hook=list)]
     counted = [name for name in names if name in {"jsonrpc", "id", "method", "params", "result", "error"}]
     assert isinstance(decode(data), InvalidMessage) or len(counted) == len(set(counted))
@@ -561,6 +561,6 @@ DEEPER_THAN_ANY_PARSER = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
         pytest.param(b'{"jsonrpc":"2.0","result":%s,"id":007}', None, True, id="an id that is no number"),
     ],
 )
-def test_of_an_answer_too_deep_to_be_parsed_the_id_is_reported(data: bytes, id: int | None, response: bool) -> None:
+def test_the_id_of_a_response_nested_too_deeply_is_reported(data: bytes, id: int | None, response: bool) -> None:
     refused = decode(data % DEEPER_THAN_ANY_PARSER)
     assert refused == InvalidMessage(-32700, "Parse error: nested too deeply", id, response=response)

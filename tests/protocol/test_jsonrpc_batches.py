@@ -60,7 +60,7 @@ def test_the_answers_are_given_once_the_last_is_there() -> None:
     assert reply.add(1, Response(1, {})) == (Response("1", {}), Response(1, {}))
 
 
-def test_they_are_given_once() -> None:
+def test_the_responses_of_a_batch_are_returned_once() -> None:
     reply = BatchReply(Batch((Request(1, "m"),)))
     reply.add(1, Response(1, {}))
     assert reply.complete() is None

@@ -114,7 +114,7 @@ def test_an_unsupported_version_error_with_our_version_in_its_list_is_probed_aga
     assert agreement.revision is NEWEST
 
 
-def test_a_server_that_rejects_what_it_lists_is_given_up() -> None:
+def test_a_server_that_rejects_a_version_it_lists_raises() -> None:
     refusal = UnsupportedProtocolVersion("no", data={"supported": [NEWEST.name]})
     with pytest.raises(RevisionMismatch):
         run([refusal, refusal])
@@ -161,7 +161,7 @@ def test_a_server_that_was_silent_and_rejects_the_handshake_is_probed_once_more(
     assert agreement.revision is NEWEST
 
 
-def test_a_server_that_rejects_everything_is_given_up_with_what_it_said_to_the_handshake() -> None:
+def test_a_server_that_rejects_everything_raises_the_error_of_the_handshake() -> None:
     with pytest.raises(MethodNotFound, match="not this"):
         run([None, MethodNotFound("not this"), MethodNotFound("nor that")])
 

@@ -70,7 +70,7 @@ def test_the_kind_of_a_message_is_reported(message: Any, expected: PartialMessag
         pytest.param(b'{"id":1,"m\\u0065thod":"x","result":"', b"", id="both, one in disguise"),
     ],
 )
-def test_of_what_is_unclear_nothing_is_reported(head: bytes, tail: bytes) -> None:
+def test_nothing_is_reported_of_an_ambiguous_message(head: bytes, tail: bytes) -> None:
     assert inspect_partial(head, tail) == PartialMessage()
 
 
@@ -89,7 +89,7 @@ def test_of_what_is_unclear_nothing_is_reported(head: bytes, tail: bytes) -> Non
         pytest.param(b'{"result":"x","id":"' + b"y" * 100, id="one that is cut"),
     ],
 )
-def test_an_id_that_is_none_is_not_looked_for_at_the_end(head: bytes) -> None:
+def test_an_invalid_id_is_not_searched_at_the_end(head: bytes) -> None:
     assert inspect_partial(head, b'","id":9}') == PartialMessage("answer")
 
 
@@ -127,7 +127,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES, st.permutations(["jsonrpc", "id", "result"]), st.integers(0, 120), st.integers(0, 120))
-def test_an_id_that_is_told_is_the_right_one(value: Any, order: list[str], head: int, tail: int) -> None:
+def test_a_found_id_is_the_id_of_the_message(value: Any, order: list[str], head: int, tail: int) -> None:
     members = {"jsonrpc": "2.0", "id": 77, "result": value}
     found = seen({name: members[name] for name in order}, head=head, tail=tail or 1)
     assert found.id in (None, 77)
@@ -199,7 +199,7 @@ def _own_ids(data: bytes) -> list[Any]:
 
 
 @given(_MEMBERS, _SPACES, st.integers(0, 120), st.integers(1, 120))
-def test_no_id_is_told_that_a_parser_would_not_find(
+def test_no_id_is_found_that_a_parser_would_not_find(
     members: list[tuple[str, str]], space: str, head: int, tail: int
 ) -> None:
     inside = f"{space},{space}".join(f"{name}{space}:{space}{value}" for name, value in members)
@@ -220,7 +220,7 @@ def test_kind_and_id_of_a_partial_message_equal_those_of_the_whole(id: str, resu
 
 
 @given(st.binary(max_size=40), st.integers(0, 60))
-def test_an_id_that_is_told_can_be_written_down_again(id: bytes, cut: int) -> None:
+def test_a_found_id_can_be_encoded_again(id: bytes, cut: int) -> None:
     head = b'{"id":"' + id + b'","method":"x","params":"'
     told = inspect_partial(head[: cut + len(head) - 60]).id
     assert told is None or str(told).encode().decode() == told

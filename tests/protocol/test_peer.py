@@ -372,7 +372,7 @@ def test_a_malformed_answer_to_nothing_is_dropped_and_never_answered(id: Request
     assert (peer.dropped, peer.waits(own), sent(peer)) == (1, True, [])
 
 
-def test_a_withdrawn_request_is_told_to_the_other_side_with_a_hint_for_the_link() -> None:
+def test_a_withdrawn_request_is_cancelled_on_the_wire_with_its_id_for_the_link() -> None:
     peer, id = waiting()
     peer.send_cancel(id, reason="bored")
     (outbound,) = peer.messages_to_send()

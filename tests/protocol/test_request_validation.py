@@ -260,7 +260,9 @@ def test_an_unsupported_revision_lists_what_is_supported_newest_first(method: st
     [("sampling/complete", "sampling/createMessage"), ("elicitation/request", "elicitation/create")],
 )
 @pytest.mark.parametrize("session", [None, session_of(HANDSHAKE_NAMES[-1])], ids=["no session", "session"])
-def test_a_loose_name_is_told_the_right_one(session: Session | None, loose: str, right: str) -> None:
+def test_an_unprefixed_method_name_is_answered_with_the_right_one(
+    session: Session | None, loose: str, right: str
+) -> None:
     rejection = rejected(loose, None, session)
     assert (rejection.code, rejection.data) == (-32601, {"method": loose})
     assert right in rejection.message
@@ -285,13 +287,13 @@ def test_a_method_not_found_names_the_method_and_the_revision_it_was_looked_for_
 
 
 @pytest.mark.parametrize("params", [None, {"cursor": 5}], ids=["readable", "unreadable"])
-def test_without_a_session_the_error_says_what_is_missing(params: Any) -> None:
+def test_without_a_session_the_error_names_what_is_missing(params: Any) -> None:
     message = rejected("tools/list", params).message
     assert "_meta" in message
     assert "initialize" in message
 
 
-def test_an_incomplete_meta_is_told_which_key_is_missing() -> None:
+def test_an_incomplete_meta_is_rejected_with_the_missing_key() -> None:
     assert CAPABILITIES in rejected("tools/list", {"_meta": {VERSION: STATELESS_NAME}}).message
 
 

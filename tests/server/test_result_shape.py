@@ -97,7 +97,7 @@ async def test_a_given_schema_is_wrapped_like_its_value(revision: str) -> None:
 
 
 @ONE
-async def test_the_client_takes_the_value_out_again(revision: str) -> None:
+async def test_the_client_unwraps_the_value(revision: str) -> None:
     assert (await seen(Server("s", tools=[number]), revision, {}))[2] == 3
     assert (await seen(Server("s", tools=[either]), revision, {}))[2] == {"x": 1}
 

@@ -158,7 +158,7 @@ def test_a_configuration_error_is_one_line_and_exit_code_2(capsys: pytest.Captur
     assert (exit.value.code, said.startswith("error: the transport"), said.count("\n")) == (2, True, 1)
 
 
-def test_stdio_takes_no_options() -> None:
+def test_stdio_has_no_options() -> None:
     with pytest.raises(TypeError, match="the stdio transport has no option host, port"):
         making().run("stdio", port=1, host="x")
 

@@ -115,7 +115,7 @@ def test_a_misspelt_option_is_rejected_whatever_its_value(value: object) -> None
         Server("s", **given)
 
 
-def test_an_option_of_another_framework_that_is_not_supported_says_what_to_do() -> None:
+def test_an_unsupported_option_of_another_framework_is_rejected_with_a_hint() -> None:
     given: dict[str, Any] = {"token_verifier": object()}
     with pytest.raises(TypeError, match="option 'token_verifier': use auth= with a verifier"):
         Server("s", **given)

@@ -95,7 +95,7 @@ def test_a_mutable_default_is_the_functions_own_object() -> None:
     assert Signature.of(tool).bind(None)["items"] is shared
 
 
-def test_of_members_that_occur_twice_the_last_wins() -> None:
+def test_the_last_of_duplicate_members_counts() -> None:
     assert Signature.of(forecast).bind(b'{"city": "a", "city": "b"}')["city"] == "b"
 
 

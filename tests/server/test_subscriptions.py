@@ -208,7 +208,7 @@ async def test_closing_the_server_ends_its_listeners() -> None:
     assert answer["result"]["_meta"][ID] == id
 
 
-async def test_a_subscription_with_too_many_pending_notices_is_ended() -> None:
+async def test_a_subscription_with_too_many_pending_notifications_is_ended() -> None:
     server = making(limits=Limits(notices=2))
     uris = ["x://1", "x://2", "x://3"]
     async with reach(server, STATELESS) as peer:
@@ -304,7 +304,7 @@ async def test_changes_reported_by_many_threads_are_delivered() -> None:
     assert sorted(ear.heard) == sorted(told)
 
 
-async def test_equal_pending_notices_are_merged() -> None:
+async def test_equal_pending_notifications_are_merged() -> None:
     listener = SubscriptionStream(t.SubscriptionFilter(resource_subscriptions=["x://y"]), 1)
     listener.notify_change(("resource", "x://y"))
     listener.notify_change(("resource", "x://y"))

@@ -10,13 +10,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="caching.client-cursor-dead",
         spec="2026-07-28 server/utilities/caching#interaction-with-pagination",
-        sentence="A cursor that died makes the list be read anew.",
+        sentence="An expired cursor restarts the list.",
         revisions=STATELESS,
     ),
     Row(
         id="caching.client-handshake",
         spec="2026-07-28 server/utilities/caching#time-to-live-ttl-field",
-        sentence="Nothing is kept where results do not say how long.",
+        sentence="Results without cache hints are not cached.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -34,7 +34,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="caching.client-notice",
         spec="2026-07-28 server/utilities/caching#interaction-with-notifications",
-        sentence="A notification makes what was kept stale.",
+        sentence="A notification invalidates the cache.",
         revisions=STATELESS,
     ),
     Row(

@@ -49,7 +49,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.asked-undeclared",
         spec="2025-11-25 basic/lifecycle#operation",
-        sentence="A client rejects what it did not declare.",
+        sentence="A client rejects requests that it did not declare.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -72,7 +72,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.changes",
         spec="2025-11-25 server/tools#list-changed-notification",
-        sentence="A client is notified of changes and reads the list anew.",
+        sentence="A client is notified of changes and reads the list again.",
         transports=EVERYWHERE,
     ),
     Row(
@@ -124,7 +124,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.elicitation-url",
         spec="2025-11-25 client/elicitation#url-mode-elicitation-requests",
-        sentence="A client that can open pages says so and answers without content.",
+        sentence="A client with URL elicitation declares it and answers without content.",
         revisions=SINCE_2025_11,
     ),
     Row(
@@ -222,7 +222,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.rounds-envelope",
         spec="2026-07-28 basic/index#meta",
-        sentence="Each round says who calls.",
+        sentence="Each round has the client info.",
         revisions=STATELESS,
     ),
     Row(

@@ -38,7 +38,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.batch",
         spec="2025-03-26 basic/index#batching",
-        sentence="A client takes messages in an array.",
+        sentence="A client accepts batches.",
         revisions=BATCHING,
     ),
     Row(
@@ -70,7 +70,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.garbage",
         spec="2025-11-25 basic/index#messages",
-        sentence="A client survives what is not a message.",
+        sentence="A client survives invalid messages.",
     ),
     Row(
         id="client.ids",
@@ -95,7 +95,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.pages",
         spec="2026-07-28 server/utilities/pagination#implementation-guidelines",
-        sentence="A client reads all pages and gives cursors back as they came.",
+        sentence="A client reads all pages and returns cursors unchanged.",
     ),
     Row(
         id="client.pages-limit",

@@ -10,14 +10,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.client-accept",
         spec="2025-11-25 basic/transports#sending-messages-to-the-server",
-        sentence="A client takes JSON and streams wherever it posts.",
+        sentence="A client accepts JSON and streams in every post.",
         revisions=SINCE_2025_03,
         transports=ON_HTTP,
     ),
     Row(
         id="http.client-both",
         spec="2025-11-25 basic/transports#sending-messages-to-the-server",
-        sentence="A client takes an answer in either form.",
+        sentence="A client accepts a response as JSON or stream.",
         revisions=SINCE_2025_03,
         transports=ON_HTTP,
     ),
@@ -52,7 +52,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.client-get-late",
         spec="2025-11-25 basic/transports#listening-for-messages-from-the-server",
-        sentence="A client listens only after it said that it is ready.",
+        sentence="A client opens its stream only after initialized.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
@@ -66,7 +66,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.client-hangs-up",
         spec="2026-07-28 basic/transports/streamable-http#cancellation",
-        sentence="A client cancels by hanging up and says nothing.",
+        sentence="A client cancels by disconnecting without a notification.",
         revisions=STATELESS,
         transports=ON_HTTP,
     ),
@@ -80,7 +80,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.client-listens-on",
         spec="2025-11-25 basic/transports#resumability-and-redelivery",
-        sentence="A client takes the stream of its session up again.",
+        sentence="A client resumes the stream of its session.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
@@ -157,7 +157,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.client-resumes",
         spec="2025-11-25 basic/transports#resumability-and-redelivery",
-        sentence="A client takes a stream up again behind the last event.",
+        sentence="A client resumes a stream after the last event.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
@@ -199,14 +199,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.client-version",
         spec="2025-11-25 basic/transports#protocol-version-header",
-        sentence="A client says which version was agreed in all it sends afterwards.",
+        sentence="A client sends the agreed version with every later request.",
         revisions=ALL[2:4],
         transports=ON_HTTP,
     ),
     Row(
         id="sse.client-absolute-address",
         spec="2024-11-05 basic/transports#http-with-sse",
-        sentence="A client takes an address with the servers own name.",
+        sentence="A client accepts an absolute address on the same origin.",
         revisions=ALL[:1],
         transports=ON_PAIR,
     ),

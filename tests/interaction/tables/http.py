@@ -94,7 +94,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.get-accept",
         spec="2025-11-25 basic/transports#listening-for-messages-from-the-server",
-        sentence="A GET that takes no stream is rejected.",
+        sentence="A get that does not accept a stream is rejected.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
@@ -171,7 +171,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.origin",
         spec="2025-11-25 basic/transports#security-warning",
-        sentence="A page of elsewhere is rejected.",
+        sentence="A web page of another origin is rejected.",
         revisions=SINCE_2025_03,
         transports=ON_HTTP,
     ),
@@ -185,7 +185,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.polling",
         spec="2025-11-25 basic/transports#sending-messages-to-the-server",
-        sentence="A response that the server ends early says when to come back and goes on.",
+        sentence="A response ended early has a retry time and can be resumed.",
         revisions=ALL[3:4],
         transports=ON_HTTP,
     ),
@@ -318,7 +318,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.version-assumed",
         spec="2025-11-25 basic/transports#protocol-version-header",
-        sentence="A request that says no version where there are no sessions is of the first that had none.",
+        sentence="A request without a version and session gets the default version.",
         revisions=ALL[1:2],
         transports=ON_HTTP,
     ),

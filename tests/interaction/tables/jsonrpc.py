@@ -115,7 +115,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.invalid-request",
         spec="2025-11-25 basic/index#requests",
-        sentence="What is not a message is an invalid request and the connection lives.",
+        sentence="JSON that is not a message is an invalid request and the connection lives.",
     ),
     Row(
         id="jsonrpc.large",
@@ -153,7 +153,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.parse-error",
         spec="2025-11-25 basic/index#messages",
-        sentence="What is not JSON is a parse error and the connection lives.",
+        sentence="Invalid JSON is a parse error and the connection lives.",
     ),
     Row(
         id="jsonrpc.stray",

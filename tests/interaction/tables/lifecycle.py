@@ -124,13 +124,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="lifecycle.server-info",
         spec="2025-11-25 basic/lifecycle#initialization",
-        sentence="The server says who it is.",
+        sentence="Initialize returns the server info.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="lifecycle.server-info-fields",
         spec="2025-11-25 schema#implementation",
-        sentence="The server says of itself only what the revision has.",
+        sentence="The server info has only members of the revision.",
         revisions=HANDSHAKE,
     ),
     Row(

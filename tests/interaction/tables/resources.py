@@ -78,7 +78,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="resources.subscribe-others",
         spec="2025-11-25 server/resources#subscriptions",
-        sentence="A subscriber does not hear of other resources.",
+        sentence="A subscriber is not notified of other resources.",
         revisions=HANDSHAKE,
     ),
     Row(

@@ -10,7 +10,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="roots.changed",
         spec="2025-11-25 client/roots#root-list-changes",
-        sentence="A server hears that the folders changed.",
+        sentence="A server is notified of changed roots.",
         revisions=HANDSHAKE,
     ),
     Row(

@@ -156,7 +156,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="rounds.told-once",
         spec="2026-07-28 basic/patterns/progress#behavior-requirements",
-        sentence="Progress of an earlier round is not told again.",
+        sentence="Progress of an earlier round is not sent again.",
         revisions=STATELESS,
     ),
     Row(

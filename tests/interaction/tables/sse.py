@@ -59,7 +59,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="sse.origin",
         spec="2024-11-05 basic/transports#security-warning",
-        sentence="A page of elsewhere is rejected at both addresses.",
+        sentence="A web page of another origin is rejected at both addresses.",
         revisions=HANDSHAKE[:1],
         transports=ON_PAIR,
     ),

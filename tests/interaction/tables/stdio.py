@@ -38,7 +38,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.client-listens-again",
         spec="2026-07-28 basic/transports/stdio#unexpected-termination",
-        sentence="A listener goes on when its program was started again.",
+        sentence="A listener continues after a restart of the server.",
         transports=ON_PIPES,
     ),
     Row(
@@ -58,7 +58,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.client-server-dies",
         spec="2026-07-28 basic/transports/stdio#unexpected-termination",
-        sentence="A call fails at once when the program dies and says how.",
+        sentence="A call fails at once with the exit reason when the program dies.",
         revisions=HANDSHAKE,
         transports=ON_PIPES,
     ),
@@ -132,7 +132,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.stderr-quiet",
         spec="2025-11-25 basic/transports#stdio",
-        sentence="A server that has nothing to say says nothing.",
+        sentence="An idle server writes nothing.",
         transports=ON_PIPES,
     ),
     Row(

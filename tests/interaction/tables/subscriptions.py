@@ -30,7 +30,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.ended",
         spec="2026-07-28 basic/patterns/subscriptions#graceful-closure",
-        sentence="A server that ends a subscription says so and answers it.",
+        sentence="A server that ends a subscription sends a cancellation and a result.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
@@ -49,7 +49,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.params",
         spec="2026-07-28 basic/patterns/subscriptions#notification-filter",
-        sentence="A subscription says what it wants.",
+        sentence="A subscription needs a filter.",
         revisions=STATELESS,
     ),
     Row(
@@ -67,7 +67,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.several",
         spec="2026-07-28 basic/patterns/subscriptions#multiple-concurrent-subscriptions",
-        sentence="Each subscription hears for itself.",
+        sentence="Each subscription gets its own notifications.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
@@ -80,7 +80,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.unwanted",
         spec="2026-07-28 basic/patterns/subscriptions#opening-a-stream",
-        sentence="A listener does not hear of what it did not ask for.",
+        sentence="A subscription gets no changes outside its filter.",
         revisions=STATELESS,
     ),
 )

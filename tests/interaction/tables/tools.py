@@ -44,7 +44,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.arguments-wrong",
         spec="2025-11-25 server/tools#error-handling",
-        sentence="Wrong arguments are a result that says which.",
+        sentence="Wrong arguments are a result that names them.",
     ),
     Row(
         id="tools.call",

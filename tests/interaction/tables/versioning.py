@@ -16,7 +16,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="versioning.discover",
         spec="2026-07-28 server/discover#response",
-        sentence="Discover says what the server speaks and can do.",
+        sentence="Discover returns versions and capabilities.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
@@ -72,19 +72,19 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="versioning.result-type",
         spec="2026-07-28 basic/index#resulttype",
-        sentence="Every result says its kind.",
+        sentence="Every result has its type.",
         revisions=STATELESS,
     ),
     Row(
         id="versioning.result-type-absent",
         spec="2026-07-28 basic/index#resulttype",
-        sentence="No result says its kind where there are none.",
+        sentence="Results of older revisions have no type.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="versioning.server-info",
         spec="2026-07-28 basic/index#meta",
-        sentence="Every result says who answers.",
+        sentence="Every result has the server info.",
         revisions=STATELESS,
     ),
     Row(
@@ -96,7 +96,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="versioning.unsupported-unknown-method",
         spec="2026-07-28 basic/versioning#protocol-version-negotiation",
-        sentence="A version that is not served is told before an unknown method.",
+        sentence="An unsupported version is reported before an unknown method.",
         revisions=STATELESS,
     ),
 )
