@@ -61,13 +61,13 @@ def test_a_schema_is_read_in_the_dialect_it_declares(dialect: str | None, keywor
 @pytest.mark.parametrize(
     "dialect", ["https://example.com/mine", "", 7, "http://json-schema.org/draft-03/schema#"], ids=repr
 )
-def test_an_unknown_dialect_is_refused_by_name(dialect: Any) -> None:
+def test_an_unknown_dialect_is_rejected_by_name(dialect: Any) -> None:
     with pytest.raises(SchemaError, match=r"Dialect .* is not supported; use JSON Schema 2020-12") as caught:
         compile_schema({"$schema": dialect})
     assert str(dialect) in str(caught.value)
 
 
-def test_an_unknown_dialect_deep_in_a_schema_is_refused_too() -> None:
+def test_an_unknown_dialect_deep_in_a_schema_is_rejected_too() -> None:
     with pytest.raises(SchemaError, match="urn:x"):
         compile_schema({"properties": {"a": {"$id": "a", "$schema": "urn:x"}}})
 
@@ -126,7 +126,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schema", FOREIGN.values(), ids=FOREIGN.keys())
-def test_a_reference_that_leaves_the_schema_is_refused_and_never_fetched(schema: dict[str, Any]) -> None:
+def test_a_reference_that_leaves_the_schema_is_rejected_and_never_fetched(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match='leaves the schema; put its target under "\\$defs"'):
         compile_schema(schema)
 
@@ -140,7 +140,7 @@ MISSING = ["#/nope", "#/$defs/a/b", "#/allOf/7", "#/allOf/x", "#nope", "#/$defs/
 
 
 @pytest.mark.parametrize("reference", MISSING)
-def test_a_reference_to_nothing_is_refused(reference: str) -> None:
+def test_a_reference_to_nothing_is_rejected(reference: str) -> None:
     schema = {"$defs": {"a": {"type": "string"}}, "allOf": [{}], "properties": {"p": {"$ref": reference}}}
     with pytest.raises(SchemaError, match="The schema is invalid"):
         compile_schema(schema)
@@ -157,12 +157,12 @@ INVALID: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schema", INVALID.values(), ids=INVALID.keys())
-def test_an_invalid_schema_is_refused(schema: dict[str, Any]) -> None:
+def test_an_invalid_schema_is_rejected(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match="The schema is invalid"):
         compile_schema(schema)
 
 
-def test_an_invalid_schema_is_told_with_its_place_and_at_bounded_length() -> None:
+def test_the_error_for_an_invalid_schema_has_its_path_and_a_bounded_length() -> None:
     with pytest.raises(SchemaError, match='invalid at "/properties/a/type"') as caught:
         compile_schema({"properties": {"a": {"type": "x" * 10_000}}})
     assert len(str(caught.value)) < 300
@@ -170,7 +170,7 @@ def test_an_invalid_schema_is_told_with_its_place_and_at_bounded_length() -> Non
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(a", "(?:a{1,1000}){1,1000}"])
 @pytest.mark.parametrize("keyword", ["pattern", "patternProperties"])
-def test_a_pattern_that_could_take_for_ever_is_refused(keyword: str, pattern: str) -> None:
+def test_a_pattern_that_could_take_for_ever_is_rejected(keyword: str, pattern: str) -> None:
     schema: dict[str, Any] = {"pattern": pattern} if keyword == "pattern" else {"patternProperties": {pattern: {}}}
     with pytest.raises(SchemaError, match="look-around or back-references"):
         compile_schema(schema)
@@ -193,12 +193,12 @@ def test_depth_is_bounded_also_where_no_schema_stands() -> None:
         compile_schema({"default": [[[1]]]}, max_depth=3)
 
 
-def test_a_schema_of_very_many_parts_is_refused() -> None:
+def test_a_schema_of_very_many_parts_is_rejected() -> None:
     with pytest.raises(SchemaError, match="more than 100 objects and arrays"):
         compile_schema({"anyOf": [{"minimum": n} for n in range(100)]}, max_subschemas=100)
 
 
-def test_a_value_shared_a_billion_times_is_refused_without_being_visited() -> None:
+def test_a_value_shared_a_billion_times_is_rejected_without_being_visited() -> None:
     shared: dict[str, Any] = {}
     for _ in range(30):
         shared = {"allOf": [shared, shared]}
@@ -212,7 +212,7 @@ def test_a_part_that_stands_in_two_places_is_fine() -> None:
     assert [problem.path for problem in validator.check({"a": 1, "b": 1})] == ["/a", "/b"]
 
 
-def test_references_that_multiply_are_refused() -> None:
+def test_references_that_multiply_are_rejected() -> None:
     with pytest.raises(SchemaError, match="With references written out there are more than 100000 schemas"):
         compile_schema(doubling(40))
 
@@ -312,7 +312,7 @@ def test_a_problem_tells_its_place_what_was_expected_and_what_type_was_found(
 
 
 @pytest.mark.parametrize(("schema", "value", "path", "message"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_the_whole_list_says_the_same_and_never_shows_the_value(
+def test_the_list_of_violations_begins_with_the_first_and_never_shows_the_value(
     schema: dict[str, Any], value: Any, path: str, message: str
 ) -> None:
     problems = compile_schema(schema).check(value)
@@ -331,19 +331,19 @@ def test_every_problem_is_listed_up_to_the_limit() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {"a": object()}, "\ud800"], ids=["object", "member", "surrogate"])
-def test_a_value_that_is_no_json_is_a_problem_and_no_exception(value: Any) -> None:
+def test_a_value_that_is_not_json_is_a_problem_and_no_exception(value: Any) -> None:
     validator = compile_schema({"type": "string", "properties": {"a": {"type": "string"}}})
     assert [problem.path for problem in validator.check(value)] == [""]
 
 
 @pytest.mark.timeout(20)
-def test_a_large_value_of_errors_is_told_by_its_first() -> None:
+def test_a_large_value_with_many_violations_reports_the_first() -> None:
     validator = compile_schema({"items": {"type": "string"}})
     assert validator.check([1] * 500_000) == [SchemaViolation("/0", "expected string, found integer")]
 
 
 @pytest.mark.timeout(20)
-def test_a_large_value_before_alternatives_is_told_without_its_place() -> None:
+def test_a_violation_in_a_large_value_with_alternatives_has_no_path() -> None:
     validator = compile_schema({"anyOf": [{"items": {"type": "string"}}, {"type": "null"}]})
     (problem,) = validator.check([1] * 500_000)
     assert problem == SchemaViolation(
@@ -422,7 +422,7 @@ def test_a_recursive_definition_is_kept_and_the_root_still_shows_its_type() -> N
     assert inline_defs(schema) == {**written, "$defs": {"a/b": written}}
 
 
-def test_a_recursive_definition_that_nobody_uses_is_dropped() -> None:
+def test_an_unused_recursive_definition_is_dropped() -> None:
     assert inline_defs({"type": "object", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}) == {"type": "object"}
 
 
@@ -455,7 +455,7 @@ AS_IT_IS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schema", AS_IT_IS.values(), ids=AS_IT_IS.keys())
-def test_what_inlining_could_break_or_blow_up_is_left_as_it_is(schema: dict[str, Any]) -> None:
+def test_schemas_that_inlining_could_break_or_enlarge_stay_unchanged(schema: dict[str, Any]) -> None:
     assert inline_defs(schema) == schema
 
 
@@ -509,7 +509,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schema", WRITTEN.values(), ids=WRITTEN.keys())
-def test_titles_that_somebody_wrote_and_properties_of_that_name_are_kept(schema: dict[str, Any]) -> None:
+def test_written_titles_and_properties_named_title_are_kept(schema: dict[str, Any]) -> None:
     assert drop_titles(schema) == schema
 
 
@@ -601,7 +601,7 @@ NOT_FLAT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("schema", "reason"), NOT_FLAT.values(), ids=NOT_FLAT.keys())
-def test_anything_else_is_refused_with_the_property_and_the_reason(schema: dict[str, Any], reason: str) -> None:
+def test_anything_else_is_rejected_with_the_property_and_the_reason(schema: dict[str, Any], reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         check_form_schema(schema)
 

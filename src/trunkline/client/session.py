@@ -344,6 +344,11 @@ class ClientSession:
         """Called with a notification; pass it to the owner."""
         self._owner.notified(self, event.method, event.params)
 
+    @property
+    def session(self) -> None:
+        """Always None: a ``Session`` is the server's record of a client."""
+        return None
+
     def accepts_batches(self) -> bool:
         """Return True if the revision allows batches."""
         return Feature.BATCHES in self.revision.features

@@ -1,6 +1,6 @@
-"""What the author of a server works with: the server, its context, and the types their methods take and return.
+"""The public interface for authors of servers: the server, its context, and the types that their methods use.
 
-The names are loaded when first used, so that a server over stdio starts without the parts it does not need.
+The names are imported on first use, so that a server over stdio starts without the parts that it does not need.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ _HOMES = MappingProxyType(
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for (PEP 562)."""
+    """Import a public name on first use (PEP 562)."""
     for home, names in _HOMES.items():
         if name in names:
             from importlib import import_module
@@ -220,5 +220,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names."""
+    """Return the public names."""
     return list(__all__)

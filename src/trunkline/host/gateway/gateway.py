@@ -587,9 +587,9 @@ class Gateway(Server):
             alone = self._core.router.needs_dedicated(upstream, needs, handshake=handshake)
             yield WatchedResource(*pair, owner if alone else None)
 
-    async def _end(self, connection: Connection) -> None:
+    async def _clean_up(self, connection: Connection) -> None:
         """Clean up after a connection, with the session of a stateless client that used it alone."""
-        await super()._end(connection)
+        await super()._clean_up(connection)
         self._sessions.disconnected(connection)
 
     def _notify_session(self, session: Session, method: str, params: Any) -> None:
