@@ -249,7 +249,7 @@ class DockerEngine:
             yield identity
         except ApiError as error:
             if error.status == 404 and not identity.id:
-                raise _image_missing(body["ImageSummary"]) from error
+                raise _image_missing(body["Image"]) from error
             raise
         finally:
             if not identity.keep:
@@ -299,7 +299,7 @@ class DockerEngine:
 
     async def _made_here(self, found: Mapping[str, Any]) -> bool:
         """Return True if this server created an inspected container."""
-        return await self._is_own(_labels(found), found.get("ImageSummary"), {})
+        return await self._is_own(_labels(found), found.get("Image"), {})
 
     async def _is_own(self, labels: Any, image: Any, seen: dict[str, Any]) -> bool:
         """Return True if this server created a container: by its run label, unless that came with the image."""

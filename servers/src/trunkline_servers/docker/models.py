@@ -166,7 +166,7 @@ def container(row: Any, *, own: bool) -> ContainerSummary:
     return ContainerSummary(
         id=as_text(found.get("Id"))[:12],
         names=[as_text(name).lstrip("/") for name in as_list(found.get("Names"))[:10]],
-        image=as_text(found.get("ImageSummary")),
+        image=as_text(found.get("Image")),
         state=as_text(found.get("State")),
         status=as_text(found.get("Status")),
         created=_number(found.get("Created")),
@@ -195,7 +195,7 @@ def details(row: Any, *, own: bool) -> ContainerDetails:
     return ContainerDetails(
         id=as_text(found.get("Id")),
         name=as_text(found.get("Name")).lstrip("/"),
-        image=as_text(config.get("ImageSummary")),
+        image=as_text(config.get("Image")),
         status=as_text(state.get("Status")),
         exit_code=_exit_code(state),
         error=as_text(state.get("Error")),
