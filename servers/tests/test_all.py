@@ -89,7 +89,7 @@ def _command(name: str) -> click.Command:
 
 
 def test_every_server_there_is_is_here() -> None:
-    folders = {path.parent.name for path in (ROOT / "src" / "trunkline" / "servers").glob("*/__main__.py")}
+    folders = {path.parent.name for path in (ROOT / "servers" / "src" / "trunkline_servers").glob("*/__main__.py")}
 
     assert folders == set(SERVERS)
 
@@ -112,9 +112,9 @@ def test_the_help_says_what_it_is_for_and_gives_examples(name: str, capsys: pyte
 
 
 def test_each_has_a_command() -> None:
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    scripts = tomllib.loads((ROOT / "servers" / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
-    assert {name: script for name, script in scripts.items() if name != "trunkline"} == {
+    assert scripts == {
         f"trunkline-server-{name}": f"trunkline_servers.{name}.__main__:main" for name in SERVERS
     }
 

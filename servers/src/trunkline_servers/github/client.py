@@ -130,9 +130,9 @@ class GitHubClient:
         self._token = read_token(token, TOKEN_VARIABLE)
         headers = {"accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
         if self._token is not None:
-            require_secure_url(api_url, "GitHubClient")
+            require_secure_url(api_url, "GitHub")
             headers["authorization"] = f"Bearer {self._token}"
-        self.api = ApiClient(api_url, service="GitHubClient", headers=headers, seconds=seconds)
+        self.api = ApiClient(api_url, service="GitHub", headers=headers, seconds=seconds)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ def make_server(
     server = Server(
         "github-mcp-server",
         _INSTRUCTIONS,
-        title="GitHubClient",
+        title="GitHub",
         version=__version__,
         lifespan=lambda _server: github.api,
     )

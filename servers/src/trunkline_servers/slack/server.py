@@ -71,10 +71,10 @@ class SlackClient:
             )
         headers = {}
         if self._token is not None:
-            require_secure_url(api_url, "SlackClient")
+            require_secure_url(api_url, "Slack")
             headers["authorization"] = f"Bearer {self._token}"
         self.api = ApiClient(
-            api_url, service="SlackClient", headers=headers, seconds=seconds, max_bytes=4 * 1024 * 1024
+            api_url, service="Slack", headers=headers, seconds=seconds, max_bytes=4 * 1024 * 1024
         )
 
     def channel(self, channel_id: str) -> str:
@@ -197,7 +197,7 @@ def make_server(
     """
     slack = SlackClient(token, api_url=api_url, channels=channel_ids, seconds=seconds)
     server = Server(
-        "slack", _INSTRUCTIONS, title="SlackClient", version=__version__, lifespan=lambda _server: slack.api
+        "slack", _INSTRUCTIONS, title="Slack", version=__version__, lifespan=lambda _server: slack.api
     )
     tools = _Tools(slack, team_id=team_id or None, unfurl=unfurl)
     for name, hints in _TOOLS:
