@@ -188,7 +188,7 @@ async def test_what_only_signed_in_users_may_see_asks_for_a_token_and_blames_non
         stage.double.refuse_once("GET", "/search/code", 401, {"message": "Requires authentication"})
         result = await stage.client.call_tool("search_code", {"q": "x"}, raise_on_error=False)
     (said,) = texts(result)
-    assert "start the server with GITHUB_PERSONAL_ACCESS_TOKEN" in said
+    assert "set GITHUB_PERSONAL_ACCESS_TOKEN for the server" in said
     assert "wrong" not in said
 
 

@@ -12,7 +12,8 @@ from servers.tests.over_http import TOKEN, listening, texts
 from tests.support import run_async
 from trunkline import BearerToken, Client, Server, ToolError
 from trunkline.testing import FakeClock
-from trunkline_servers.sequentialthinking import make_server, server
+from trunkline_servers.sequentialthinking import make_server
+from trunkline_servers.sequentialthinking import server as module
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 REVISIONS = [pytest.param(HANDSHAKE, id="handshake"), pytest.param(STATELESS, id="stateless")]
@@ -166,7 +167,7 @@ def test_a_handle_that_was_not_used_for_an_hour_is_forgotten() -> None:
 
 
 def test_a_handle_is_of_use_to_its_owner_alone() -> None:
-    kept = server.ThoughtChains(lambda: 0.0)
+    kept = module.ThoughtChains(lambda: 0.0)
     handle = kept.begin(("issuer", "ann")).handle
     assert handle is not None
 
@@ -178,8 +179,8 @@ def test_a_handle_is_of_use_to_its_owner_alone() -> None:
 
 
 def test_who_begins_too_many_lines_loses_the_oldest_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_MOST_OF_ONE", 2)
-    kept = server.ThoughtChains(lambda: 0.0)
+    monkeypatch.setattr(module, "_MOST_OF_ONE", 2)
+    kept = module.ThoughtChains(lambda: 0.0)
     handles = [str(kept.begin(owner).handle) for owner in ("bob", "ann", "ann", "ann")]
 
     with pytest.raises(ToolError):
@@ -191,9 +192,9 @@ def test_who_begins_too_many_lines_loses_the_oldest_of_their_own(monkeypatch: py
 
 
 def test_sessions_and_lines_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_MOST", 2)
-    monkeypatch.setattr(server, "_MOST_SESSIONS", 2)
-    kept = server.ThoughtChains(lambda: 0.0)
+    monkeypatch.setattr(module, "_MOST", 2)
+    monkeypatch.setattr(module, "_MOST_SESSIONS", 2)
+    kept = module.ThoughtChains(lambda: 0.0)
     sessions = [object() for _ in range(3)]
     first, *_ = [kept.for_session(each) for each in sessions]
     handles = [str(kept.begin(owner).handle) for owner in ("ann", "bob", "eve")]
@@ -204,13 +205,13 @@ def test_sessions_and_lines_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_line_has_a_limited_number_of_branches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_MOST_BRANCHES", 1)
-    line = server.ThoughtChain()
-    line.add(server.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))
+    monkeypatch.setattr(module, "_MOST_BRANCHES", 1)
+    line = module.ThoughtChain()
+    line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))
 
     with pytest.raises(ToolError, match="at most 1 branches"):
-        line.add(server.Thought("x", 1, 1, more=True, branches_from=1, branch="b"))
-    assert line.add(server.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))["branches"] == ["a"]
+        line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="b"))
+    assert line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))["branches"] == ["a"]
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def test_thoughts_that_nobody_reads_keep_nobody_waiting(monkeypatch: pytest.Monk
 
     with open(reader, "rb"), open(writer, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        monkeypatch.setattr(server, "_PATIENCE", 0.0)
+        monkeypatch.setattr(module, "_PATIENCE", 0.0)
         length = run_async(scene())
 
     assert length == 12
