@@ -114,9 +114,7 @@ def test_the_help_says_what_it_is_for_and_gives_examples(name: str, capsys: pyte
 def test_each_has_a_command() -> None:
     scripts = tomllib.loads((ROOT / "servers" / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
-    assert scripts == {
-        f"trunkline-server-{name}": f"trunkline_servers.{name}.__main__:main" for name in SERVERS
-    }
+    assert scripts == {f"trunkline-server-{name}": f"trunkline_servers.{name}.__main__:main" for name in SERVERS}
 
 
 #: What each is started with, where it needs something.

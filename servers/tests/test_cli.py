@@ -9,7 +9,7 @@ import click
 import pytest
 
 from trunkline import ConfigError, Server
-from trunkline.net.addresses import ListenAddress
+from trunkline.server import ListenAddress
 from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
 
 TOKEN = "a-token-of-more-than-sixteen"

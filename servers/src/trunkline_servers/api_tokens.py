@@ -10,7 +10,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline.net.addresses import is_loopback
+from trunkline.net import is_loopback
 from trunkline_servers.api_client import ApiError, redacted_url
 
 __all__ = ["read_token", "redact_token", "require_secure_url", "require_token"]

@@ -87,20 +87,20 @@ class ServeOptions(Struct, frozen=True):
         if (self.read_scope or self.write_scope) and not (self.tokens_env or self.issuer):
             raise ConfigError("--read-scope and --write-scope go with --tokens-env or --issuer: tokens have scopes")
         if self.tokens_env:
-            from trunkline.auth.static_tokens import StaticTokens
+            from trunkline.auth import StaticTokens
 
             return StaticTokens(_tokens(self.tokens_env))
         if self.issuer:
             if not self.audience:
                 raise ConfigError("--issuer needs --audience: the URI of this server that its tokens must name")
-            from trunkline.auth.jwt_verifier import JWTVerifier
+            from trunkline.auth import JWTVerifier
 
             return JWTVerifier(issuer=self.issuer, audience=self.audience)
         return None
 
     def _check_open(self, address: ListenAddress) -> None:
         """Reject an unauthenticated public address with a message in terms of the command line."""
-        from trunkline.net.addresses import is_loopback
+        from trunkline.net import is_loopback
 
         if not self.allow_unauthenticated and address.host is not None and not is_loopback(address.host, below=False):
             raise ConfigError(

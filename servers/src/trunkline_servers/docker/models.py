@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from trunkline.protocol.secret_patterns import holds_secret, looks_secret, names_secret
+from trunkline.server import holds_secret, looks_secret, names_secret
 from trunkline_servers.untrusted import as_dict, as_list, as_text
 
 __all__ = [

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from trunkline import Audio, Context, Image, RequestFailed, Server, ToolError
-from trunkline.protocol.secret_patterns import looks_secret
+from trunkline.server import looks_secret
 from trunkline.types import Annotations, EmbeddedResource, ResourceContents, ResourceLink, TextContent
 from trunkline_servers.everything.sample_content import (
     ResourceKind,

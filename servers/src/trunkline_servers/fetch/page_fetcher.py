@@ -18,8 +18,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct
 
 from trunkline.errors import FetchError, ToolError
-from trunkline.net.addresses import NotPublicAddress
-from trunkline.net.urls import ParsedURL, parse_url
+from trunkline.net import NotPublicAddress, ParsedURL, parse_url
 from trunkline_servers.fetch.markdown import html_to_markdown
 from trunkline_servers.fetch.robots import MAX_ROBOTS_BYTES, RobotsRule, RobotsRules, parse_robots, product_of
 from trunkline_servers.untrusted import one_line
@@ -166,7 +165,7 @@ def _is_noise(head: bytes) -> bool:
 
 
 if TYPE_CHECKING:
-    from trunkline.net.fetcher import Fetcher, FetchResponse, Resolve
+    from trunkline.net import Fetcher, FetchResponse, Resolve
 
 
 _MAX_URL = 8000
@@ -254,7 +253,7 @@ class PageFetcher:
     def _fetcher(self) -> Fetcher:
         """The fetcher, created on first use."""
         if self._made is None:
-            from trunkline.net.fetcher import Fetcher
+            from trunkline.net import Fetcher
 
             self._made = Fetcher(**self._settings)
         return self._made

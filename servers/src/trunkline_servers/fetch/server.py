@@ -14,12 +14,12 @@ from msgspec import Meta
 
 from trunkline import Server, ToolError, __version__
 from trunkline.errors import ConfigError, FetchError
-from trunkline.net.urls import is_proxy_url, parse_url
+from trunkline.net import is_proxy_url, parse_url
 from trunkline.types import TextContent
 from trunkline_servers.untrusted import one_line
 
 if TYPE_CHECKING:
-    from trunkline.net.fetcher import Resolve
+    from trunkline.net import Resolve
     from trunkline_servers.fetch.page_fetcher import Page, PageFetcher
 
 __all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_SECONDS", "make_server"]

@@ -38,7 +38,7 @@ Examples:
 @with_serve_options
 def command(memory_file: str | None, *, max_bytes: int, serving: ServeOptions) -> None:
     """Keep a knowledge graph of entities, observations and relations in a file."""
-    from trunkline.auth.credential_store import default_folder
+    from trunkline.auth import default_folder
     from trunkline_servers.memory.graph import GraphLimits
     from trunkline_servers.memory.server import find_file, make_server
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline.net.addresses import is_loopback
+from trunkline.net import is_loopback
 from trunkline_servers.api_client import redacted_url
 from trunkline_servers.api_tokens import read_token
 from trunkline_servers.npm.project import read_file

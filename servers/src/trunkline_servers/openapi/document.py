@@ -22,8 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, FetchError
-from trunkline.net.addresses import special_range
-from trunkline.net.urls import ParsedURL, parse_url
+from trunkline.net import ParsedURL, parse_url, special_range
 from trunkline_servers.untrusted import as_dict, as_list, one_line
 
 __all__ = [

@@ -73,9 +73,7 @@ class SlackClient:
         if self._token is not None:
             require_secure_url(api_url, "Slack")
             headers["authorization"] = f"Bearer {self._token}"
-        self.api = ApiClient(
-            api_url, service="Slack", headers=headers, seconds=seconds, max_bytes=4 * 1024 * 1024
-        )
+        self.api = ApiClient(api_url, service="Slack", headers=headers, seconds=seconds, max_bytes=4 * 1024 * 1024)
 
     def channel(self, channel_id: str) -> str:
         """Return a channel id if it is valid and allowed.
@@ -196,9 +194,7 @@ def make_server(
         ConfigError: the token or a setting is invalid.
     """
     slack = SlackClient(token, api_url=api_url, channels=channel_ids, seconds=seconds)
-    server = Server(
-        "slack", _INSTRUCTIONS, title="Slack", version=__version__, lifespan=lambda _server: slack.api
-    )
+    server = Server("slack", _INSTRUCTIONS, title="Slack", version=__version__, lifespan=lambda _server: slack.api)
     tools = _Tools(slack, team_id=team_id or None, unfurl=unfurl)
     for name, hints in _TOOLS:
         server.add_tool(getattr(tools, name), annotations=dict(hints), output_schema=None)
