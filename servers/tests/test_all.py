@@ -26,7 +26,7 @@ from tests.transports.http.serving_support import tool as call_of
 from trunkline import Client, MissingCapability, RequestFailed, Server, StaticTokens, __version__
 from trunkline_servers.cli import run_command
 from trunkline_servers.mongodb.store import MongoLimits as MongoCaps
-from trunkline_servers.redis.store import RedisLimits as RedisCaps
+from trunkline_servers.redis.server import RedisLimits as RedisCaps
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "127.0.0.1:1"

@@ -15,7 +15,7 @@ import pytest
 from servers.tests.filesystem.support import REVISIONS
 from tests.support import run_async
 from trunkline import Client, RequestFailed, Server
-from trunkline_servers.filesystem import make_server, subscriptions, syscalls
+from trunkline_servers.filesystem import make_server, path_resolver, subscriptions
 from trunkline_servers.filesystem.path_resolver import PathResolver
 from trunkline_servers.filesystem.worker import FileLimits
 from trunkline_servers.roots import Folder
@@ -299,7 +299,7 @@ def test_somebody_who_leaves_does_not_end_the_watches_of_a_stream_that_begins(
 def test_a_folder_that_is_left_while_another_file_of_it_is_added_is_still_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolver, real = PathResolver([Folder(tmp_path, tmp_path)]), syscalls.inotify_add
+    resolver, real = PathResolver([Folder(tmp_path, tmp_path)]), path_resolver.inotify_add
 
     async def scene() -> str:
         told: asyncio.Queue[str] = asyncio.Queue()

@@ -14,7 +14,7 @@ import pytest
 from servers.tests.filesystem.support import WALKS, call, calls, refused
 from tests.support import run_async
 from trunkline import Client
-from trunkline_servers.filesystem import make_server, syscalls, writing
+from trunkline_servers.filesystem import make_server, path_resolver, writing
 from trunkline_servers.filesystem.path_resolver import Location
 from trunkline_servers.filesystem.worker import FileLimits
 
@@ -235,7 +235,7 @@ def no_rename(renames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*given: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(writing, "rename_new", syscalls.rename_new if renames else missing)
+    monkeypatch.setattr(writing, "rename_new", path_resolver.rename_new if renames else missing)
 
 
 def move(folder: Path, source: str, destination: str) -> str:

@@ -143,7 +143,7 @@ def test_an_index_does_not_lead_through_a_link_in_the_tree(repository: Path, sec
 
 
 def test_names_that_grow_without_end_are_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline_servers.git.index_file._MOST_BYTES", 100_000)
+    monkeypatch.setattr("trunkline_servers.git.repository._MOST_BYTES", 100_000)
     grown = [short_entry(b"n" * 50, length=50 * (number + 1)) for number in range(80)]
     (repository / ".git" / "index").write_bytes(index(grown, version=4))
 

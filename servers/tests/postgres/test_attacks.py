@@ -20,7 +20,7 @@ from servers.tests.postgres_cluster import Cluster
 from tests.support import run_async
 from trunkline import ToolError
 from trunkline_servers.postgres.connections import DatabaseUrl
-from trunkline_servers.postgres.database import Database, StatementLimits
+from trunkline_servers.postgres.server import Database, StatementLimits
 
 #: What must end with an error, also when it is sent below the tool's look at the first word.
 FAILING = [

@@ -16,7 +16,7 @@ from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
 from trunkline_servers.postgres import make_server
 from trunkline_servers.postgres.connections import ConnectionPool, DatabaseUrl
-from trunkline_servers.postgres.database import check_statement
+from trunkline_servers.postgres.server import check_statement
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
 
@@ -228,7 +228,7 @@ async def test_the_database_itself_bounds_the_time(cluster: Cluster) -> None:
 async def test_a_query_that_lifts_the_bound_for_its_later_rows_is_stopped(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trunkline_servers.postgres.database._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("trunkline_servers.postgres.server._GRACE_SECONDS", 0.2)
 
     async with shop(cluster, timeout=0.1) as client:
         lifted = "set_config('statement_timeout', '0', false), pg_sleep(CASE WHEN g > 100 THEN 60 ELSE 0 END)"

@@ -13,7 +13,7 @@ from servers.tests.redis.program import RedisProgram, needs_redis, redis_program
 from tests.support import run_async
 from trunkline import Client, ConfigError, Server, ToolError
 from trunkline_servers.redis import make_server
-from trunkline_servers.redis.store import RedisLimits, redacted_redis_url
+from trunkline_servers.redis.server import RedisLimits, redacted_redis_url
 
 pytestmark = needs_redis
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trunkline import Client
 from trunkline_servers.sqlite import make_server
-from trunkline_servers.sqlite.sample_data import create_sample
+from trunkline_servers.sqlite.database import create_sample
 
 __all__ = ["called", "dump", "execute", "rows", "shop", "text"]
 

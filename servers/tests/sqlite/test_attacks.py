@@ -15,7 +15,7 @@ from servers.tests.sqlite.shop import called, dump, execute, rows, shop, text
 from tests.support import run_async
 from trunkline import Client, ToolError
 from trunkline_servers.sqlite import make_server
-from trunkline_servers.sqlite.sample_data import create_sample
+from trunkline_servers.sqlite.database import create_sample
 
 READING = [
     pytest.param("ATTACH DATABASE '{other}' AS other", "ATTACH was refused", id="attach"),
@@ -73,7 +73,7 @@ async def test_a_reading_statement_changes_nothing_and_reaches_nothing(tmp_path:
 async def test_reading_does_not_write_even_if_every_action_were_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trunkline_servers.sqlite.authorizer.StatementAuthorizer._allows", lambda *_: True)
+    monkeypatch.setattr("trunkline_servers.sqlite.connections.StatementAuthorizer._allows", lambda *_: True)
 
     async with shop(tmp_path) as client:
         before = dump(tmp_path / "shop.db")

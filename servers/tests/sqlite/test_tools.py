@@ -15,7 +15,7 @@ import pytest
 from servers.tests.sqlite.shop import called, dump, execute, rows, shop
 from trunkline import Client, ConfigError, ToolError
 from trunkline_servers.sqlite import make_server
-from trunkline_servers.sqlite.sample_data import create_sample
+from trunkline_servers.sqlite.database import create_sample
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"

@@ -20,7 +20,7 @@ from msgspec import Meta
 from trunkline import Audio, Context, Image, RequestFailed, Server, ToolError
 from trunkline.server import looks_secret
 from trunkline.types import Annotations, EmbeddedResource, ResourceContents, ResourceLink, TextContent
-from trunkline_servers.everything.sample_content import (
+from trunkline_servers.everything.catalog import (
     ResourceKind,
     dynamic_resource,
     dynamic_uri,

@@ -19,8 +19,7 @@ from msgspec import Meta, Struct
 from trunkline.errors import ToolError
 from trunkline.server import Context, Server, ToolResult
 from trunkline.types import AudioContent, EmbeddedResource, ImageContent, ResourceContents
-from trunkline_servers.filesystem.path_resolver import Location, PathDenied, PathResolver, displayable
-from trunkline_servers.filesystem.syscalls import birth_seconds
+from trunkline_servers.filesystem.path_resolver import Location, PathDenied, PathResolver, birth_seconds, displayable
 from trunkline_servers.filesystem.worker import (
     CONTENT_SCHEMA,
     READ_HINTS,

@@ -1,4 +1,4 @@
-"""What all tools share.
+"""The parts that all tools share.
 
 The limits and the budget of a call, the allowed folders of the caller, work in a thread, and operating system errors
 as sentences.

@@ -1,6 +1,6 @@
-"""Where a repository is, whether all of it lies in the allowed folders, and the bounded reads of small files that.
+"""Where a repository is, and whether all of it lies in the allowed folders.
 
-This takes. Runs no git.
+The small files that decide this are read within limits. Runs no git.
 """
 
 from __future__ import annotations

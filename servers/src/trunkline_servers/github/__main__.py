@@ -8,7 +8,7 @@ import click
 
 from trunkline_servers.cli import ServeOptions, run_command, seconds_option, with_serve_options
 from trunkline_servers.github.client import DEFAULT_URL, TOKEN_VARIABLE
-from trunkline_servers.github.pull_requests import ConfirmMerges
+from trunkline_servers.github.issues import ConfirmMerges
 from trunkline_servers.github.server import make_server
 
 _EPILOG = """\

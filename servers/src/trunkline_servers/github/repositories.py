@@ -13,9 +13,16 @@ from trunkline import ToolError
 from trunkline.types import TextContent
 from trunkline_servers.api_client import ApiError
 from trunkline_servers.github.client import (
+    COMMIT_OF_FILE,
     CREATES,
     DESTROYS,
+    ENTRY,
+    FILE,
+    FORK,
     READS,
+    REFERENCE,
+    REPOSITORY,
+    SEARCH,
     Branch,
     Direction,
     GitHubClient,
@@ -29,19 +36,10 @@ from trunkline_servers.github.client import (
     check_branch,
     check_file,
     commit_sha,
-    text_at,
-    without_none,
-)
-from trunkline_servers.github.responses import (
-    COMMIT_OF_FILE,
-    ENTRY,
-    FILE,
-    FORK,
-    REFERENCE,
-    REPOSITORY,
-    SEARCH,
     select_fields,
+    text_at,
     to_content,
+    without_none,
 )
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trunkline import Server, __version__
-from trunkline_servers.github import issues, pull_requests, repositories
+from trunkline_servers.github import issues, repositories
 from trunkline_servers.github.client import DEFAULT_URL, GitHubClient
 
 __all__ = ["make_server"]
@@ -18,7 +18,7 @@ def make_server(
     *,
     token: str | None = None,
     api_url: str = DEFAULT_URL,
-    confirm_merges: pull_requests.ConfirmMerges = "auto",
+    confirm_merges: issues.ConfirmMerges = "auto",
     seconds: float = 30.0,
 ) -> Server:
     """Make the server; nothing is connected before the first call.
@@ -44,8 +44,8 @@ def make_server(
         (repositories.RepositoryTools(github), repositories.REPOSITORY_HINTS),
         (repositories.FileTools(github), repositories.FILE_HINTS),
         (issues.IssueTools(github), issues.ISSUE_HINTS),
-        (pull_requests.PullRequestTools(github), pull_requests.PULL_REQUEST_HINTS),
-        (pull_requests.ReviewTools(github, confirm_merges=confirm_merges), pull_requests.REVIEW_HINTS),
+        (issues.PullRequestTools(github), issues.PULL_REQUEST_HINTS),
+        (issues.ReviewTools(github, confirm_merges=confirm_merges), issues.REVIEW_HINTS),
         (repositories.SearchTools(github), repositories.SEARCH_HINTS),
     )
     for tools, hints in parts:

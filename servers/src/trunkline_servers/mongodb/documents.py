@@ -1,9 +1,8 @@
-"""Documents in and out: extended JSON both ways, and which operators are allowed in a filter, a pipeline or a write.
+"""Documents in and out: extended JSON both ways, the allowed operators, and the inferred schema of a collection.
 
 Pure functions. Input from a caller is first parsed as extended JSON and then checked, so that nothing can hide in its
-encoding. Allowed pipeline stages are listed; operators that write or run code are rejected everywhere.
-
-The inferred schema of a collection, from sampled documents: members, types and frequencies. Pure, with limits.
+encoding. Allowed pipeline stages are listed; operators that write or run code are rejected everywhere. A schema is
+inferred from sampled documents within limits: members, types and frequencies.
 """
 
 from __future__ import annotations

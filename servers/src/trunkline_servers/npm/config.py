@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
 from trunkline.net import is_loopback
-from trunkline_servers.api_client import redacted_url
-from trunkline_servers.api_tokens import read_token
+from trunkline_servers.api_client import read_token, redacted_url
 from trunkline_servers.npm.project import read_file
 from trunkline_servers.untrusted import one_line
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from trunkline import ConfigError, Context, MissingCapability, Server, ToolError, __version__
-from trunkline_servers.api_tokens import read_token
+from trunkline_servers.api_client import read_token
 from trunkline_servers.npm.config import NpmConfig
 from trunkline_servers.npm.dependencies import AuditReport, OutdatedReport, Severity, audit, outdated
 from trunkline_servers.npm.project import Project, check_package_name, find_project

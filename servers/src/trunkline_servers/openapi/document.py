@@ -1,9 +1,7 @@
-"""An OpenAPI document: read within limits, with references that stay inside it.
+"""An OpenAPI document: read within limits, with references that stay inside it, and the servers that it names.
 
 A document may come from anyone. It is never allowed to fetch or open anything: a reference that leaves the document is
 rejected by name. Depth, size and reference chains are bounded, also where YAML aliases expand a small file.
-
-The base URL of requests: the servers that a document names, and whether the document alone may decide.
 
 A document that was fetched over the network may name only the server it came from: otherwise its author would decide
 which machine near us is called, and with which credentials. For any other server the user gives ``--base-url``.

@@ -1,6 +1,6 @@
-"""Names of tools and arguments, and how parameters are serialized in a path, query, header or cookie (the OpenAPI.
+"""Names of tools and arguments, and the serialization of parameters in a path, query, header or cookie.
 
-Styles).
+Serialization follows the styles of OpenAPI.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Read-only operations as resources: a fixed path becomes a URI, a path with variables a template.
+"""Serve an OpenAPI document: each operation as a tool, and optionally as a resource.
 
-Serve an OpenAPI document: each operation as a tool, and optionally as a resource.
+Only read-only operations become resources: a fixed path becomes a URI, a path with variables a template.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ from trunkline_servers.api_client import ApiClient, ApiError
 from trunkline_servers.openapi.calls import OperationCaller, media_type, response_text
 from trunkline_servers.openapi.credentials import Credentials
 from trunkline_servers.openapi.document import Document, base_url_of, printable_text, read_document
-from trunkline_servers.openapi.operations import Operation
+from trunkline_servers.openapi.operations import (
+    Operation,
+    OperationFilter,
+    OperationTool,
+    ToolBuilder,
+    select_operations,
+)
 from trunkline_servers.openapi.parameters import ApiParameter, slug
-from trunkline_servers.openapi.tool_builder import OperationFilter, OperationTool, ToolBuilder, select_operations
 from trunkline_servers.untrusted import as_dict, as_list, one_line
 
 __all__ = ["MAX_OPERATIONS", "make_server", "resource_reader", "resource_uri"]

@@ -1,6 +1,6 @@
-"""Connections to PostgreSQL: the URL without its password, the privileges of the role, and a small pool of.
+"""Connections to PostgreSQL: the URL without its password, the privileges of the role, and a small connection pool.
 
-Metered connections that are reset before they are used again.
+A connection counts the bytes that it receives, and is reset before it is used again.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
-from trunkline_servers.redis.server import make_server
-from trunkline_servers.redis.store import DEFAULT_URL, RedisLimits
+from trunkline_servers.redis.server import DEFAULT_URL, RedisLimits, make_server
 
 _EPILOG = """\
 \b

@@ -1,9 +1,7 @@
-"""Sentry issues: which one a reference means, and its text.
+"""The Sentry server: the archived official server's tool ``get_sentry_issue`` and prompt ``sentry-issue``.
 
 An issue is named by its number or a link. Only the number is used of a link, and only if it is a link to Sentry;
 requests go to the configured URL, whatever the link says. Responses are read leniently and within limits.
-
-The Sentry server: the archived official server's tool ``get_sentry_issue`` and prompt ``sentry-issue``.
 """
 
 from __future__ import annotations
@@ -17,8 +15,14 @@ from msgspec import Meta
 
 from trunkline import Server, ToolError, __version__
 from trunkline.types import GetPromptResult, PromptMessage, TextContent
-from trunkline_servers.api_client import ApiClient, ApiError
-from trunkline_servers.api_tokens import read_token, redact_token, require_secure_url, require_token
+from trunkline_servers.api_client import (
+    ApiClient,
+    ApiError,
+    read_token,
+    redact_token,
+    require_secure_url,
+    require_token,
+)
 from trunkline_servers.untrusted import truncate
 
 __all__ = ["DEFAULT_URL", "TOKEN_VARIABLE", "issue_text", "make_server", "parse_issue_number", "stack_trace"]

@@ -1,13 +1,10 @@
-"""Chains of thought: the number of thoughts and the branches of each, their owners, and their lifetime.
+"""The sequential thinking server: one tool, with state that belongs to a session or a handle.
 
-This module knows no protocol. A chain belongs to a session, or is reached by a handle given to its owner. The thoughts
-themselves are not stored, so a chain stays small however long it gets.
+A chain of thought belongs to a session, or is reached by a handle given to its owner. The thoughts themselves are not
+stored, so a chain stays small however long it gets.
 
-Thoughts as boxes on stderr, with control characters made visible.
-
-Some applications never read the stderr of a server, so writing must not block on a full pipe.
-
-The sequential thinking server: one tool, with state that belongs to a session or a handle.
+Thoughts are drawn as boxes on stderr, with control characters made visible. Some applications never read the stderr of
+a server, so writing must not block on a full pipe.
 """
 
 from __future__ import annotations

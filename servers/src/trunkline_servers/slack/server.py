@@ -1,8 +1,7 @@
-"""The client of Slack's Web API: errors become messages, and the list of allowed channels applies to every call.
+"""The Slack server: the eight tools of the archived official server, over the API client of one bot.
 
-Slack answers nearly every request with status 200; ``ok`` says whether it succeeded.
-
-The Slack server: the eight tools of the archived official server, over the API client of one bot.
+The client turns errors into messages and applies the list of allowed channels to every call. Slack answers nearly
+every request with status 200; ``ok`` says whether it succeeded.
 """
 
 from __future__ import annotations
@@ -17,8 +16,14 @@ from msgspec import Meta
 
 from trunkline import ConfigError, Server, ToolError, __version__
 from trunkline.types import TextContent
-from trunkline_servers.api_client import ApiClient, ApiError
-from trunkline_servers.api_tokens import read_token, redact_token, require_secure_url, require_token
+from trunkline_servers.api_client import (
+    ApiClient,
+    ApiError,
+    read_token,
+    redact_token,
+    require_secure_url,
+    require_token,
+)
 from trunkline_servers.untrusted import one_line
 
 __all__ = ["DEFAULT_URL", "MOST_CHANNELS", "MOST_CHARACTERS", "TOKEN_VARIABLE", "SlackClient", "make_server"]

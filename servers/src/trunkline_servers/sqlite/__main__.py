@@ -8,6 +8,8 @@ import click
 
 from trunkline_servers.cli import ServeOptions, run_command, with_serve_options, with_statement_options
 
+__all__: list[str] = []
+
 _EPILOG = """\
 \b
 Examples:
@@ -30,12 +32,10 @@ def command(
     db_path: str, *, read_only: bool, sample: bool, max_rows: int, max_bytes: int, timeout: float, serving: ServeOptions
 ) -> None:
     """Query one SQLite database: tools to read and write, its schema as resources, a memo of insights."""
-    from trunkline_servers.sqlite.database import limit_memory
+    from trunkline_servers.sqlite.database import create_sample, limit_memory
     from trunkline_servers.sqlite.server import make_server
 
     if sample:
-        from trunkline_servers.sqlite.sample_data import create_sample
-
         create_sample(Path(db_path).expanduser())
     limit_memory()
     serving.run(make_server(db_path, read_only=read_only, max_rows=max_rows, max_bytes=max_bytes, timeout=timeout))

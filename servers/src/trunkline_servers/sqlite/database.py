@@ -5,6 +5,8 @@ counts. A writing statement is one transaction, committed or rolled back complet
 which then rolls back. A single SQLite function cannot be interrupted: a statement that is inside a long one at its
 deadline is answered and left to its thread, and its changes are rolled back. This module knows nothing of the protocol
 but its errors.
+
+``create_sample`` fills an empty database with a small shop, always the same.
 """
 
 from __future__ import annotations
@@ -21,10 +23,16 @@ from typing import Any, TypeVar
 
 from trunkline.errors import ConfigError, ToolError
 from trunkline_servers.sql import FittedRows, fit_rows, printable
-from trunkline_servers.sqlite.authorizer import StatementAuthorizer, StatementKind, check_shadow_tables
-from trunkline_servers.sqlite.connections import ConnectionPool, OpenConnection, StatementLimits
+from trunkline_servers.sqlite.connections import (
+    ConnectionPool,
+    OpenConnection,
+    StatementAuthorizer,
+    StatementKind,
+    StatementLimits,
+    check_shadow_tables,
+)
 
-__all__ = ["Database", "StatementLimits", "limit_memory"]
+__all__ = ["Database", "StatementLimits", "create_sample", "limit_memory"]
 
 T = TypeVar("T")
 
@@ -350,3 +358,67 @@ def limit_memory(most: int = _MOST_MEMORY) -> None:
     """Limit the memory of SQLite for all databases of this process; statements that need more fail."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"PRAGMA hard_heap_limit = {int(most)}")
+
+
+# --- the sample shop -------------------------------------------------------------------------------------------------
+
+_TABLES = """
+CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT NOT NULL, since DATE NOT NULL);
+CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL, category TEXT NOT NULL, price NUMERIC NOT NULL);
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY,
+    customer_id INTEGER NOT NULL REFERENCES customers (id),
+    ordered_on DATE NOT NULL,
+    status TEXT NOT NULL
+);
+CREATE TABLE order_items (
+    order_id INTEGER NOT NULL REFERENCES orders (id),
+    product_id INTEGER NOT NULL REFERENCES products (id),
+    quantity INTEGER NOT NULL,
+    PRIMARY KEY (order_id, product_id)
+);
+"""
+_PEOPLE = ("Ada", "Ben", "Chen", "Dana", "Emil", "Fatima", "Goran", "Hana")
+_CITIES = ("Oslo", "Paris", "Seville")
+_GOODS = (
+    ("Espresso cups", "kitchen", 18.5),
+    ("Bread knife", "kitchen", 24.0),
+    ("Desk lamp", "office", 39.9),
+    ("Notebook", "office", 4.2),
+    ("Rain jacket", "outdoor", 89.0),
+)
+_STATES = ("paid", "shipped", "open")
+_ORDERS = 24
+
+
+def create_sample(path: Path) -> bool:
+    """Fill a database without tables; return False if it has some, and leave it unchanged.
+
+    Raises:
+        ConfigError: the file is not a database, or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                connection.execute("ROLLBACK")
+                return False
+            _fill(connection)
+            connection.execute("COMMIT")
+            return True
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigError(f"--sample: {path} cannot be filled ({error}); give another --db-path") from error
+
+
+def _fill(connection: sqlite3.Connection) -> None:
+    for statement in _TABLES.strip().split(";"):
+        connection.execute(statement)
+    people = [(name, _CITIES[n % 3], f"201{n}-0{n + 1}-15") for n, name in enumerate(_PEOPLE)]
+    connection.executemany("INSERT INTO customers (name, city, since) VALUES (?, ?, ?)", people)
+    connection.executemany("INSERT INTO products (name, category, price) VALUES (?, ?, ?)", _GOODS)
+    orders = [(1 + n * 5 % len(_PEOPLE), f"2023-{1 + n // 2:02}-{1 + n:02}", _STATES[n % 3]) for n in range(_ORDERS)]
+    connection.executemany("INSERT INTO orders (customer_id, ordered_on, status) VALUES (?, ?, ?)", orders)
+    items = {(1 + n % _ORDERS, 1 + n * 7 % len(_GOODS)): 1 + n % 3 for n in range(2 * _ORDERS)}
+    rows = [(order, product, quantity) for (order, product), quantity in items.items()]
+    connection.executemany("INSERT INTO order_items (order_id, product_id, quantity) VALUES (?, ?, ?)", rows)

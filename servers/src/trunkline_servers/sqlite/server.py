@@ -1,8 +1,7 @@
-"""The memo of insights: short findings that tools append and clients read, kept in memory and bounded.
+"""The SQLite server: tools, schema resources, prompts, and a memo of insights, for one database file.
 
-The schema of a SQLite database as records, read by SELECT with bound names, so that a name is never SQL.
-
-The SQLite server: tools, the memo, schema resources and prompts for one database file.
+The schema is read by SELECT with bound names, so that a name is never SQL. The memo holds short findings that tools
+append and clients read; it is kept in memory and bounded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Time zones by IANA name, the zone of this machine, and times in them.
+"""The time server: two tools, for the current time in a zone and for converting a time.
 
-This module knows no protocol. Names must match the database exactly: a name that is looked up as a file elsewhere is
-never used as a path here.
-
-The time server: two tools, for the current time in a zone and for converting a time.
+Zone names must match the IANA database exactly: a name that is looked up as a file elsewhere is never used as a path
+here. The functions above ``make_server`` know no protocol.
 """
 
 from __future__ import annotations
