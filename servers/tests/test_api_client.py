@@ -229,7 +229,7 @@ LOST = [
 
 @pytest.mark.parametrize("answer", LOST)
 def test_a_change_without_an_answer_may_have_been_made_and_nobody_is_told_to_try_again(answer: Handler) -> None:
-    with pytest.raises(ApiError, match="whether it was done is not known: look before you try again") as caught:
+    with pytest.raises(ApiError, match="it is not known whether it was done: check before you try again") as caught:
         asked(answer, "POST", "/", body={}, options={"seconds": 2 if answer is not hanging else 0.2, "max_bytes": 1024})
 
     said = str(caught.value)

@@ -10,16 +10,16 @@ import pytest
 
 from trunkline import ConfigError, Server
 from trunkline.server import ListenAddress
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 
 TOKEN = "a-token-of-more-than-sixteen"
 
 
-def made(seen: list[ServeOptions]) -> click.Command:
+def made(seen: list[CommandOptions]) -> click.Command:
     @click.command("trunkline-server-sample")
     @click.argument("word", required=False)
-    @with_serve_options
-    def command(word: str | None, *, serving: ServeOptions) -> None:
+    @with_command_options
+    def command(word: str | None, *, serving: CommandOptions) -> None:
         """Serve a sample."""
         if word == "broken":
             raise ConfigError("The word must not be broken: say whole")
@@ -30,8 +30,8 @@ def made(seen: list[ServeOptions]) -> click.Command:
     return command
 
 
-def ended(*arguments: str) -> tuple[int, list[ServeOptions]]:
-    seen: list[ServeOptions] = []
+def ended(*arguments: str) -> tuple[int, list[CommandOptions]]:
+    seen: list[CommandOptions] = []
     with pytest.raises(SystemExit) as stop:
         run_command(made(seen), list(arguments))
     assert isinstance(stop.value.code, int)
@@ -39,7 +39,7 @@ def ended(*arguments: str) -> tuple[int, list[ServeOptions]]:
 
 
 def test_without_options_it_serves_stdio() -> None:
-    assert ended() == (0, [ServeOptions()])
+    assert ended() == (0, [CommandOptions()])
 
 
 def test_the_options_of_http_are_read() -> None:
@@ -49,12 +49,12 @@ def test_the_options_of_http_are_read() -> None:
 
     assert (code, serving) == (
         0,
-        ServeOptions(address=ListenAddress("0.0.0.0", 9000), path="/x", allowed_hosts=("a.example",), tokens_env="T"),
+        CommandOptions(address=ListenAddress("0.0.0.0", 9000), path="/x", allowed_hosts=("a.example",), tokens_env="T"),
     )
 
 
 def test_http_alone_leaves_the_address_to_the_server() -> None:
-    assert ended("--http") == (0, [ServeOptions(address=ListenAddress())])
+    assert ended("--http") == (0, [CommandOptions(address=ListenAddress())])
 
 
 @pytest.mark.parametrize(
@@ -172,28 +172,28 @@ def test_what_a_token_allows_follows_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_nobody_is_asked_unless_told() -> None:
-    assert ServeOptions().auth() is None
+    assert CommandOptions().auth() is None
 
 
 @pytest.mark.parametrize(
     ("serving", "sentence"),
     [
-        pytest.param(ServeOptions(tokens_env="T_UNSET"), "T_UNSET holds no token", id="variable not set"),
-        pytest.param(ServeOptions(tokens_env="T_SHORT"), "fewer than 16 characters", id="token to guess"),
-        pytest.param(ServeOptions(tokens_env="T_TWICE"), "Token 2 .* stands there twice", id="token of two people"),
-        pytest.param(ServeOptions(tokens_env="T_NAMELESS"), "Token 1 .* has an empty name", id="token of nobody"),
+        pytest.param(CommandOptions(tokens_env="T_UNSET"), "T_UNSET holds no token", id="variable not set"),
+        pytest.param(CommandOptions(tokens_env="T_SHORT"), "fewer than 16 characters", id="token to guess"),
+        pytest.param(CommandOptions(tokens_env="T_TWICE"), "Token 2 .* stands there twice", id="token of two people"),
+        pytest.param(CommandOptions(tokens_env="T_NAMELESS"), "Token 1 .* has an empty name", id="token of nobody"),
         pytest.param(
-            ServeOptions(tokens_env="T_SPACE"), "Token 1 .* no name, or a name with a space", id="half a name"
+            CommandOptions(tokens_env="T_SPACE"), "Token 1 .* no name, or a name with a space", id="half a name"
         ),
-        pytest.param(ServeOptions(tokens_env="T_SCOPE"), "Token 1 .* has a scope with a sign", id="no scope"),
-        pytest.param(ServeOptions(write_scope="w"), "go with --tokens-env or --issuer", id="scope without tokens"),
-        pytest.param(ServeOptions(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
-        pytest.param(ServeOptions(issuer="https://a.example"), "needs --audience", id="no audience"),
-        pytest.param(ServeOptions(audience="https://me.example"), "--audience needs --issuer", id="no issuer"),
+        pytest.param(CommandOptions(tokens_env="T_SCOPE"), "Token 1 .* has a scope with a sign", id="no scope"),
+        pytest.param(CommandOptions(write_scope="w"), "go with --tokens-env or --issuer", id="scope without tokens"),
+        pytest.param(CommandOptions(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
+        pytest.param(CommandOptions(issuer="https://a.example"), "needs --audience", id="no audience"),
+        pytest.param(CommandOptions(audience="https://me.example"), "--audience needs --issuer", id="no issuer"),
     ],
 )
 def test_settings_of_auth_that_make_no_sense_are_refused(
-    serving: ServeOptions, sentence: str, monkeypatch: pytest.MonkeyPatch
+    serving: CommandOptions, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("T_SHORT", "short")
     monkeypatch.setenv("T_TWICE", f"ann:{TOKEN},ben:{TOKEN}")

@@ -49,7 +49,7 @@ _RATE_LIMITED = frozenset({403, 429, 503})
 #: Most digits of a number of seconds.
 _LONGEST_NUMBER = 12
 #: Advice after a change whose outcome is unknown; a repeated request might apply it twice.
-_OUTCOME_UNKNOWN = "whether it was done is not known: look before you try again"
+_OUTCOME_UNKNOWN = "it is not known whether it was done: check before you try again"
 #: Members in which services put the error message, most specific first.
 _MEMBERS = ("message", "error_description", "error", "detail", "title", "errors")
 
@@ -115,7 +115,7 @@ class ApiClient:
             ConfigError: the URL is invalid, or aiohttp is not installed.
         """
         if find_spec("aiohttp") is None:
-            raise ConfigError(f"{service} is asked over HTTP: pip install 'trunkline[servers]'")
+            raise ConfigError(f"{service} is called over HTTP: pip install 'trunkline[servers]'")
         parts = _address(base, service)
         self.service = service
         self.base = base.rstrip("/")
@@ -202,7 +202,7 @@ class ApiClient:
         started: Callable[[], None],
         on_chunk: Callable[[int], None],
     ) -> None:
-        """Read a streaming response and discard it: ``take`` is called with the size of each chunk.
+        """Read a streaming response and discard it; ``take`` is called with the size of each chunk.
 
         Raises:
             ApiError: the response is not a success, or breaks off.
@@ -219,7 +219,7 @@ class ApiClient:
                 while piece := await response.content.readany():
                     on_chunk(len(piece))
         except (aiohttp.ClientError, OSError) as error:
-            raise ApiError(f"{self.service} broke its answer off") from error
+            raise ApiError(f"{self.service} closed the connection early") from error
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -243,15 +243,15 @@ class ApiClient:
                 return reply
             if method not in _SAFE:
                 raise ApiError(
-                    f"{self.service} redirects this request to another place, where no change is sent; nothing was "
-                    "changed. What was named may have a new name: read it to learn which",
+                    f"{self.service} redirects this request to another URL, and changes are not redirected; "
+                    "nothing was changed. The resource may have been renamed: read it to find its new name",
                     status=reply.status,
                 )
             origin, url = _target(url, location)
             if origin != self._origin:
                 raise ApiError(
-                    f"{self.service} redirects to another place, which is not followed since the credentials are for "
-                    f"{self._netloc} alone",
+                    f"{self.service} redirects to another host, which is not followed since the credentials are for "
+                    f"{self._netloc} only",
                     status=reply.status,
                 )
         raise ApiError(f"{self.service} redirects more than {_MOST_REDIRECTS} times")
@@ -277,7 +277,7 @@ class ApiClient:
                     said = f"{self.service} closed the connection before it answered"
                     raise ApiError(said + _unknown_outcome(method)) from error
             except aiohttp.ClientError as error:
-                said = f"{self.service} broke its answer off, or sent something that is not HTTP"
+                said = f"{self.service} closed the connection early, or sent something that is not HTTP"
                 raise ApiError(said + _unknown_outcome(method)) from error
         raise AssertionError("unreachable")
 
@@ -301,7 +301,7 @@ class ApiClient:
     async def _read(self, response: aiohttp.ClientResponse, limit: int) -> ApiResponse:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if headers.get("content-encoding", "identity").lower() != "identity":
-            said = f"{self.service} answered compressed, which was not asked for"
+            said = f"{self.service} sent a compressed response, which was not requested"
             raise ApiError(said + _unknown_outcome(response.method), status=response.status)
         pieces: list[bytes] = []
         size = 0

@@ -142,7 +142,7 @@ def test_a_client_that_goes_away_leaves_no_container(engine: RealEngine) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"image": "nowhere:1"}, "The image nowhere:1 is not here: get it with docker pull nowhere:1"),
+        ({"image": "nowhere:1"}, "The image nowhere:1 is not on this machine: pull it with docker pull nowhere:1"),
         ({"image": "nowhere:1", "read_only": True}, "The image nowhere:1 is not here"),
         ({"image": "ghcr.io/owner/name@sha256:" + "a" * 64, "read_only": True}, "is not here"),
         ({"image": IMAGE, "user": "nobody-here"}, "unable to find user nobody-here"),

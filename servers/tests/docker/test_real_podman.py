@@ -66,7 +66,9 @@ def test_a_run_that_fills_its_log_says_that_the_beginning_is_lost(engine: RealEn
 
 
 def test_an_image_that_is_not_here_names_the_fix(engine: RealEngine) -> None:
-    with pytest.raises(ToolError, match="The image nowhere:1 is not here: get it with docker pull nowhere:1"):
+    with pytest.raises(
+        ToolError, match="The image nowhere:1 is not on this machine: pull it with docker pull nowhere:1"
+    ):
         engine.ask("run", {"image": "nowhere:1"})
 
 

@@ -127,7 +127,7 @@ def test_without_a_session_updates_for_nobody_are_not_said_to_have_started() -> 
         async with connected(STATELESS) as client:
             return str((await call(client, "toggle-subscriber-updates")).text)
 
-    assert run_async(main()) == "Nobody listens for updates now: listen to a resource first, then call this again."
+    assert run_async(main()) == "There are no listeners for updates: listen to a resource first, then call this again."
 
 
 # --- subscriptions ---------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_a_call_that_nobody_cancels_says_so() -> None:
             text = (await call(client, "observe-cancellation", seconds=0)).text
             return text, (await client.read_resource("demo://resource/cancellations"))[0].text
 
-    assert run_async(main()) == ("Nobody cancelled this call.", "[]")
+    assert run_async(main()) == ("This call was not cancelled.", "[]")
 
 
 @pytest.mark.parametrize("revision", ERAS)

@@ -21,7 +21,7 @@ from trunkline import Client, Server
 from trunkline_servers.filesystem import folders, make_server, path_resolver
 from trunkline_servers.filesystem.path_resolver import PathDenied, PathResolver
 from trunkline_servers.filesystem.reading import FolderEntry, entries_of
-from trunkline_servers.filesystem.worker import CallBudget, FileLimits, FileWorker, OutOfTime
+from trunkline_servers.filesystem.worker import FileBudget, FileLimits, FileWorker, OutOfTime
 from trunkline_servers.roots import AllowedFolders, Folder
 
 SECRET = "nobody's business"
@@ -338,7 +338,7 @@ def test_a_file_that_becomes_a_pipe_after_it_was_found_keeps_nobody_waiting(
 
 
 def test_a_search_ends_when_nobody_waits_for_it_any_more(scene: Scene) -> None:
-    budget = CallBudget(FileLimits())
+    budget = FileBudget(FileLimits())
     context: Any = SimpleNamespace(client=SimpleNamespace(supports=lambda _: False))
 
     async def main() -> None:

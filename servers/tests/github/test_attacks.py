@@ -129,7 +129,7 @@ async def test_an_answer_that_is_none_of_githubs_is_said_and_nothing_is_changed(
         stage.double.planned.append(("GET", re.compile(path), lambda: web.json_response(odd)))
         said = await stage.refused(tool, **arguments)
         assert {seen.method for seen in stage.double.seen} == {"GET"}
-    assert said == "GitHub answered with something unexpected; nothing was changed"
+    assert said == "The response of GitHub is not as expected; nothing was changed"
 
 
 @pytest.mark.parametrize("odd", [None, "text", 7], ids=repr)

@@ -358,7 +358,7 @@ def test_a_write_that_takes_too_long_says_that_it_may_be_done() -> None:
         double.failure = {"ok": 0.0, "code": 50, "errmsg": "operation exceeded time limit"}
 
     given = {**ITEMS, "filter": {"a": 1}, "update": {"$set": {"a": 2}}, "many": True}
-    with pytest.raises(ToolError, match=r"took longer than 15 s.*part of it may be done: look before you try again"):
+    with pytest.raises(ToolError, match=r"took longer than 15 s.*it may be partly done: check before you try again"):
         ask("update", given, prepare=prepare, write=True)
 
 

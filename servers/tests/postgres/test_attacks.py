@@ -20,7 +20,8 @@ from servers.tests.postgres_cluster import Cluster
 from tests.support import run_async
 from trunkline import ToolError
 from trunkline_servers.postgres.connections import DatabaseUrl
-from trunkline_servers.postgres.server import Database, StatementLimits
+from trunkline_servers.postgres.server import PostgresDatabase
+from trunkline_servers.sql import StatementLimits
 
 #: What must end with an error, also when it is sent below the tool's look at the first word.
 FAILING = [
@@ -144,7 +145,7 @@ def below(cluster: Cluster, role: str, attacks: Sequence[str], file: Path) -> di
     """How attacks end that are sent below the tool's look at the first word."""
 
     async def main() -> dict[str, Outcome]:
-        database = Database(DatabaseUrl.read(cluster.url(role)), bounds=StatementLimits(seconds=5))
+        database = PostgresDatabase(DatabaseUrl.read(cluster.url(role)), bounds=StatementLimits(seconds=5))
         async with database.opened():
             return await tried(cluster, database.query, attacks, file)
 

@@ -15,7 +15,7 @@ from servers.tests.postgres_cluster import Cluster
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
 from trunkline_servers.postgres import make_server
-from trunkline_servers.postgres.connections import ConnectionPool, DatabaseUrl
+from trunkline_servers.postgres.connections import DatabaseUrl, PostgresPool
 from trunkline_servers.postgres.server import check_statement
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
@@ -265,7 +265,7 @@ async def test_a_lost_connection_is_told_and_made_anew(cluster: Cluster) -> None
 
 
 async def test_a_connection_that_is_lent_when_the_server_ends_is_not_left_open(cluster: Cluster) -> None:
-    sessions = ConnectionPool(DatabaseUrl.read(cluster.url("reader")), allow_superuser=False)
+    sessions = PostgresPool(DatabaseUrl.read(cluster.url("reader")), allow_superuser=False)
     async with sessions.session() as kept:
         pass
     async with sessions.session() as lent, sessions.session() as other:

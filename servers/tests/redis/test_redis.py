@@ -137,7 +137,7 @@ def test_a_list_of_long_keys_ends_at_its_bytes(empty: RedisProgram) -> None:
 
 def test_a_list_that_takes_too_long_is_cut(empty: RedisProgram) -> None:
     ((_, note),) = ask(make_server(empty.url, limits=RedisLimits(scan_seconds=0)), ("list", {}))
-    assert "the walk took longer than 0 s" in note
+    assert "the scan took longer than 0 s" in note
 
 
 def test_a_list_of_exactly_the_cap_is_whole(empty: RedisProgram) -> None:

@@ -228,8 +228,8 @@ async def test_over_http_nobody_comes_in_without_a_token() -> None:
 
 
 _MISSING = (
-    "Sentry shows issues to signed-in users only: start the server with SENTRY_TOKEN (a token that has event:read) in "
-    "its environment"
+    "Sentry shows issues to authenticated users only: start the server with SENTRY_TOKEN (a token that has event:read) "
+    "in its environment"
 )
 
 

@@ -166,7 +166,7 @@ async def test_without_a_token_the_tools_are_there_and_say_what_to_set(
     async with staged(token=token) as stage:
         said = await stage.refused(tool, **arguments)
     assert said == (
-        "Slack answers bots of a workspace only: start the server with SLACK_BOT_TOKEN (the bot token of your app, "
+        "Slack requires the token of a bot: start the server with SLACK_BOT_TOKEN (the bot token of your app, "
         "xoxb-...) in its environment"
     )
     assert stage.double.seen == []

@@ -13,8 +13,9 @@ import pytest
 
 from servers.tests.sqlite.shop import called, execute
 from trunkline import Client, ToolError
+from trunkline_servers.sql import StatementLimits
 from trunkline_servers.sqlite import make_server
-from trunkline_servers.sqlite.connections import ConnectionPool, StatementLimits
+from trunkline_servers.sqlite.connections import SqlitePool
 
 ONE = "SELECT a FROM t"
 
@@ -39,9 +40,9 @@ async def reader(path: Path) -> AsyncIterator[Client]:
         yield client
 
 
-def kept(path: Path) -> ConnectionPool:
+def kept(path: Path) -> SqlitePool:
     """Give connections of which one is kept."""
-    connections = ConnectionPool(path, StatementLimits())
+    connections = SqlitePool(path, StatementLimits())
     connections.release(connections.open("read", hold=lambda _: None))
     return connections
 
@@ -204,7 +205,7 @@ async def test_the_log_of_a_database_behind_a_link_is_left_as_it_was_found(tmp_p
 
 def test_no_more_than_a_few_are_kept_and_all_are_closed_in_the_end(tmp_path: Path) -> None:
     path = made(tmp_path / "a.db", 1)
-    connections = ConnectionPool(path, StatementLimits())
+    connections = SqlitePool(path, StatementLimits())
     opened = [connections.open("read", hold=lambda _: None) for _ in range(6)]
     list(map(connections.release, opened))
     del connections

@@ -45,5 +45,5 @@ def test_a_wrong_option_is_one_sentence(tmp_path: Path) -> None:
     )
     assert (made.returncode, made.stderr) == (
         2,
-        f"error: --db-path {tmp_path}: give a file; calls have connections of their own\n",
+        f"error: --db-path {tmp_path}: give a file: each call opens its own connection\n",
     )

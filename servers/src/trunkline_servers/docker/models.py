@@ -1,4 +1,4 @@
-"""What is passed on of the engine's responses: plain records, with long texts truncated and secrets hidden.
+"""The parts of the engine's responses that are returned: plain records, with long texts truncated and secrets hidden.
 
 Pure functions over decoded JSON. Names of images, labels and variables are untrusted, so only members of the expected
 type are used.
@@ -106,7 +106,7 @@ class ContainerDetails(Struct, frozen=True):
 
 
 class ContainerStats(Struct, frozen=True):
-    """What a container uses at the moment."""
+    """The current resource usage of a container."""
 
     cpu_percent: float
     memory_bytes: int
@@ -139,7 +139,7 @@ def hide_arguments(arguments: Sequence[str]) -> list[str]:
         name, equals, value = argument.partition("=")
         secret = name.startswith("-") and names_secret(name, setting=True)
         if (follows and not argument.startswith("--")) or (" " in argument and _mentions_secret(argument)):
-            # A shell command line is hidden completely: there is no telling where its secret ends.
+            # A shell command line is hidden completely: where its secret ends is unknown.
             shown.append(HIDDEN)
         elif equals and names_secret(name, setting=True):
             shown.append(f"{name[:_TEXT_CHARS]}={HIDDEN if value else ''}")

@@ -131,12 +131,12 @@ INSTRUCTIONS = """\
 
 This server exists to try out clients: each tool shows one feature of the protocol, and none does real work.
 
-- Tools that ask something (`get-roots-list`, `trigger-sampling-request`, `trigger-elicitation-request`,
-  `trigger-url-elicitation`, `ask-twice`, `ask-everything`) are listed only if the client can be asked that.
-- `gzip-file-as-resource` keeps what it made for the caller alone, and for a while only; read the link soon.
+- Tools that send requests to the client (`get-roots-list`, `trigger-sampling-request`, `trigger-elicitation-request`,
+  `trigger-url-elicitation`, `ask-twice`, `ask-everything`) are listed only if the client supports those requests.
+- `gzip-file-as-resource` keeps its file for the caller only, and only for a while; read the link soon.
 - Call `toggle-simulated-logging` or `toggle-subscriber-updates` once to start and once more to stop.
 - To see progress, call `trigger-long-running-operation`; to see a list change, call `change-lists`.
-- `get-env` shows the environment of the server with the values of secrets left out.
+- `get-env` shows the environment of the server with the values of secrets hidden.
 
 If you are asked whether the server's instructions reached you, answer: "They did: three rails, one trunk line."
 """
@@ -145,45 +145,45 @@ _ARCHITECTURE = """\
 # Architecture
 
 One server object defines everything and keeps no connection; any number of clients use it at once, over stdio, HTTP or
-inside one process. Tools, prompts and resources are plain functions. What is remembered between requests stands in one
-state object, which the lifespan of the server hands to every request.
+inside one process. Tools, prompts and resources are plain functions. State kept between requests is in one object,
+which the lifespan of the server passes to every request.
 """
 
 _EXTENSION = """\
 # Extension
 
-To add a tool, write a function with annotated parameters and a docstring, and register it with `server.add_tool`. Mark
-what it needs of the client with a tag such as `needs:sampling`; clients that lack it will not see the tool.
+To add a tool, write a function with annotated parameters and a docstring, and register it with `server.add_tool`. Name
+the client capability it needs with a tag such as `needs:sampling`; clients without it do not see the tool.
 """
 
 _FEATURES = """\
 # Features
 
 Content of every kind, annotations, structured output, progress, logging, completion, subscriptions, changing lists,
-pages of lists, questions to the user (forms and pages), to the model and for folders, cancellation, icons, a method and
-a notification that are no part of the protocol. Tasks are not offered yet.
+paged lists, elicitation (forms and URLs), sampling, roots, cancellation, icons, a custom method and a custom
+notification. Tasks are not offered yet.
 """
 
 _HOW_IT_WORKS = """\
 # How it works
 
 A question asked inside a tool is a request to the client in the revisions with a handshake. In the stateless revision
-the call is answered with the question, and the client sends the call again with the answer. The tool does not know.
+the call returns the question, and the client repeats the call with the answer. The code of the tool is the same.
 """
 
 _STARTUP = """\
 # Start
 
 `trunkline-server-everything` serves over stdio; with `--http 3001`, or the word `streamableHttp` or `sse`, over HTTP on
-this machine. Each client sees the tools that fit what it declared; nothing waits for a timer to register them.
+this machine. Each client sees the tools that match its capabilities; no timer has to register them.
 """
 
 _STRUCTURE = """\
 # Structure
 
 `basic_tools` has the plain tools, `client_request_tools` those that send requests to the client, `notification_tools`
-timers and list changes, `gzip_tool` the gzip tool, `catalog` resources and prompts, `sample_content` the content they
-share, `state` what is kept between requests.
+timers and list changes, `gzip_tool` the gzip tool, `catalog` resources, prompts and the content they share, `state` the
+state kept between requests.
 """
 
 DOCUMENTS: Mapping[str, str] = MappingProxyType(
@@ -222,14 +222,14 @@ def add_resources(server: Server) -> None:
         TEXT_URI_TEMPLATE,
         text,
         name="Dynamic Text Resource",
-        description="A text made up from {resourceId}, which is a whole number from 1.",
+        description="A text generated from {resourceId}, a whole number from 1.",
         mime_type="text/plain",
     )
     server.add_resource(
         BLOB_URI_TEMPLATE,
         blob,
         name="Dynamic Blob Resource",
-        description="Bytes made up from {resourceId}, which is a whole number from 1.",
+        description="Bytes generated from {resourceId}, a whole number from 1.",
         mime_type="application/octet-stream",
     )
     for template in (TEXT_URI_TEMPLATE, BLOB_URI_TEMPLATE):
@@ -259,7 +259,7 @@ def complete_number(value: str) -> Completion:
 def _number(text: str) -> int:
     number = parse_resource_id_text(text)
     if number is None:
-        raise ResourceNotFound(f"Unknown resource: {text[:40]!r} is no whole number from 1.")
+        raise ResourceNotFound(f"Unknown resource: {text[:40]!r} is not a whole number from 1.")
     return number
 
 
@@ -298,7 +298,7 @@ async def asked_resource(ctx: Context) -> str:
 
 
 async def book(shelf: str, book: str) -> str:
-    """Give a book of the library by shelf and name."""
+    """Return a book of the library by shelf and name."""
     if book not in _BOOKS.get(shelf, ()):
         raise ResourceNotFound(f"The library has no {book[:40]!r} on shelf {shelf[:40]!r}.")
     return f"{book} stands on the shelf {shelf}."
@@ -339,31 +339,31 @@ def add_prompts(server: Server) -> None:
 
 
 async def simple() -> str:
-    """Make one message without asking for anything."""
+    """Return one message; the prompt has no arguments."""
     return "This is a simple prompt without arguments."
 
 
 async def with_arguments(
     city: Annotated[str, Meta(description="Which city")],
-    state: Annotated[str, Meta(description="In which state")] | None = None,
+    state: Annotated[str, Meta(description="The state the city is in")] | None = None,
 ) -> str:
-    """Make a message of one argument that is needed and one that is not."""
+    """Return a message made from one required and one optional argument."""
     return f"What's weather in {city}{f', {state}' if state else ''}?"
 
 
 async def completable(
     department: Annotated[str, Meta(description="Which department")],
-    name: Annotated[str, Meta(description="Who of that department shall lead it")],
+    name: Annotated[str, Meta(description="The new head, from that department")],
 ) -> str:
-    """Make a message of two arguments; the first decides what is proposed for the second."""
+    """Return a message made from two arguments; completions of the second depend on the first."""
     return f"Please promote {name} to the head of the {department} team."
 
 
 async def with_resource(
     resourceType: Annotated[str, Meta(description="Text or Blob")],
-    resourceId: Annotated[str, Meta(description="Its number, from 1")],
+    resourceId: Annotated[str, Meta(description="The number of the resource, from 1")],
 ) -> list[UserMessage]:
-    """Make a message that has a resource inside."""
+    """Return a message with an embedded resource."""
     if resourceType not in ("Text", "Blob"):
         raise PromptError(f"Invalid resourceType: {resourceType[:40]}. Must be Text or Blob.")
     number = parse_resource_id_text(resourceId)
@@ -401,7 +401,7 @@ def add_extra_prompts(server: Server) -> None:
 
 
 async def conversation() -> list[Message]:
-    """Make a conversation of both sides with a picture and a sound."""
+    """Return messages of both roles with an image and a sound."""
     return [
         UserMessage("Look at this picture:"),
         UserMessage(Image(data=sample_png())),
@@ -412,6 +412,6 @@ async def conversation() -> list[Message]:
 
 
 async def asking_prompt(ctx: Context) -> str:
-    """Ask the user for a subject, then make the message."""
+    """Ask the user for a subject, then return a message about it."""
     answer = await ctx.elicit("What shall the prompt be about?", str, key="subject")
     return f"Write a sentence about {answer.data if answer.accepted else 'nothing in particular'}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.filesystem.server import make_server
 from trunkline_servers.filesystem.worker import FileLimits
 
@@ -55,7 +55,7 @@ Examples:
     show_default=True,
     help="Time limit for a tree, a search, a series of edits, or reading several files.",
 )
-@with_serve_options
+@with_command_options
 def command(
     folders: tuple[str, ...],
     read_only: bool,
@@ -64,7 +64,7 @@ def command(
     max_depth: int,
     max_seconds: float,
     *,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Read, write and search files in FOLDERS, and nowhere else.
 

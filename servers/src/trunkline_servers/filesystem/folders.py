@@ -23,7 +23,7 @@ from trunkline.errors import ToolError
 from trunkline.server import Context, Server, ToolResult
 from trunkline_servers.filesystem.path_resolver import Location, PathDenied, PathResolver, displayable
 from trunkline_servers.filesystem.reading import FolderEntry, entries_of, file_info, list_folder, list_folder_with_sizes
-from trunkline_servers.filesystem.worker import CONTENT_SCHEMA, READ_HINTS, CallBudget, FileWorker, text_result
+from trunkline_servers.filesystem.worker import CONTENT_SCHEMA, READ_HINTS, FileBudget, FileWorker, text_result
 
 __all__ = ["GlobPattern", "add_folder_tools", "exclude_filter", "search", "tree"]
 
@@ -58,7 +58,7 @@ class GlobPattern:
             raise ToolError(f"A pattern has at most {_LONGEST} characters.")
         bare = text.lstrip("!") if not text.startswith("!(") else text
         if _UNSUPPORTED.search(bare):
-            raise ToolError("Patterns know *, ?, [a-z], {a,b} and **, but not +(...), *(...) and !(...).")
+            raise ToolError("Patterns support *, ?, [a-z], {a,b} and **, but not +(...), *(...) and !(...).")
         self._negated = (len(text) - len(bare)) % 2 == 1
         # A pattern that begins with # is a comment.
         written_out = [] if bare.startswith("#") else _variants(_alternatives(bare))
@@ -241,7 +241,7 @@ def _never(_: str) -> bool:
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def tree(location: Location, exclude: list[str], *, budget: CallBudget) -> list[dict[str, Any]]:
+def tree(location: Location, exclude: list[str], *, budget: FileBudget) -> list[dict[str, Any]]:
     """Return everything below a folder: names, types, and the children of folders.
 
     Raises:
@@ -270,7 +270,7 @@ def tree(location: Location, exclude: list[str], *, budget: CallBudget) -> list[
 
 
 def search(
-    resolver: PathResolver, location: Location, pattern: str, *, exclude: list[str], budget: CallBudget
+    resolver: PathResolver, location: Location, pattern: str, *, exclude: list[str], budget: FileBudget
 ) -> list[str]:
     """Return all matching paths below a folder; if the budget runs out, the matches so far and a note."""
     wanted, leave_out = GlobPattern(pattern), exclude_filter(exclude, anywhere=False)
@@ -318,7 +318,7 @@ def _inside(directory: int, entry: FolderEntry, work: Callable[[int], list[Any]]
         os.close(inner)
 
 
-def _entries(directory: int, budget: CallBudget) -> Iterator[FolderEntry]:
+def _entries(directory: int, budget: FileBudget) -> Iterator[FolderEntry]:
     found, _ = entries_of(directory, budget.left + 1)
     for entry in found:
         budget.spend()
@@ -333,7 +333,9 @@ def _link_is_allowed(resolver: PathResolver, path: str) -> bool:
         return False
 
 
-SortBy = Annotated[Literal["name", "size"], Meta(description="What comes first: the first name, or the largest size")]
+SortBy = Annotated[
+    Literal["name", "size"], Meta(description="The sort order: by name, or by size with the largest first")
+]
 
 
 def add_folder_tools(server: Server, worker: FileWorker) -> None:
@@ -342,12 +344,12 @@ def add_folder_tools(server: Server, worker: FileWorker) -> None:
 
     @server.tool(title="List Directory", **options)
     async def list_directory(ctx: Context, path: str) -> ToolResult:
-        """List what is in a folder, a line an entry: [DIR] marks folders, [FILE] everything else."""
+        """List the entries of a folder, one per line: [DIR] marks folders, [FILE] everything else."""
         return text_result(await worker.at(ctx, path, lambda location: list_folder(location, worker.limits)))
 
     @server.tool(title="List Directory with Sizes", **options)
     async def list_directory_with_sizes(ctx: Context, path: str, sortBy: SortBy = "name") -> ToolResult:
-        """List what is in a folder with the sizes of files, then how many there are and their size together."""
+        """List the entries of a folder with file sizes, followed by the number of entries and their total size."""
 
         def work(resolver: PathResolver) -> str:
             return resolver.use(
@@ -358,11 +360,11 @@ def add_folder_tools(server: Server, worker: FileWorker) -> None:
 
     @server.tool(title="Directory Tree", **options)
     async def directory_tree(ctx: Context, path: str, excludePatterns: list[str] = []) -> ToolResult:  # noqa: B006
-        """Give everything below a folder as JSON: each entry has a name and a type, and a folder has its children.
+        """Return everything below a folder as JSON: each entry has a name and a type, and a folder has its children.
 
-        A pattern without a star leaves out what has that name, at any depth.
+        A pattern without a star excludes entries with that name, at any depth.
         """
-        budget = CallBudget(worker.limits)
+        budget = FileBudget(worker.limits)
 
         def work(resolver: PathResolver) -> str:
             found = resolver.use(path, lambda at: tree(at, excludePatterns, budget=budget))
@@ -372,11 +374,11 @@ def add_folder_tools(server: Server, worker: FileWorker) -> None:
 
     @server.tool(title="Search Files", **options)
     async def search_files(ctx: Context, path: str, pattern: str, excludePatterns: list[str] = []) -> ToolResult:  # noqa: B006
-        """Find files and folders below a folder by a pattern for their path from there; gives whole paths.
+        """Find files and folders below a folder by a glob pattern for their relative path; return absolute paths.
 
         ``*.ext`` matches in the folder itself, ``**/*.ext`` at any depth; ``?``, ``[a-z]`` and ``{a,b}`` work too.
         """
-        budget = CallBudget(worker.limits)
+        budget = FileBudget(worker.limits)
 
         def work(resolver: PathResolver) -> list[str]:
             return resolver.use(path, lambda at: search(resolver, at, pattern, exclude=excludePatterns, budget=budget))
@@ -386,12 +388,12 @@ def add_folder_tools(server: Server, worker: FileWorker) -> None:
 
     @server.tool(title="Get File Info", **options)
     async def get_file_info(ctx: Context, path: str) -> ToolResult:
-        """Tell size, times, kind and permissions of a file or folder, without reading it."""
+        """Return the size, times, type and permissions of a file or folder, without reading it."""
         return text_result(await worker.at(ctx, path, file_info))
 
     @server.tool(title="List Allowed Directories", **options)
     async def list_allowed_directories(ctx: Context) -> ToolResult:
-        """Name the folders that may be touched, with all that is in them. Paths may be relative to them."""
+        """List the allowed folders; everything in them is allowed too. Paths may be relative to them."""
         named = await worker.allowed.folder_records(ctx)
         # If a folder was given by a path with links, both paths work.
         paths = dict.fromkeys(str(path) for folder in named for path in (folder.given, folder.real))

@@ -270,7 +270,7 @@ class PathResolver:
                     os.close(location.directory)
             except PathChanged:
                 continue
-        raise PathDenied(f"Access denied: {path} changes all the time.")
+        raise PathDenied(f"Access denied: {path} keeps changing.")
 
     def absolute(self, path: str) -> str:
         """Return a path as an absolute one: ``~`` is the home folder, a relative path is below an allowed folder.
@@ -326,9 +326,7 @@ class PathResolver:
     def _closed(self, real: str, error: OSError) -> Exception:
         if error.errno in _TOO_MANY_OPEN:
             return error
-        return PathDenied(
-            f"Access denied: the allowed folder {real} is not there any more, or its path has become a link."
-        )
+        return PathDenied(f"Access denied: the allowed folder {real} no longer exists, or its path has become a link.")
 
     def _has(self, absolute: str) -> bool:
         try:

@@ -22,7 +22,7 @@ from trunkline_servers.filesystem.path_resolver import Location, PathChanged, Pa
 from trunkline_servers.filesystem.reading import read_bytes
 from trunkline_servers.filesystem.worker import (
     CONTENT_SCHEMA,
-    CallBudget,
+    FileBudget,
     FileWorker,
     OutOfTime,
     format_size,
@@ -385,7 +385,7 @@ def _signature(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-DryRun = Annotated[bool, Meta(description="Show what would change, and change nothing")]
+DryRun = Annotated[bool, Meta(description="Show the changes without applying them")]
 
 
 def add_writing_tools(server: Server, worker: FileWorker) -> None:
@@ -394,19 +394,19 @@ def add_writing_tools(server: Server, worker: FileWorker) -> None:
 
     @server.tool(title="Write File", annotations=_hints(destructive=True, idempotent=True), **output)
     async def write_file(ctx: Context, path: str, content: str) -> ToolResult:
-        """Write a file: a new one, or over all of an old one, which is lost."""
+        """Create a file, or overwrite an existing one completely."""
         data = content.encode()
         await worker.do(ctx, path, lambda resolver: _write(resolver, path, data, worker), changes=True)
         return text_result(f"Successfully wrote to {path}")
 
     @server.tool(title="Edit File", annotations=_hints(destructive=True, idempotent=False), **output)
     async def edit_file(ctx: Context, path: str, edits: list[Edit], dryRun: DryRun = False) -> ToolResult:
-        """Replace texts in a file, each at the first place where it is; gives what changed as a diff.
+        """Replace texts in a file, each at its first occurrence; return the changes as a diff.
 
-        A text that is not there as it is given is looked for line by line, whatever white space the lines begin and
-        end with. If one is not found, nothing is changed.
+        A text without an exact match is searched line by line, ignoring white space at the beginning and end of lines.
+        If a text is not found, nothing is changed.
         """
-        budget = CallBudget(worker.limits)
+        budget = FileBudget(worker.limits)
 
         def work(location: Location) -> str:
             with worker.exclusive(location):
@@ -418,13 +418,13 @@ def add_writing_tools(server: Server, worker: FileWorker) -> None:
 
     @server.tool(title="Create Directory", annotations=_hints(destructive=False, idempotent=True), **output)
     async def create_directory(ctx: Context, path: str) -> ToolResult:
-        """Make a folder, and those it lies in as far as they are missing; one that is there already is fine."""
+        """Create a folder and its missing parents; an existing folder is not an error."""
         await worker.do(ctx, path, lambda resolver: make_folders(resolver, path), changes=True)
         return text_result(f"Successfully created directory {path}")
 
     @server.tool(title="Move File", annotations=_hints(destructive=True, idempotent=False), **output)
     async def move_file(ctx: Context, source: str, destination: str) -> ToolResult:
-        """Move or rename a file or folder to a name that is free: what exists is never replaced."""
+        """Move or rename a file or folder to an unused name; an existing entry is never replaced."""
         await worker.do(ctx, source, lambda resolver: _move(resolver, source, destination), changes=True)
         return text_result(f"Successfully moved {source} to {destination}")
 
@@ -450,7 +450,7 @@ def _write(resolver: PathResolver, path: str, data: bytes, worker: FileWorker) -
         raise ToolError(f"There is no folder {folder} to write to. Make it with create_directory first.") from error
 
 
-def _edit(location: Location, edits: list[Edit], *, dry: bool, budget: CallBudget, most: int) -> str:
+def _edit(location: Location, edits: list[Edit], *, dry: bool, budget: FileBudget, most: int) -> str:
     seen = location.status()
     try:
         text = read_bytes(location, most).decode()

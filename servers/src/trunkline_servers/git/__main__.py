@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.git.server import make_server
 
 __all__ = ["command", "main"]
@@ -40,7 +40,7 @@ Examples:
     help="Most bytes of git output that are shown.",
 )
 @click.option("-v", "--verbose", count=True, help="Accepted for compatibility; see --log-level.")
-@with_serve_options
+@with_command_options
 def command(
     repositories: tuple[str, ...],
     *,
@@ -49,7 +49,7 @@ def command(
     timeout: float,
     max_output: int,
     verbose: int,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Read and change local Git repositories, without running any program that they configure."""
     server = make_server(

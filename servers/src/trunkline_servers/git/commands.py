@@ -360,7 +360,7 @@ async def create_branch(repository: Repository, name: str, base: str | None) -> 
         reject_option(base, "base branch")
     start = base or await _current(repository)
     if not start:
-        raise ToolError("HEAD is detached: no branch is the current one, so say base_branch.")
+        raise ToolError("HEAD is detached: no branch is the current one, so give base_branch.")
     full, at = f"refs/heads/{name}", base or "HEAD"
     # The caller's names are passed on stdin, not as arguments, and an existing branch is not moved.
     said = f"create {full}\0{at}^{{commit}}\0".encode("utf-8", "replace")

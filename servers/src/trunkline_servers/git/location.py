@@ -232,7 +232,7 @@ def _check_alternates(objects: str, within: Sequence[str], deepest: int) -> None
     if not os.path.lexists(path):
         return
     if deepest == 0:
-        raise ToolError(f"The repository borrows objects from others that borrow in turn, too often: {path}.")
+        raise ToolError(f"The chain of repositories that this one borrows objects from is too long: {path}.")
     # Git recognizes no other line ending.
     for line in _read_pointer_file(path).split("\n"):
         if not line or line.startswith("#"):

@@ -233,7 +233,7 @@ class Repository(NamedTuple):
         ran = await self.program.run(arguments, cwd=self.worktree, env=env, stdin=stdin, most=most)
         if ran.truncated:
             raise ToolError(
-                f"git {arguments[0]} says more than {most or self.program.most} bytes; ask for less at once."
+                f"Git {arguments[0]} wrote more than {most or self.program.most} bytes; request less at once."
             )
         if ran.status:
             raise ToolError(_failure(arguments[0], ran))
@@ -316,7 +316,7 @@ class RepositoryOpener:
         return place, self._configuration.look(place.worktree), read_index(place.git_dir)
 
     async def _ask(self, place: RepositoryLocation, user: UserConfig, env: dict[str, str]) -> int:
-        """Have git confirm that this is a repository and that its owner is trusted.
+        """Ask git to confirm that this is a repository and that its owner is trusted.
 
         Returns the length of object ids in bytes.
         """

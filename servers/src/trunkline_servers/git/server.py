@@ -114,7 +114,7 @@ class _RepositoryAccess:
         if not ctx.client.supports("roots"):
             raise ToolError(
                 "No repository is allowed: the server was started without --repository, and the client shares no "
-                "roots. Start it with --repository PATH (or, on your own risk, with --any-repository)."
+                "roots. Start it with --repository PATH (or, at your own risk, with --any-repository)."
             )
         try:
             return await self._allowed.folders(ctx)
@@ -145,7 +145,7 @@ def _add_reading(server: Server, access: _RepositoryAccess) -> None:
 
     @server.tool(**looks)
     async def git_status(repo_path: _RepoPath, ctx: Context) -> str:
-        """Tell the current branch, and which files are staged, changed or untracked."""
+        """Show the current branch, and which files are staged, changed or untracked."""
         return await commands.status(await access.open(ctx, repo_path))
 
     @server.tool(**looks)
@@ -207,7 +207,7 @@ def _add_writing(server: Server, access: _RepositoryAccess, *, run_hooks: bool) 
     async def git_commit(
         repo_path: _RepoPath, message: Annotated[str, Meta(description="The commit message.")], ctx: Context
     ) -> str:
-        """Record what is staged as a commit."""
+        """Commit the staged changes."""
         return await access.write(ctx, repo_path, commands.commit, message, hooks=run_hooks)
 
     @server.tool(annotations=_hints(reads=False), output_schema=None)
@@ -219,7 +219,7 @@ def _add_writing(server: Server, access: _RepositoryAccess, *, run_hooks: bool) 
         ],
         ctx: Context,
     ) -> str:
-        """Stage what changed in files, for the next commit."""
+        """Stage the changes of files for the next commit."""
         return await access.write(ctx, repo_path, commands.add, files)
 
     @server.tool(annotations=_hints(reads=False, destroys=True), output_schema=None)
@@ -232,14 +232,16 @@ def _add_writing(server: Server, access: _RepositoryAccess, *, run_hooks: bool) 
         repo_path: _RepoPath,
         branch_name: Annotated[str, Meta(description="The name of the new branch.")],
         ctx: Context,
-        base_branch: Annotated[str | None, Meta(description="Where it starts; else at the current branch.")] = None,
+        base_branch: Annotated[
+            str | None, Meta(description="The starting point; by default the current branch.")
+        ] = None,
     ) -> str:
-        """Make a branch without switching to it."""
+        """Create a branch without switching to it."""
         return await access.write(ctx, repo_path, commands.create_branch, branch_name, base_branch)
 
     @server.tool(annotations=_hints(reads=False, repeatable=False), output_schema=None)
     async def git_checkout(
         repo_path: _RepoPath, branch_name: Annotated[str, Meta(description="A branch, tag or commit.")], ctx: Context
     ) -> str:
-        """Switch to a branch, or to a tag's or commit's files."""
+        """Switch to a branch, or to the files of a tag or commit."""
         return await access.write(ctx, repo_path, commands.checkout, branch_name)

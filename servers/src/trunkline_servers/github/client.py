@@ -75,16 +75,16 @@ __all__ = [
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,64}")
 
-Owner = Annotated[str, Meta(max_length=100, description="Who the repository belongs to: a user or an organization")]
+Owner = Annotated[str, Meta(max_length=100, description="The owner of the repository: a user or an organization")]
 Repo = Annotated[str, Meta(max_length=100, description="The name of the repository")]
 Branch = Annotated[str, Meta(max_length=255, description="The name of a branch")]
 Number = Annotated[int, Meta(ge=1, description="The number of the issue")]
 OptionalNumber = Annotated[int | None, Meta(ge=1)]
 PullNumber = Annotated[int | None, Meta(ge=1, description="The number of the pull request")]
-PrNumber = Annotated[int | None, Meta(ge=1, description="Another name of pull_number; give one of the two")]
+PrNumber = Annotated[int | None, Meta(ge=1, description="Alternative name of pull_number; give one of the two")]
 Page = Annotated[int | None, Meta(ge=1, le=10_000, description="Which page, from 1 on")]
 PerPage = Annotated[int | None, Meta(ge=1, le=100, description="How many items on a page, up to 100")]
-Query = Annotated[str, Meta(min_length=1, max_length=1_000, description="What to look for, in GitHub's search syntax")]
+Query = Annotated[str, Meta(min_length=1, max_length=1_000, description="The search query, in GitHub's syntax")]
 #: The limits of GitHub itself.
 Title = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Body = Annotated[str, Meta(max_length=65_536, description="The text, in Markdown")]
@@ -192,7 +192,7 @@ class GitHubClient:
             ToolError: there is none.
         """
         require_token(
-            self._token, "GitHub takes changes from signed-in users only", f"{TOKEN_VARIABLE} (or GITHUB_TOKEN)"
+            self._token, "GitHub accepts changes from authenticated users only", f"{TOKEN_VARIABLE} (or GITHUB_TOKEN)"
         )
 
     async def _ask(self, method: str, path: str, **more: Any) -> Any:
@@ -203,7 +203,7 @@ class GitHubClient:
 
     def _hint(self, error: ApiError) -> str:
         if error.status == 401 and self._token is None:
-            return f". GitHub answers this to signed-in users only: set {TOKEN_VARIABLE} for the server"
+            return f". GitHub requires authentication for this: set {TOKEN_VARIABLE} for the server"
         if error.status == 401:
             return f". The token in {TOKEN_VARIABLE} (or GITHUB_TOKEN) is wrong or has expired"
         if error.retry_after is not None:
@@ -251,7 +251,7 @@ def text_at(value: Any, *names: str) -> str:
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     if not isinstance(value, str) or not value:
-        raise ApiError("GitHub answered with something unexpected; nothing was changed")
+        raise ApiError("The response of GitHub is not as expected; nothing was changed")
     return value
 
 

@@ -120,7 +120,7 @@ class IssueTools:
         labels: Labels = None,
         state: Literal["open", "closed"] | None = None,
     ) -> list[TextContent]:
-        """Change an issue: what is given replaces what was there."""
+        """Update an issue: given fields replace the existing ones."""
         asked = without_none(
             title=title, body=body, assignees=assignees, milestone=milestone, labels=labels, state=state
         )
@@ -151,7 +151,7 @@ PULL_REQUEST_HINTS: tuple[tuple[str, Hints], ...] = (
 _ALL = 100
 
 Head = Annotated[str, Meta(max_length=355, description="The branch with the changes; owner:branch if in a fork")]
-Base = Annotated[str, Meta(max_length=255, description="The branch that is to take them in")]
+Base = Annotated[str, Meta(max_length=255, description="The branch to merge into")]
 OfHead = Annotated[str | None, Meta(max_length=355, description="Only those from this branch, as owner:branch")]
 OfBase = Annotated[str | None, Meta(max_length=255, description="Only those into this branch")]
 
@@ -170,7 +170,7 @@ class PullRequestTools:
         head: Head,
         base: Base,
         body: OptionalBody = None,
-        draft: Annotated[bool | None, Meta(description="Whether it is a draft yet")] = None,
+        draft: Annotated[bool | None, Meta(description="Whether it is a draft")] = None,
         maintainer_can_modify: Annotated[bool | None, Meta(description="Whether maintainers may push to it")] = None,
     ) -> list[TextContent]:
         """Open a pull request."""
@@ -221,7 +221,7 @@ class PullRequestTools:
     async def get_pull_request_status(
         self, owner: Owner, repo: Repo, pull_number: PullNumber = None, pr_number: PrNumber = None
     ) -> list[TextContent]:
-        """Show how the checks of a pull request's newest commit went."""
+        """Show the status of the checks of a pull request's newest commit."""
         number = pull_request_number(pull_number, pr_number)
         pull = await self._github.read(self._github.repository_path(owner, repo, "pulls", number))
         sha = text_at(pull, "head", "sha")
@@ -276,18 +276,20 @@ ConfirmMerges = Literal["auto", "always", "never"]
 _FORMS = "elicitation.form"
 _MOST_COMMENTS = 100
 Line = Annotated[int, Meta(ge=1, description="The line in the new version of the file; it must be in the diff")] | None
-FilePath = Annotated[str | None, Meta(description="The file to comment on; without it the comment is a plain one")]
+FilePath = Annotated[
+    str | None, Meta(description="The file to comment on; without it the comment is on the whole pull request")
+]
 MergeTitle = Annotated[str | None, Meta(max_length=1_000, description="The first line of the merge commit")]
 MergeText = Annotated[str | None, Meta(max_length=65_536, description="The rest of its message")]
 
 
 class LineComment(Struct):
-    """A comment of a review: where, and what."""
+    """A comment of a review: its location and text."""
 
     path: Annotated[str, Meta(description="The path of the file")]
     body: Body
     line: Line = None
-    position: Annotated[int, Meta(ge=1, description="Instead of line: how far down in the diff")] | None = None
+    position: Annotated[int, Meta(ge=1, description="Instead of line: the position in the diff")] | None = None
 
 
 class ReviewTools:
@@ -323,14 +325,14 @@ class ReviewTools:
         pr_number: PullNumber = None,
         path: FilePath = None,
         line: Line = None,
-        pull_number: Annotated[PrNumber, Meta(description="Another name of pr_number; give one of the two")] = None,
+        pull_number: Annotated[PrNumber, Meta(description="Alternative name of pr_number; give one of the two")] = None,
     ) -> list[TextContent]:
         """Comment on a pull request: on a line of a file, on a file, or, without path, on the whole."""
         github, number = self._github, pull_request_number(pull_number, pr_number)
         github.need_token()
         if path is None:
             if line is not None:
-                raise ToolError("line was given without path: say which file the line is in")
+                raise ToolError("line was given without path: give the file that the line is in")
             return to_content(
                 await github.write(
                     "POST", github.repository_path(owner, repo, "issues", number, "comments"), {"body": body}
@@ -367,7 +369,7 @@ class ReviewTools:
         """Ask the user for confirmation, and return the commit that was shown."""
         if not ctx.client.supports(_FORMS):
             raise ToolError(
-                "Merges are confirmed by the user here, and this client cannot ask them (it lacks elicitation); "
+                "Merges must be confirmed by the user, and this client cannot ask (it lacks elicitation); "
                 "nothing was merged"
             )
         pull = await ctx.once("pull", self._summary, place)

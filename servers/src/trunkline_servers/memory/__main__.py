@@ -6,7 +6,7 @@ import os
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 
 __all__ = ["command", "main"]
 
@@ -35,8 +35,8 @@ Examples:
     show_default=True,
     help="Largest size of the file.",
 )
-@with_serve_options
-def command(memory_file: str | None, *, max_bytes: int, serving: ServeOptions) -> None:
+@with_command_options
+def command(memory_file: str | None, *, max_bytes: int, serving: CommandOptions) -> None:
     """Keep a knowledge graph of entities, observations and relations in a file."""
     from trunkline.auth import default_folder
     from trunkline_servers.memory.graph import GraphLimits

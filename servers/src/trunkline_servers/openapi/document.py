@@ -21,16 +21,16 @@ from msgspec import Struct
 
 from trunkline.errors import ConfigError, FetchError
 from trunkline.net import ParsedURL, parse_url, special_range
-from trunkline_servers.untrusted import as_dict, as_list, one_line
+from trunkline_servers.untrusted import as_dict, as_list, one_line, printable, truncate
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
     "Document",
     "base_url_of",
+    "clean_text",
     "fetch_document",
     "is_url",
     "operation_base_url",
-    "printable_text",
     "read_document",
 ]
 
@@ -247,12 +247,12 @@ def _yaml(data: bytes, name: str) -> Any:
 # --- untyped members -------------------------------------------------------------------------------------------------
 
 
-def printable_text(value: Any, most: int = 10_000) -> str:
+def clean_text(value: Any, most: int = 10_000) -> str:
     """Return text without unprintable characters, truncated; an empty string for anything but text."""
     if not isinstance(value, str):
         return ""
-    text = "".join(each for each in value if each.isprintable() or each in "\n\t").strip()
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    text = printable(value, replacement="nothing", keep="\n\t").strip()
+    return text if len(text) <= most else truncate(text, most - 1)
 
 
 _VARIABLE = re.compile(r"\{([^{}]*)\}")

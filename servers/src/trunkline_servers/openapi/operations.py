@@ -23,7 +23,7 @@ from msgspec import Struct
 from trunkline.errors import ConfigError
 from trunkline.server import SchemaError, compile_schema
 from trunkline_servers.openapi.credentials import Credentials, is_fixed_header
-from trunkline_servers.openapi.document import Document, operation_base_url, printable_text
+from trunkline_servers.openapi.document import Document, clean_text, operation_base_url
 from trunkline_servers.openapi.parameters import ApiParameter, argument_name, tool_names
 from trunkline_servers.openapi.request_bodies import RequestBody, body_schemas, read_body
 from trunkline_servers.openapi.schemas import SchemaTranslator
@@ -71,7 +71,7 @@ class OperationEntry(Struct, frozen=True):
     @property
     def identifier(self) -> str:
         """Its operationId; empty if it has none."""
-        return printable_text(self.node.get("operationId"), 500)
+        return clean_text(self.node.get("operationId"), 500)
 
     @property
     def tags(self) -> frozenset[str]:
@@ -103,13 +103,13 @@ class Operation(Struct, frozen=True):
     @property
     def title(self) -> str:
         """Its summary on one line."""
-        return one_line(printable_text(self.listed.node.get("summary"), 200))
+        return one_line(clean_text(self.listed.node.get("summary"), 200))
 
     @property
     def description(self) -> str:
         """Its description for a model."""
         node = self.listed.node
-        summary, long = self.title, printable_text(node.get("description"), 4000)
+        summary, long = self.title, clean_text(node.get("description"), 4000)
         text = "\n\n".join(dict.fromkeys(part for part in (summary, long) if part)) or self.listed.what
         return f"{text}\n\nDeprecated." if node.get("deprecated") is True else text
 
@@ -152,7 +152,7 @@ def _check_path(document: Document, path: str) -> None:
         raise ConfigError(f"{document.name}: the path {path[:200]!r}... is longer than {_LONGEST_PATH} characters")
     if not path.startswith("/") or "{" in plain or "}" in plain or _BAD_PATH.search(plain):
         raise ConfigError(
-            f'{document.name}: the path {path[:200]!r} cannot be: a path begins with one "/", and has no "..", query, '
+            f'{document.name}: the path {path[:200]!r} is invalid: a path begins with one "/", and has no "..", query, '
             "encoded slash or control characters"
         )
 
@@ -223,7 +223,7 @@ def _parameter(node: dict[str, Any], name: str, where: str, taken: set[str]) -> 
         style=str(style),
         explode=node["explode"] if isinstance(node.get("explode"), bool) else style == "form",
         argument=argument_name(name, where, taken=taken),
-        schema=_described(schema, printable_text(node.get("description"), 1000)),
+        schema=_described(schema, clean_text(node.get("description"), 1000)),
         required=where == "path" or node.get("required") is True,
         reserved=where == "query" and node.get("allowReserved") is True,
         as_json=bool(content) and bool(_JSON.match(next(iter(content)))),

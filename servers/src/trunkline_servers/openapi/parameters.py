@@ -190,7 +190,9 @@ def check_no_overlap(
     for encoded, _ in written:
         name = unquote(encoded)
         if name != parameter.name and (name in exact or _folded(name) in taken):
-            raise ToolError(f"{parameter.argument} must not have the member {name!r}: it means something else here")
+            raise ToolError(
+                f"{parameter.argument} must not have the member {name!r}: another parameter or credential has that name"
+            )
 
 
 def _folded(name: str) -> str:

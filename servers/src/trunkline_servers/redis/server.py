@@ -23,7 +23,7 @@ from msgspec import Struct
 from trunkline import Server, ToolError, __version__
 from trunkline.errors import ConfigError
 from trunkline.types import TextContent
-from trunkline_servers.untrusted import escape_invisible, one_line
+from trunkline_servers.untrusted import one_line, printable
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -198,12 +198,12 @@ class RedisStore:
                 found[key] = None
             if not cursor:
                 return KeyList(tuple(found))
-        return KeyList(tuple(found), cut=f"the walk took longer than {self._limits.scan_seconds:g} s")
+        return KeyList(tuple(found), cut=f"the scan took longer than {self._limits.scan_seconds:g} s")
 
     def _key(self, key: str, *, what: str = "key") -> bytes:
         sent = key.encode()
         if len(sent) > self._limits.key_bytes:
-            raise ToolError(f"The {what} has {len(sent)} bytes; at most {self._limits.key_bytes} are taken.")
+            raise ToolError(f"The {what} has {len(sent)} bytes; at most {self._limits.key_bytes} are allowed.")
         return sent
 
     async def _ask(self, act: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -221,7 +221,7 @@ class RedisStore:
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             self._is_away = True
             if any(isinstance(each, exceptions.AuthenticationError) for each in _causes(error)):
-                raise ToolError(f"Redis at {self.shown} does not take the user and password of its address.") from error
+                raise ToolError(f"Redis at {self.shown} rejects the user and password of its address.") from error
             fix = "Start it, or start this server with its address."
             raise ToolError(f"Redis at {self.shown} cannot be reached ({_reason(error)}). {fix}") from error
         except exceptions.RedisError as error:
@@ -246,7 +246,7 @@ class RedisStore:
         from redis import exceptions
 
         if isinstance(error, exceptions.AskError | exceptions.ClusterDownError):  # MovedError is an AskError
-            fix = "Start this server with the address of a Redis that is no cluster, or of a proxy before it."
+            fix = "Start this server with the address of a Redis that is not a cluster, or of a proxy in front of it."
             return f"Redis at {self.shown} is a member of a cluster, which this server does not follow. {fix}"
         return f"Redis refused: {one_line(str(error), _MESSAGE_CHARS)}"
 
@@ -305,17 +305,17 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 _INSTRUCTIONS = (
     "Keys and text values of one Redis database. List keys with a glob pattern before you read or delete; "
-    "what is deleted or overwritten cannot be had back."
+    "deleted and overwritten values cannot be restored."
 )
 _MAX_EXPIRE = 10 * 366 * 24 * 3600
 
 _SET = MappingProxyType(
     {
         "key": {"type": "string", "description": "The key to write"},
-        "value": {"type": "string", "description": "The text to keep under it; what was there is replaced"},
+        "value": {"type": "string", "description": "The text to store; an existing value is replaced"},
         "expireSeconds": {
             "type": "number",
-            "description": "Whole seconds after which the key is gone; for good if absent",
+            "description": "Whole seconds until the key expires; without it the key does not expire",
         },
     }
 )
@@ -355,7 +355,7 @@ def _add_writing(server: Server, store: RedisStore) -> None:
 
     @server.tool(name="set", input_schema=_schema(_SET, "key", "value"), output_schema=None, annotations=dict(_WRITES))
     async def put(key: str, value: str, expireSeconds: float | None = None, **unknown: Any) -> str:
-        """Write a text value under a key, with an expiry if you wish."""
+        """Store a text value under a key, optionally with an expiry."""
         _reject_unknown(unknown)
         await store.put(key, value, seconds=_whole_seconds(expireSeconds))
         return f"Successfully set key: {key}"
@@ -386,7 +386,7 @@ def _add_reading(server: Server, store: RedisStore) -> None:
         if not found.keys and found.cut is None:
             return [TextContent(text="No keys found matching pattern")]
         # A newline in a key must not look like another key.
-        told = ["Found keys:\n" + "\n".join(escape_invisible(key) for key in found.keys)]
+        told = ["Found keys:\n" + "\n".join(printable(key, replacement="python") for key in found.keys)]
         if found.cut is not None:
             told.append(f"The list is cut after {len(found.keys)} keys ({found.cut}). Give a narrower pattern.")
         return [TextContent(text=each) for each in told]
@@ -410,7 +410,5 @@ def _whole_seconds(seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if seconds != int(seconds) or not 1 <= seconds <= _MAX_EXPIRE:
-        raise ToolError(
-            f"expireSeconds must be a whole number from 1 to {_MAX_EXPIRE}; leave it out to keep the key for good."
-        )
+        raise ToolError(f"expireSeconds must be a whole number from 1 to {_MAX_EXPIRE}; leave it out for no expiry.")
     return int(seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.sequentialthinking.server import make_server
 
 __all__ = ["command", "main"]
@@ -19,8 +19,8 @@ Examples:
 
 @click.command("trunkline-server-sequentialthinking", epilog=EPILOG)
 @click.option("--hide-thoughts", is_flag=True, help="Do not draw the thoughts on stderr.")
-@with_serve_options
-def command(*, hide_thoughts: bool, serving: ServeOptions) -> None:
+@with_command_options
+def command(*, hide_thoughts: bool, serving: CommandOptions) -> None:
     """Let a model think in steps, correct them, and branch."""
     serving.run(make_server(show_thoughts=False if hide_thoughts else None))
 

@@ -27,12 +27,13 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from trunkline_servers.sql import StatementLimits
+
 __all__ = [
-    "ConnectionPool",
     "OpenConnection",
+    "SqlitePool",
     "StatementAuthorizer",
     "StatementKind",
-    "StatementLimits",
     "check_shadow_tables",
 ]
 
@@ -193,14 +194,6 @@ _LONGEST_VALUE = 16 * 1024 * 1024
 _RTREES = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%rtree%' LIMIT 100"
 
 
-class StatementLimits(Struct, frozen=True, kw_only=True):
-    """The limits of one statement: rows and bytes of its result, and seconds."""
-
-    max_rows: int = 1000
-    max_bytes: int = 1024 * 1024
-    seconds: float = 10.0
-
-
 class _FileState(Struct, frozen=True):
     """The identity of a file, and the values that change when it is written."""
 
@@ -225,7 +218,7 @@ class OpenConnection(Struct, frozen=True):
     log: str = ""
 
 
-class ConnectionPool:
+class SqlitePool:
     """Opens connections to a database file and pools reading ones."""
 
     def __init__(self, path: Path, bounds: StatementLimits) -> None:

@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline_servers.sql import FittedRows, fit_rows, printable
+from trunkline_servers.sql import FittedRows, StatementLimits, fit_rows
 from trunkline_servers.sqlite.connections import (
-    ConnectionPool,
     OpenConnection,
+    SqlitePool,
     StatementAuthorizer,
     StatementKind,
-    StatementLimits,
     check_shadow_tables,
 )
+from trunkline_servers.untrusted import printable
 
-__all__ = ["Database", "StatementLimits", "create_sample", "limit_memory"]
+__all__ = ["SqliteDatabase", "create_sample", "limit_memory"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ _INTERRUPTED_WRITE = frozenset(
 _FIRST_WORD = re.compile(r"(?>\s+|--[^\n]*+|/\*(?>.*?\*/))*+(\w+)", re.DOTALL)
 
 
-class Database:
+class SqliteDatabase:
     """A database file."""
 
     def __init__(
@@ -58,11 +58,11 @@ class Database:
         submit: Callable[[Callable[[], Any]], asyncio.Future[Any]],
         read_only: bool = False,
     ) -> None:
-        """Take the file, the statement limits, ``submit``, which runs a function in a thread, and ``read_only``."""
+        """Initialize with the file, the statement limits and ``submit``, which runs a function in a thread."""
         self.path = path
         self.bounds = bounds
         self._submit = submit
-        self._connections = ConnectionPool(path, bounds)
+        self._connections = SqlitePool(path, bounds)
         self._read_only = read_only
         self._turn = threading.Lock()
 
@@ -158,7 +158,7 @@ class _Statement:
     """One statement, run in a thread."""
 
     def __init__(
-        self, connections: ConnectionPool, kind: StatementKind, bounds: StatementLimits, *, turn: threading.Lock | None
+        self, connections: SqlitePool, kind: StatementKind, bounds: StatementLimits, *, turn: threading.Lock | None
     ) -> None:
         self._connections = connections
         self._path = connections.path
@@ -223,7 +223,7 @@ class _Statement:
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise ToolError(self._explained(error, access, refusal)) from error
         except (OverflowError, UnicodeError, MemoryError) as error:
-            raise ToolError(f"Database error: {printable(str(error)) or 'out of memory'}") from error
+            raise ToolError(f"Database error: {printable(str(error), 500) or 'out of memory'}") from error
         finally:
             self._hold(None)
 
@@ -298,7 +298,7 @@ class _Statement:
         return self._cancelled or time.monotonic() > self._deadline
 
     def _explained(self, error: Exception, access: StatementAuthorizer, refusal: str) -> str:
-        text = printable(str(error))
+        text = printable(str(error), 500)
         if access.refused is not None:
             return f"Error: {refusal} ({printable(access.refused, 100)} was refused)"
         if text == "interrupted":
@@ -313,7 +313,7 @@ class _Statement:
         if code in _INTERRUPTED_WRITE and self._kind == "read":
             return (
                 f"a program was killed while it wrote to {self._path}; start the server once without --read-only, or "
-                "open the file with any program that may write to it, to undo what is half done"
+                "open the file with any program that may write to it, to roll back the unfinished write"
             )
         if "readonly" in text:
             return f"{self._path} cannot be written; check its permissions"

@@ -161,7 +161,7 @@ def _hours(apart: float) -> str:
     return f"{apart:+.2f}".rstrip("0").rstrip(".") + "h"
 
 
-_INSTRUCTIONS = "Tells the time in any time zone, and converts a time of today from one zone to another."
+_INSTRUCTIONS = "Returns the current time in any time zone, and converts a time of today from one zone to another."
 _HINTS = MappingProxyType(
     {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 )
@@ -206,7 +206,7 @@ def make_server(*, local_timezone: str | None = None, now: Callable[[], datetime
     def get_current_time(
         timezone: Annotated[str, Meta(description=f"The time zone, {about}")],
     ) -> ToolResult:
-        """Tell the date and time in a time zone."""
+        """Return the current date and time in a time zone."""
         return _answer(current_time(timezone, now()))
 
     @server.tool(annotations=hints, output_schema=dict(_CONVERSION), thread=False)
