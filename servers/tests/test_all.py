@@ -88,7 +88,7 @@ def _command(name: str) -> click.Command:
     return command
 
 
-def test_every_server_there_is_is_here() -> None:
+def test_the_table_lists_every_server() -> None:
     folders = {path.parent.name for path in (ROOT / "servers" / "src" / "trunkline_servers").glob("*/__main__.py")}
 
     assert folders == set(SERVERS)
@@ -172,7 +172,7 @@ def _below(modules: frozenset[str], *packages: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_what_a_plain_install_lacks_is_not_loaded_to_serve_it(name: str) -> None:
+def test_serving_loads_nothing_that_a_plain_install_lacks(name: str) -> None:
     lacking = ("aiohttp", "uvicorn", "joserfc", "asyncpg", "redis", "pymongo", "cryptography")
 
     assert _below(_loaded(name), *lacking, "trunkline.host", "trunkline.client") == []
@@ -188,7 +188,7 @@ def test_over_stdio_nothing_is_loaded_of_http_and_signing_in(name: str) -> None:
 
 
 @EACH
-def test_what_fetches_is_not_loaded_before_something_is_to_be_fetched(name: str) -> None:
+def test_the_fetcher_is_not_loaded_before_the_first_fetch(name: str) -> None:
     assert _below(_loaded(name), "trunkline.net.fetcher") == []
 
 

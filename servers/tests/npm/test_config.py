@@ -100,7 +100,7 @@ def test_the_lines_are_read_as_npm_reads_them() -> None:
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-def test_npm_itself_reads_them_so(desk: Desk) -> None:
+def test_npm_itself_parses_them_the_same_way(desk: Desk) -> None:
     (desk.home / ".npmrc").write_text(LINES)
     env = {**ENV, "HOME": str(desk.home), "PATH": os.environ["PATH"]}
     said = subprocess.run(
@@ -243,7 +243,7 @@ def test_a_token_whose_variable_is_not_set_is_none(desk: Desk) -> None:
     assert desk.place(user="//registry.npmjs.org/:_authToken=${NOT_SET}").token is None
 
 
-def test_a_token_that_cannot_be_one_is_refused_without_being_shown(desk: Desk) -> None:
+def test_an_invalid_token_is_refused_without_being_shown(desk: Desk) -> None:
     with pytest.raises(ToolError, match=r"//registry\.npmjs\.org/:_authToken is not a valid token") as refused:
         desk.place(user="//registry.npmjs.org/:_authToken=hun ter2")
     assert "hun" not in str(refused.value)
@@ -330,7 +330,7 @@ def test_a_project_may_choose_a_registry_of_this_machine(desk: Desk, url: str) -
 @pytest.mark.parametrize(
     "name", ["REGISTRY", "@acme", "@acme:other", "acme:registry", "proxy", "https-proxy", "cafile"]
 )
-def test_nothing_else_of_a_project_counts(desk: Desk, name: str) -> None:
+def test_other_settings_of_a_project_are_ignored(desk: Desk, name: str) -> None:
     assert desk.place("@acme/x", theirs=f"{name}=https://evil.example") == RegistryEndpoint(DEFAULT_REGISTRY)
 
 

@@ -142,7 +142,7 @@ def test_a_value_is_json(answers: dict[str, Any], expression: str, expected: Any
         "/* a /* b */ */ SELECT 1;",
     ],
 )
-async def test_what_gives_rows_may_be_sent(cluster: Cluster, sql: str) -> None:
+async def test_statements_that_return_rows_are_sent(cluster: Cluster, sql: str) -> None:
     async with shop(cluster) as client:
         (text,) = await called(client, sql)
         assert json.loads(text)
@@ -200,7 +200,7 @@ async def test_rows_past_the_bytes_are_cut_between_rows(cluster: Cluster) -> Non
         assert (len(json.loads(text)), "at most 1024 bytes" in note) == (2, True)
 
 
-async def test_a_value_that_would_fill_the_memory_is_given_up(cluster: Cluster) -> None:
+async def test_reading_a_value_that_would_fill_the_memory_is_aborted(cluster: Cluster) -> None:
     async with shop(cluster) as client:
         with pytest.raises(ToolError, match="so long that reading them was given up"):
             await called(client, "SELECT repeat('x', 30000000)")
@@ -257,7 +257,7 @@ async def test_a_cancelled_call_is_cancelled_in_the_database(cluster: Cluster) -
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_lost_connection_is_told_and_made_anew(cluster: Cluster) -> None:
+async def test_a_lost_connection_is_reported_and_replaced(cluster: Cluster) -> None:
     async with shop(cluster) as client:
         with pytest.raises(ToolError, match=r"was lost\. Try again: the next call connects anew"):
             await called(client, "SELECT pg_terminate_backend(pg_backend_pid())")
@@ -290,7 +290,7 @@ async def test_a_database_that_is_absent_is_told_by_every_call_without_the_passw
 
 
 @pytest.mark.parametrize("url", ["shop", "mysql://ann:hunter2@db/shop", "postgres://ann:hunter2@db:port/x"])
-def test_a_url_that_cannot_be_one_is_refused_without_being_repeated(url: str) -> None:
+def test_an_invalid_url_is_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(ConfigError, match="postgresql://user@localhost/mydb") as refused:
         make_server(url)
     assert "hunter" not in str(refused.value)
@@ -331,7 +331,7 @@ async def test_a_superuser_may_be_allowed(cluster: Cluster) -> None:
         assert await value(client, "1") == 1
 
 
-def test_a_role_that_may_write_is_warned_of(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_role_that_may_write_causes_a_warning(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with shop(cluster, role="writer") as client:
             assert await value(client, "1") == 1
@@ -344,7 +344,7 @@ def test_a_role_that_may_write_is_warned_of(cluster: Cluster, caplog: pytest.Log
     )
 
 
-def test_a_role_that_may_only_read_is_not_warned_of(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_role_that_may_only_read_causes_no_warning(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with shop(cluster) as client:
             assert await value(client, "1") == 1

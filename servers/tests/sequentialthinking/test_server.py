@@ -36,7 +36,7 @@ def alone(revision: str = HANDSHAKE, **changes: Any) -> Any:
     return run_async(scene())
 
 
-def test_a_step_is_answered_with_where_one_is() -> None:
+def test_the_result_of_a_step_states_the_position() -> None:
     async def scene() -> Any:
         async with Client(quiet(), revision=HANDSHAKE) as client:
             return await client.call_tool("sequentialthinking", STEP)
@@ -70,7 +70,7 @@ def test_a_step_is_answered_with_where_one_is() -> None:
         pytest.param({"isRevision": None, "needsMoreThoughts": "true"}, "thoughtHistoryLength", 1, id="more-needed"),
     ],
 )
-def test_arguments_are_read_as_they_are_meant(changes: dict[str, Any], member: str, value: object) -> None:
+def test_arguments_are_parsed_leniently(changes: dict[str, Any], member: str, value: object) -> None:
     assert alone(**changes)[member] == value
 
 
@@ -103,7 +103,7 @@ def test_wrong_arguments_are_refused_and_nothing_is_counted(changes: dict[str, A
 # --- whose state -----------------------------------------------------------------------------------------------------
 
 
-def test_steps_of_a_session_belong_together_and_to_nobody_else() -> None:
+def test_steps_of_a_session_form_one_chain_that_no_other_session_shares() -> None:
     async def scene() -> list[int]:
         server = quiet()
         async with Client(server, revision=HANDSHAKE) as one, Client(server, revision=HANDSHAKE) as other:
@@ -166,7 +166,7 @@ def test_a_handle_that_was_not_used_for_an_hour_is_forgotten() -> None:
     assert run_async(scene()) == 2
 
 
-def test_a_handle_is_of_use_to_its_owner_alone() -> None:
+def test_only_the_owner_can_use_a_handle() -> None:
     kept = module.ThoughtChains(lambda: 0.0)
     handle = kept.begin(("issuer", "ann")).handle
     assert handle is not None
@@ -178,7 +178,7 @@ def test_a_handle_is_of_use_to_its_owner_alone() -> None:
         kept.for_handle(handle, None)
 
 
-def test_who_begins_too_many_lines_loses_the_oldest_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beginning_too_many_chains_drops_the_oldest_of_the_same_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_OF_ONE", 2)
     kept = module.ThoughtChains(lambda: 0.0)
     handles = [str(kept.begin(owner).handle) for owner in ("bob", "ann", "ann", "ann")]
@@ -245,7 +245,7 @@ def test_the_box_says_what_a_thought_is(capfd: pytest.CaptureFixture[str], chang
     assert f"│ {title} │" in drawn(capfd, make_server(show_thoughts=True), **changes)
 
 
-def test_a_terminal_is_not_told_what_to_do_by_a_thought(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_thought_cannot_send_control_sequences_to_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     hostile = "a\x1b]52;c;aGk=\x07b\x9b2J\u202ec"
 
     box = drawn(capfd, make_server(show_thoughts=True), thought=hostile, branchFromThought=1, branchId="\x1b[2J")
@@ -274,7 +274,7 @@ def test_the_program_serves_over_stdio(revision: str) -> None:
     assert run_async(scene())["thoughtHistoryLength"] == 1
 
 
-def test_thoughts_that_nobody_reads_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_thoughts_does_not_block_on_an_unread_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of these fill the pipe."""
     reader, writer = os.pipe()
     server = make_server(show_thoughts=True)

@@ -180,7 +180,7 @@ async def test_a_hidden_tool_cannot_be_called(tmp_path: Path, tool: str) -> None
 async def test_the_name_of_a_table_is_data(tmp_path: Path, name: str) -> None:
     async with shop(tmp_path) as client:
         before = dump(tmp_path / "shop.db")
-        with pytest.raises(ToolError, match="no table is called"):
+        with pytest.raises(ToolError, match="there is no table"):
             await called(client, "describe_table", table_name=name)
         assert dump(tmp_path / "shop.db") == before
 
@@ -303,12 +303,12 @@ def half_written(path: Path) -> Path:
     return left
 
 
-async def test_what_is_half_written_is_undone_before_it_is_read(tmp_path: Path) -> None:
+async def test_an_unfinished_write_is_rolled_back_before_reading(tmp_path: Path) -> None:
     async with Client(make_server(half_written(tmp_path / "shop.db"))) as client:
         assert await called(client, "read_query", query="SELECT count(*) AS n FROM products") == ["[{'n': 5}]"]
 
 
-async def test_what_is_half_written_is_told_and_left_alone_when_only_reading(tmp_path: Path) -> None:
+async def test_an_unfinished_write_is_reported_and_left_alone_in_read_only_mode(tmp_path: Path) -> None:
     path = half_written(tmp_path / "shop.db")
     before = path.read_bytes()
     async with Client(make_server(path, read_only=True)) as client:

@@ -125,7 +125,7 @@ async def test_a_log_begun_by_another_program_is_read_and_left_to_it(tmp_path: P
         "SELECT abs(-9223372036854775808)",
     ],
 )
-async def test_a_statement_leaves_nothing_behind_for_the_next(tmp_path: Path, query: str) -> None:
+async def test_a_statement_leaves_no_state_for_the_next(tmp_path: Path, query: str) -> None:
     path = made(tmp_path / "a.db", 1)
 
     async with reader(path) as client:
@@ -136,7 +136,7 @@ async def test_a_statement_leaves_nothing_behind_for_the_next(tmp_path: Path, qu
         assert await called(client, "read_query", query=ONE) == ["[{'a': 2}]"]
 
 
-async def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     path = made(tmp_path / "a.db", 1)
 
     async with reader(path) as client:

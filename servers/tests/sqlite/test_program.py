@@ -29,7 +29,7 @@ async def test_the_memory_of_the_program_is_bounded(tmp_path: Path) -> None:
         assert await called(client, "read_query", query="SELECT 1 AS a") == ["[{'a': 1}]"]
 
 
-async def test_it_serves_over_http_whoever_has_a_token(tmp_path: Path) -> None:
+async def test_http_requires_a_token(tmp_path: Path) -> None:
     path = str(tmp_path / "shop.db")
     async with listening("sqlite", "--db-path", path, "--sample", "--read-only", env={}) as url:
         async with Client(url, auth=TOKEN) as client:

@@ -65,9 +65,9 @@ async def test_a_table_is_described_by_its_columns(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
-async def test_a_table_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+async def test_an_unknown_table_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
-        with pytest.raises(ToolError, match="no table is called 'order'; there are customers, order_items, orders"):
+        with pytest.raises(ToolError, match="there is no table 'order'; there are customers, order_items, orders"):
             await called(client, "describe_table", table_name="order")
 
 
@@ -102,7 +102,7 @@ async def test_rows_past_the_bytes_are_cut_between_rows(tmp_path: Path) -> None:
         assert "at most 1024 bytes" in note
 
 
-async def test_a_first_row_that_is_too_long_is_told(tmp_path: Path) -> None:
+async def test_a_first_row_that_is_too_long_is_reported(tmp_path: Path) -> None:
     async with shop(tmp_path, max_bytes=1024) as client:
         answer, note = await called(client, "read_query", query="SELECT hex(zeroblob(2000)) AS a")
         assert (answer, "the first row alone is too long" in note) == ("[]", True)
@@ -288,7 +288,7 @@ async def test_read_only_offers_no_tool_that_writes(tmp_path: Path) -> None:
         assert {prompt.name for prompt in await client.list_prompts()} == {"query-examples"}
 
 
-async def test_tools_say_what_they_do_to_the_database(tmp_path: Path) -> None:
+async def test_annotations_state_what_tools_do_to_the_database(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
         hints = {tool.name: tool.annotations for tool in await client.list_tools()}
         assert {name for name, hint in hints.items() if hint and hint.destructive_hint} == {"write_query"}
@@ -308,7 +308,7 @@ async def test_a_missing_database_is_told_and_not_made_when_only_reading(tmp_pat
         assert os.listdir(tmp_path) == []
 
 
-async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "no.db").write_text("x" * 4096)
     async with Client(make_server(tmp_path / "no.db")) as client:
         with pytest.raises(ToolError, match=r"no\.db is not a SQLite database; start the server with another"):
