@@ -299,7 +299,7 @@ READER = StaticTokens({"reader": {"subject": "reader", "scopes": "read"}})
 
 
 async def _as_reader(app: Any, era: str) -> Callable[[dict[str, Any]], Awaitable[Any]]:
-    """Give a way to send requests in an era, with a token that allows no writing."""
+    """Return a function that sends requests in an era, with a token that does not allow writing."""
     if era == STATELESS:
         return lambda message: modern(app, message, authorization="Bearer reader").whole()
     client = await SessionClient.open(app, era, token="reader")

@@ -294,7 +294,7 @@ def test_a_service_that_does_not_exist_is_reported() -> None:
     )
 
 
-def test_a_service_without_tls_is_said_to_be_one() -> None:
+def test_a_service_without_tls_is_reported_as_such() -> None:
     async def main() -> None:
         async with service(echo) as api, ApiClient(api.base.replace("http", "https"), service="Sample") as safe:
             await safe.request("GET", "/")

@@ -68,7 +68,9 @@ def test_http_alone_leaves_the_address_to_the_server() -> None:
         pytest.param(["run", "--write-scope", "w"], 1, "--write-scope is for HTTP", id="scope on stdio"),
         pytest.param(["--http", "1", "--write-scope", "a b"], 1, "'a b' is not a scope", id="two scopes"),
         pytest.param(["--http", "1", "--read-scope", 'a"b'], 1, "is not a scope", id="no scope"),
-        pytest.param(["run", "--http", "0", "--write-scope", "w"], 2, "go with --tokens-env", id="scope of nobody"),
+        pytest.param(
+            ["run", "--http", "0", "--write-scope", "w"], 2, "go with --tokens-env", id="scope without tokens"
+        ),
         pytest.param(["broken"], 2, "The word must not be broken: say whole", id="a wrong setting"),
         pytest.param(["run", "--http", "0.0.0.0:0"], 2, "with --tokens-env NAME or --issuer URL", id="open to others"),
         pytest.param(["run", "--http", "[::]:0"], 2, "others can reach it", id="open to others over IPv6"),
@@ -179,7 +181,9 @@ def test_without_options_there_is_no_authentication() -> None:
         pytest.param(CommandOptions(tokens_env="T_UNSET"), "T_UNSET holds no token", id="variable not set"),
         pytest.param(CommandOptions(tokens_env="T_SHORT"), "fewer than 16 characters", id="token to guess"),
         pytest.param(CommandOptions(tokens_env="T_TWICE"), "Token 2 .* occurs twice", id="token of two people"),
-        pytest.param(CommandOptions(tokens_env="T_NAMELESS"), "Token 1 .* has an empty name", id="token of nobody"),
+        pytest.param(
+            CommandOptions(tokens_env="T_NAMELESS"), "Token 1 .* has an empty name", id="token without a name"
+        ),
         pytest.param(
             CommandOptions(tokens_env="T_SPACE"), "Token 1 .* no name, or a name with a space", id="half a name"
         ),

@@ -191,12 +191,12 @@ def test_a_container_that_does_not_exist_is_a_clear_error() -> None:
 
 
 def image_is_marked(double: EngineDouble) -> None:
-    """Give the image of all containers the labels that this server gives."""
+    """Label the image of all containers as this server would."""
     double.image_config = {"Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "1"}}
 
 
 def image_is_gone(double: EngineDouble) -> None:
-    """Take the image of two containers away that have this server's labels."""
+    """Remove the image of two containers that have this server's labels."""
     double.add("too", {"Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "2"}})
     for each in list(double.containers.values())[1:]:
         each["Image"] = "sha256:gone"

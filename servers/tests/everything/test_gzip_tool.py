@@ -1,4 +1,4 @@
-"""Compressing a file and keeping it for whoever asked."""
+"""Compressing a file and keeping it for the caller."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ STEPS: tuple[tuple[str, Callable[[Client], Awaitable[Any]]], ...] = (
 
 
 def table(revision: Revision) -> set[Seen]:
-    """Give every method of a revision with who sends it."""
+    """Return every method of a revision with its sender."""
     ways = (("client", "to_server"), ("server", "to_client"), ("inside", "embedded"))
     spans = ((who, row.name, getattr(row, way)) for row in METHODS for who, way in ways)
     return {(who, name) for who, name, span in spans if span is not None and span.covers(revision)}
@@ -99,7 +99,7 @@ def table(revision: Revision) -> set[Seen]:
 
 @cache
 def shown(revision: Revision) -> frozenset[Seen]:
-    """Give the methods that cross the link of a client that does everything; looked at once."""
+    """Return the methods that cross the link of a client that uses everything; computed once."""
     return frozenset(run_async(tour(revision)))
 
 

@@ -60,11 +60,13 @@ def test_a_rule_decides(rules: str, path: str, allowed: bool) -> None:
         pytest.param("User-agent: ACME/7\nDisallow: /", False, id="mine-in-capitals"),
         pytest.param("User-agent: other\nDisallow: /", True, id="others"),
         pytest.param("User-agent: acmebot\nDisallow: /", True, id="longer-name"),
-        pytest.param("User-agent: *\nDisallow: /\nUser-agent: acme\nAllow: /", True, id="mine-over-everybodys"),
+        pytest.param(
+            "User-agent: *\nDisallow: /\nUser-agent: acme\nAllow: /", True, id="own-group-over-the-group-for-all"
+        ),
         pytest.param("User-agent: acme\n\nUser-agent: *\nDisallow: /", False, id="two-names-one-group"),
         pytest.param("User-agent: acme\nDisallow: /b\nUser-agent: acme\nDisallow: /", False, id="two-groups-of-mine"),
         pytest.param("User-agent: acme\nDisallow:\nUser-agent: *\nDisallow: /", True, id="mine-says-nothing"),
-        pytest.param("Disallow: /", True, id="rule-of-nobody"),
+        pytest.param("Disallow: /", True, id="rule-without-a-group"),
         pytest.param("\ufeffUser-agent: *\r\nDisallow: /\r\n", False, id="mark-and-carriage-returns"),
         pytest.param("<html>not found</html>", True, id="page-instead-of-a-file"),
     ],

@@ -126,7 +126,7 @@ def test_a_page_without_text_says_so() -> None:
     assert "set raw to true" in run_async(main())
 
 
-async def test_the_agents_name_is_told_and_can_be_changed() -> None:
+async def test_the_user_agent_is_sent_and_can_be_changed() -> None:
     async with origin({"/t": answer(b"x", TEXT)}) as site:
         await fetch(site, "/t")
         await fetch_with(make_server(allow_local=True, user_agent="acme/2"), f"{site.url}/t")

@@ -51,7 +51,7 @@ def test_the_largest_comes_first_if_asked(tmp_path: Path) -> None:
     assert [line.split()[1] for line in found.split("\n")[:2]] == ["b", "a"]
 
 
-def test_the_size_behind_a_link_that_leads_out_is_not_told(tmp_path: Path) -> None:
+def test_the_size_behind_a_link_that_leads_out_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc/passwd")
     assert "0 B" in call(tmp_path, "list_directory_with_sizes", path=".").split("\n")[0]
 

@@ -102,7 +102,7 @@ def submodule(repository: Path, program: str) -> None:
 
 
 def missing_object(repository: Path, program: str) -> None:
-    """Take an object away, and name a remote that promises to have it, to be asked through a program."""
+    """Remove an object, and configure a promisor remote that would be asked for it through a program."""
     git(repository, "config", "remote.origin.url", f"ext::{program} /dev/null")
     git(repository, "config", "protocol.ext.allow", "always")
     git(repository, "config", "remote.origin.promisor", "true")

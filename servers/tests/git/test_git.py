@@ -486,7 +486,7 @@ def test_limits_with_which_nothing_works_are_a_configuration_error(options: dict
 
 
 def test_a_git_that_takes_too_long_is_ended(repository: Path) -> None:
-    # Reading the ignore rules from a pipe that nobody fills takes for ever.
+    # Reading the ignore rules from a pipe without a writer takes forever.
     (repository / ".git" / "info").mkdir()
     os.mkfifo(repository / ".git" / "info" / "exclude")
     server = make_server(repositories=[repository], timeout=0.5)

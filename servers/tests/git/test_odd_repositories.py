@@ -177,7 +177,7 @@ def test_a_conflict_is_shown_resolved_and_committed(repository: Path) -> None:
     assert len(git(repository, "log", "-1", "--format=%P").split()) == 2
 
 
-def test_a_difference_of_bytes_is_told_and_not_shown(repository: Path) -> None:
+def test_a_binary_difference_is_reported_and_not_shown(repository: Path) -> None:
     (repository / "a.txt").write_bytes(bytes(range(256)))
 
     assert call(repository, "git_diff_unstaged")[1].endswith("Binary files a/a.txt and b/a.txt differ")

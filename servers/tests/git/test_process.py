@@ -110,7 +110,7 @@ def test_a_program_that_does_not_exist_cannot_be_started() -> None:
 
 
 def is_gone(number: int) -> bool:
-    """Tell whether there is no process of that number, not even one that nobody has asked for its status."""
+    """Return whether no process has that number, not even one whose status was not collected."""
     with suppress(ProcessLookupError):
         os.kill(number, 0)
         return False

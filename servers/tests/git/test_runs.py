@@ -43,7 +43,7 @@ def server(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> Server
 
 
 def runs(server: Server, log: Path, repository: Path, *wanted: tuple[str, dict[str, Any]]) -> list[str]:
-    """Give what git was run for in these calls, all of which succeed."""
+    """Return the git commands that were run for these calls, all of which succeed."""
     log.write_text("")
     results = calls(server, repository, wanted)
     assert [outcome(each) for each in results if each.is_error] == []

@@ -1,4 +1,4 @@
-"""The GitHub server as a program: over stdio, and over HTTP for whoever has a token."""
+"""The GitHub server as a program: over stdio, and over HTTP with a token."""
 
 from __future__ import annotations
 

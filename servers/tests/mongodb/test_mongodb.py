@@ -296,7 +296,7 @@ TAIL = ", Timeout: 5.0s, Topology Description: <TopologyDescription id: 1, serve
     ],
     ids=["refused", "several", "different", "no-name", "no-socket", "tls", "none-yet", "other"],
 )
-def test_why_a_deployment_cannot_be_reached_is_told_shortly_and_once(said: str, told: str) -> None:
+def test_the_reason_why_a_deployment_is_unreachable_is_short_and_given_once(said: str, told: str) -> None:
     assert connect_failure_reason(said) == told
 
 

@@ -42,7 +42,7 @@ class Desk:
         env: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> RegistryEndpoint:
-        """Say where a package is asked for."""
+        """Return the registry of a package."""
         user is None or (self.home / ".npmrc").write_text(user)
         theirs is None or (self.project / ".npmrc").write_text(theirs)
         settings = NpmConfig({"HOME": str(self.home), **(env or {})}, token=token)
@@ -222,7 +222,7 @@ def test_a_registry_of_the_command_line_is_the_only_one(desk: Desk) -> None:
         pytest.param("https://n.example.evil.example/", "//n.example/", None, id="longer-host"),
         pytest.param("https://x.n.example/", "//n.example/", None, id="host-below"),
         pytest.param("https://n.example/", "//", None, id="no-host"),
-        pytest.param("https://n.example/", "", None, id="for-everybody"),
+        pytest.param("https://n.example/", "", None, id="for-all"),
     ],
 )
 def test_a_token_goes_to_the_host_it_was_written_for(desk: Desk, registry: str, key: str, token: str | None) -> None:

@@ -89,7 +89,7 @@ def run(
 
 
 def _state(pid: int) -> str | None:
-    """Give the state of a process: None if it is gone, Z if nobody has fetched its end yet."""
+    """Return the state of a process: None if it is gone, Z if its status was not collected yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

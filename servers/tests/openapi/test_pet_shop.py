@@ -20,7 +20,7 @@ PNG = b"\x89PNG\r\n\x1a\nrest"
 
 
 def sent(tool: str, arguments: dict[str, Any], **options: Any) -> Any:
-    """Give what the API heard of a call."""
+    """Return the request that the API received for a call."""
     result, double = call(PETS, tool, arguments, auth=KEY, output_schemas=False, **options)
     assert not result.is_error, result.text
     return double.last
@@ -285,7 +285,7 @@ def test_a_structured_answer_tells_its_headers_too(revision: str) -> None:
     assert "link: </pets/8>; rel=next" in text
 
 
-def test_no_content_is_said_in_words() -> None:
+def test_a_response_without_content_is_described_in_words() -> None:
     result, _ = call(PETS, "deletePet", {"id": 7}, {"DELETE /pets/7": Answer(b"", 204)}, auth=KEY)
     assert result.text == "Done (status 204, no content)."
 
@@ -313,7 +313,7 @@ def test_head_tells_status_and_headers() -> None:
     assert "x-pet: yes" in result.text
 
 
-def test_a_refusal_is_told_in_the_words_of_the_service() -> None:
+def test_an_error_is_reported_in_the_words_of_the_service() -> None:
     answers = {"POST /pets": Answer({"code": 3, "message": "no such kind"}, 422)}
     result, _ = call(PETS, "createPet", {"name": "Rex"}, answers, auth=KEY)
     assert result.is_error

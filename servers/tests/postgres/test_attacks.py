@@ -120,12 +120,12 @@ async def tried(cluster: Cluster, send: Send, attacks: Sequence[str], file: Path
 
 
 def made(file: Path) -> bool:
-    """Tell whether an attack has made its file."""
+    """Return whether an attack has created its file."""
     return file.exists()
 
 
 def sqls(rows: Sequence[Any]) -> list[str]:
-    """Give the statements of parametrised rows."""
+    """Return the statements of parametrized rows."""
     return [row.values[0] if hasattr(row, "values") else row for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL server as a program: over stdio, over HTTP for whoever has a token, and started wrongly."""
+"""The PostgreSQL server as a program: over stdio, over HTTP with a token, and started with invalid options."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ REVISIONS = ["2025-11-25", "2026-07-28"]
 
 
 async def value(client: Client, expression: str) -> Any:
-    """Give what an expression is in the answer's JSON."""
+    """Return the value of an expression as JSON in the result."""
     (text,) = await called(client, f"SELECT {expression} AS a")
     return json.loads(text)[0]["a"]
 
@@ -281,7 +281,7 @@ async def test_calls_at_once_share_a_few_connections(cluster: Cluster) -> None:
         assert 1 <= counted <= 4
 
 
-async def test_a_database_that_is_absent_is_told_by_every_call_without_the_password() -> None:
+async def test_every_call_reports_an_unreachable_database_without_the_password() -> None:
     async with Client(make_server("postgresql://ann:hunter2@127.0.0.1:1/shop?password=hunter3")) as client:
         assert [each.uri for each in await client.list_resources()] == ["postgres://ann@127.0.0.1:1/schema"]
         with pytest.raises(ToolError, match=r"Cannot connect to postgresql://ann@127\.0\.0\.1:1/shop: ") as failed:

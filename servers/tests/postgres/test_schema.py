@@ -25,7 +25,7 @@ async def test_every_table_that_the_role_may_read_is_listed(cluster: Cluster) ->
         ]
 
 
-async def test_a_table_is_told_as_the_official_server_tells_it_and_only_the_one_meant(cluster: Cluster) -> None:
+async def test_a_table_is_described_as_by_the_official_server_and_matched_exactly(cluster: Cluster) -> None:
     async with shop(cluster) as client:
         (content,) = await client.read_resource(f"{BASE}customers/schema")
         assert json.loads(content.text or "") == [

@@ -52,6 +52,6 @@ def rows(path: Path, sql: str) -> Sequence[tuple[Any, ...]]:
 
 
 def dump(path: Path) -> list[str]:
-    """Give all that is in a database."""
+    """Return the whole content of a database."""
     with closing(sqlite3.connect(path)) as connection:
         return list(connection.iterdump())

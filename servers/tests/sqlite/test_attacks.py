@@ -82,7 +82,7 @@ async def test_reading_does_not_write_even_if_every_action_were_allowed(
         assert dump(tmp_path / "shop.db") == before
 
 
-async def test_no_table_is_said_to_be_made_that_is_gone_with_the_call(tmp_path: Path) -> None:
+async def test_a_temporary_table_is_not_reported_as_created(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
         with pytest.raises(ToolError, match="CREATE TABLE in temp was refused"):
             await called(client, "create_table", query="CREATE TABLE temp.t (a)")

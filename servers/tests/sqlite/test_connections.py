@@ -21,7 +21,7 @@ ONE = "SELECT a FROM t"
 
 
 def made(path: Path, value: int, *, age: int = 60) -> Path:
-    """Make a database that nobody has written to for some seconds."""
+    """Create a database whose last write was some seconds ago."""
     execute(path, "CREATE TABLE t (a)", f"INSERT INTO t VALUES ({value})")
     return aged(path, age)
 
@@ -34,14 +34,14 @@ def aged(path: Path, seconds: int = 60) -> Path:
 
 @asynccontextmanager
 async def reader(path: Path) -> AsyncIterator[Client]:
-    """Have a client whose server keeps a connection already."""
+    """Connect a client whose server already keeps a connection."""
     async with Client(make_server(path)) as client:
         assert await called(client, "read_query", query=ONE) == ["[{'a': 1}]"]
         yield client
 
 
 def kept(path: Path) -> SqlitePool:
-    """Give connections of which one is kept."""
+    """Return a pool that keeps one connection."""
     connections = SqlitePool(path, StatementLimits())
     connections.release(connections.open("read", hold=lambda _: None))
     return connections

@@ -1,4 +1,4 @@
-"""The SQLite server as a program: over stdio, and over HTTP for whoever has a token."""
+"""The SQLite server as a program: over stdio, and over HTTP with a token."""
 
 from __future__ import annotations
 

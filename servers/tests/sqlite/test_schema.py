@@ -20,7 +20,7 @@ TEMPLATE = "sqlite://{table}/schema"
 
 
 def said(message: PromptMessage) -> str:
-    """Give the text of a message."""
+    """Return the text of a message."""
     assert isinstance(message.content, TextContent)
     return message.content.text
 
@@ -135,7 +135,7 @@ async def test_an_insight_that_is_too_long_is_refused(tmp_path: Path) -> None:
 
 
 async def asked(client: Client, **arguments: Any) -> list[tuple[str, str]]:
-    """Give the messages of the prompt with examples."""
+    """Return the messages of the prompt with examples."""
     prompt = await client.get_prompt("query-examples", arguments)
     return [(message.role, said(message)) for message in prompt.messages]
 

@@ -270,7 +270,7 @@ async def test_many_changes_at_once_are_all_kept(tmp_path: Path) -> None:
         assert rows(tmp_path / "shop.db", "SELECT price FROM products WHERE id = 4") == [(64.2,)]
 
 
-async def test_a_database_that_another_writes_is_waited_for_and_then_told(tmp_path: Path) -> None:
+async def test_a_database_locked_by_another_writer_is_waited_for_and_then_reported(tmp_path: Path) -> None:
     async with shop(tmp_path, timeout=0.1) as client:
         with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -301,7 +301,7 @@ async def test_a_missing_database_is_made(tmp_path: Path) -> None:
         assert await called(client, "list_tables") == ["[]"]
 
 
-async def test_a_missing_database_is_told_and_not_made_when_only_reading(tmp_path: Path) -> None:
+async def test_a_missing_database_is_reported_and_not_created_in_read_only_mode(tmp_path: Path) -> None:
     async with Client(make_server(tmp_path / "absent.db", read_only=True)) as client:
         with pytest.raises(ToolError, match=r"there is no database to open at .*absent\.db; start the server with"):
             await called(client, "list_tables")

@@ -36,7 +36,7 @@ def conversion(time: str, at: datetime, source: str = "Europe/Berlin", target: s
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_time_is_told_in_a_zone(revision: str) -> None:
+def test_the_current_time_is_returned_for_a_zone(revision: str) -> None:
     assert ask("get_current_time", revision=revision, timezone="Asia/Tokyo") == {
         "timezone": "Asia/Tokyo",
         "datetime": "2025-01-15T21:00:30+09:00",

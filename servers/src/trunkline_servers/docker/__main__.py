@@ -9,6 +9,8 @@ from trunkline_servers.docker.container_spec import RunLimits
 from trunkline_servers.docker.engine import DEFAULT_HOST
 from trunkline_servers.docker.server import make_server
 
+__all__ = ["command", "main"]
+
 _EPILOG = """\
 \b
 Examples:

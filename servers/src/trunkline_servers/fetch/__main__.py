@@ -82,7 +82,7 @@ def command(
 
 
 def main() -> None:
-    """Run the command and end the process."""
+    """Run the command."""
     run_command(command)
 
 

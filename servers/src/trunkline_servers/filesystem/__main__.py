@@ -12,7 +12,7 @@ __all__ = ["command", "main"]
 
 _DEFAULT = FileLimits()
 
-EPILOG = """\b
+_EPILOG = """\b
 Examples:
   trunkline-server-filesystem ~/projects ~/notes
   trunkline-server-filesystem --read-only --max-file-bytes 1000000 .
@@ -20,7 +20,7 @@ Examples:
 """
 
 
-@click.command("trunkline-server-filesystem", epilog=EPILOG)
+@click.command("trunkline-server-filesystem", epilog=_EPILOG)
 @click.argument("folders", nargs=-1, type=click.Path())
 @click.option("--read-only", is_flag=True, help="Offer only tools that read.")
 @click.option(

@@ -9,7 +9,7 @@ from trunkline_servers.git.server import make_server
 
 __all__ = ["command", "main"]
 
-EPILOG = """\b
+_EPILOG = """\b
 Examples:
   trunkline-server-git --repository .
   trunkline-server-git -r ~/work/site -r ~/work/shop --timeout 60
@@ -17,7 +17,7 @@ Examples:
 """
 
 
-@click.command("trunkline-server-git", epilog=EPILOG)
+@click.command("trunkline-server-git", epilog=_EPILOG)
 @click.option(
     "-r",
     "--repository",

@@ -11,6 +11,8 @@ from trunkline_servers.github.client import DEFAULT_URL, TOKEN_VARIABLE
 from trunkline_servers.github.issues import ConfirmMerges
 from trunkline_servers.github.server import make_server
 
+__all__ = ["command", "main"]
+
 _EPILOG = """\
 \b
 Examples:

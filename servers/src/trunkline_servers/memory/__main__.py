@@ -47,7 +47,7 @@ def command(memory_file: str | None, *, max_bytes: int, serving: CommandOptions)
 
 
 def main() -> None:
-    """Run the command and end the process."""
+    """Run the command."""
     run_command(command)
 
 

@@ -8,6 +8,8 @@ from trunkline_servers.cli import CommandOptions, run_command, with_command_opti
 from trunkline_servers.mongodb.server import make_server
 from trunkline_servers.mongodb.store import DEFAULT_URI, READ_PREFERENCES, MongoLimits
 
+__all__ = ["command", "main"]
+
 _EPILOG = """\
 \b
 Examples:

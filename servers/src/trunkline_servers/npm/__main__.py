@@ -9,6 +9,8 @@ import click
 from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.npm.server import ScriptOptions, make_server
 
+__all__ = ["command", "main"]
+
 _EPILOG = """\
 \b
 Examples:

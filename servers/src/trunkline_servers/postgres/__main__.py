@@ -6,6 +6,8 @@ import click
 
 from trunkline_servers.cli import CommandOptions, run_command, with_command_options, with_statement_options
 
+__all__ = ["command", "main"]
+
 _EPILOG = """\
 \b
 Examples:

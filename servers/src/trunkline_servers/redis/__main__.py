@@ -7,6 +7,8 @@ import click
 from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.redis.server import DEFAULT_URL, RedisLimits, make_server
 
+__all__ = ["command", "main"]
+
 _EPILOG = """\
 \b
 Examples:

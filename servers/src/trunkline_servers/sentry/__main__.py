@@ -7,6 +7,8 @@ import click
 from trunkline_servers.cli import CommandOptions, run_command, seconds_option, with_command_options
 from trunkline_servers.sentry.server import DEFAULT_URL, TOKEN_VARIABLE, make_server
 
+__all__ = ["command", "main"]
+
 _EPILOG = """\
 \b
 Examples:

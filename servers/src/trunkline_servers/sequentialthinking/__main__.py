@@ -9,7 +9,7 @@ from trunkline_servers.sequentialthinking.server import make_server
 
 __all__ = ["command", "main"]
 
-EPILOG = """\b
+_EPILOG = """\b
 Examples:
   trunkline-server-sequentialthinking
   trunkline-server-sequentialthinking --hide-thoughts
@@ -17,7 +17,7 @@ Examples:
 """
 
 
-@click.command("trunkline-server-sequentialthinking", epilog=EPILOG)
+@click.command("trunkline-server-sequentialthinking", epilog=_EPILOG)
 @click.option("--hide-thoughts", is_flag=True, help="Do not draw the thoughts on stderr.")
 @with_command_options
 def command(*, hide_thoughts: bool, serving: CommandOptions) -> None:

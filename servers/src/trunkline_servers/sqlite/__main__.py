@@ -8,7 +8,7 @@ import click
 
 from trunkline_servers.cli import CommandOptions, run_command, with_command_options, with_statement_options
 
-__all__: list[str] = []
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b

@@ -9,7 +9,7 @@ from trunkline_servers.time.server import make_server
 
 __all__ = ["command", "main"]
 
-EPILOG = """\b
+_EPILOG = """\b
 Examples:
   trunkline-server-time
   trunkline-server-time --local-timezone Europe/Oslo
@@ -17,7 +17,7 @@ Examples:
 """
 
 
-@click.command("trunkline-server-time", epilog=EPILOG)
+@click.command("trunkline-server-time", epilog=_EPILOG)
 @click.option(
     "--local-timezone", metavar="NAME", help="IANA name of the local time zone; by default the zone of this machine."
 )
