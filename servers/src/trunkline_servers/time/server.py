@@ -35,7 +35,7 @@ _LONGEST = 100
 _NO_ZONES = ("posix", "posixrules", "right")
 
 
-# --- zones -------------------------------------------------------------------------------------------------------------
+# --- zones -----------------------------------------------------------------------------------------------------------
 
 
 def utc_now() -> datetime:
@@ -117,7 +117,7 @@ def _from_link() -> str:
     return os.path.realpath(_LOCALTIME).rpartition("/zoneinfo/")[2]
 
 
-# --- times -------------------------------------------------------------------------------------------------------------
+# --- times -----------------------------------------------------------------------------------------------------------
 
 
 def current_time(zone: str, now: datetime) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _hours(apart: float) -> str:
     return f"{apart:+.2f}".rstrip("0").rstrip(".") + "h"
 
 
-# --- the server --------------------------------------------------------------------------------------------------------
+# --- the server ------------------------------------------------------------------------------------------------------
 
 _INSTRUCTIONS = "Returns the current time in any time zone, and converts a time of today from one zone to another."
 _HINTS = MappingProxyType(
