@@ -42,7 +42,7 @@ ALL = [
         ),
     ],
 )
-def test_the_best_comes_first(query: str, expected: list[str]) -> None:
+def test_the_best_match_comes_first(query: str, expected: list[str]) -> None:
     assert [each["name"] for each in search_entities(ALL, query)] == expected
 
 

@@ -84,7 +84,7 @@ def _json(value: Any, *, status: int = 200) -> web.Response:
 
 @asynccontextmanager
 async def registry_double() -> AsyncIterator[RegistryDouble]:
-    """Have the double on a free port while the body runs."""
+    """Serve the double on a free port for the duration of the block."""
     double = RegistryDouble()
     server = web.Server(double.answer)
     runner = web.ServerRunner(server)

@@ -77,7 +77,7 @@ async def fill(cluster: Cluster) -> None:
 
 
 async def fingerprint(cluster: Cluster) -> list[Any]:
-    """Give all of it, to be compared."""
+    """Return the whole content, for comparison."""
     async with as_role(cluster, "owner") as connection:
         return await state(connection)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trunkline.auth.authorization_server.settings import hash_password
     from trunkline.auth.authorization_server.storage import OAuthClient
     from trunkline.auth.client import LoggedOut, log_out
+    from trunkline.auth.credential_store import default_folder, try_lock
     from trunkline.auth.introspection import IntrospectionVerifier
     from trunkline.auth.jwt_verifier import JWTVerifier
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
@@ -37,8 +38,10 @@ __all__ = [
     "Principal",
     "StaticTokens",
     "Verifier",
+    "default_folder",
     "hash_password",
     "log_out",
+    "try_lock",
 ]
 
 _HOMES = MappingProxyType(
@@ -49,6 +52,7 @@ _HOMES = MappingProxyType(
         "trunkline.auth.authorization_server.settings": ("hash_password",),
         "trunkline.auth.jwt_verifier": ("JWTVerifier",),
         "trunkline.auth.client": ("LoggedOut", "log_out"),
+        "trunkline.auth.credential_store": ("default_folder", "try_lock"),
         "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
         "trunkline.auth.authorization_server.oauth_proxy": ("OAuthProxy",),
         "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trunkline.protocol.caller import Caller, Origin, Principal, Session, parse_scopes
     from trunkline.protocol.json_schema import SchemaError, Validator, compile_schema
     from trunkline.protocol.limits import Limits
+    from trunkline.protocol.secret_patterns import holds_secret, looks_secret, names_secret
     from trunkline.server.client_requests import (
         MAX_ELICITATION_ID_LENGTH,
         AcceptedElicitation,
@@ -106,6 +107,9 @@ __all__ = [
     "Validator",
     "VisibilityFilter",
     "compile_schema",
+    "holds_secret",
+    "looks_secret",
+    "names_secret",
     "parse_listen_address",
     "parse_scopes",
     "reachable_url",
@@ -131,6 +135,11 @@ _HOMES = MappingProxyType(
             "compile_schema",
         ),
         "trunkline.protocol.limits": ("Limits",),
+        "trunkline.protocol.secret_patterns": (
+            "holds_secret",
+            "looks_secret",
+            "names_secret",
+        ),
         "trunkline.net.addresses": (
             "ListenAddress",
             "parse_listen_address",
