@@ -9,9 +9,8 @@ from typing import Any
 
 from tests.auth.authorization_server.chromium import Page, chromium
 from tests.auth.authorization_server.support import authorize_url, register
-from trunkline import Server
+from trunkline import Limits, Server
 from trunkline.auth import AuthorizationServer, hash_password
-from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.serve import serve
 
 __all__ = ["main"]
