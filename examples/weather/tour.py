@@ -300,7 +300,7 @@ async def walk_stateless(screen: Screen) -> None:
         screen.heading("11. Answer a question, again")
         screen.say(
             """Without a connection to ask on, the questions are part of the result: resultType is input_required.
-            The client sends the call again with the answers and the sealed requestState. The tool's code is the same."""
+            The client sends the call again with the answers and the sealed requestState. The code is the same."""
         )
         await tour.be_asked()
         screen.pause()

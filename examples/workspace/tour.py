@@ -101,8 +101,8 @@ async def walk(screen: Screen, folder: Path) -> None:
         ready = [each for each in status.values() if each.state == "ready"]
         screen.say(
             f"""{len(ready)} of {len(status)} are ready, with {len(host.catalog.tools)} tools. Each gets one call. A
-            server whose service or token is missing says so, and what to do. fetch is asked for an address at which cloud
-            machines publish their credentials, and refuses."""
+            server whose service or token is missing says so, and what to do. fetch is asked for an address at which
+            cloud machines publish their credentials, and refuses."""
         )
         for id, given in calls(environ["WORKSPACE_FOLDER"]):
             await asked(host, id, given, show=screen.item)
