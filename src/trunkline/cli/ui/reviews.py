@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.cli.ui.output import block_text, one_line, printable, wire_json
+from trunkline.cli.ui.output import block_text, one_line, wire_json
 from trunkline.cli.ui.server_requests import FormDismissed, fill_form, form_summary
 from trunkline.cli.ui.terminal import (
     EndOfInput,
@@ -31,6 +31,7 @@ from trunkline.cli.ui.terminal import (
 from trunkline.host.server_requests.elicitation import ElicitationPrompter, FormPrompt, UrlPrompt
 from trunkline.host.server_requests.sampling.handler import SamplingDecision, SamplingPrompter, SamplingReview
 from trunkline.host.server_requests.sampling.model_request import preferences_text
+from trunkline.protocol.printable import printable
 
 __all__ = ["open_in_browser", "review_sampling", "terminal_elicitation", "terminal_sampling_review"]
 
