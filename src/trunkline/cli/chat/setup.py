@@ -21,8 +21,9 @@ from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.host_session import ResolvedInputs, load_cli_configuration, resolve_inputs
 from trunkline.cli.options import PolicyOptions
 from trunkline.cli.ui.approvals import terminal_prompter
+from trunkline.cli.ui.elicitation import terminal_elicitation
 from trunkline.cli.ui.output import one_line, wire_json
-from trunkline.cli.ui.reviews import terminal_elicitation, terminal_sampling_review
+from trunkline.cli.ui.reviews import terminal_sampling_review
 from trunkline.cli.ui.server_requests import TerminalRequestHandler
 from trunkline.cli.ui.terminal import Screen, is_interactive
 from trunkline.errors import ConfigError

@@ -33,7 +33,7 @@ Examples:
           requires approval, or a definition is flagged or changed.
   ask     The gateway asks, by elicitation. A client without elicitation gets
           only what rules and grants allow.
-  deny    Nobody asks. Only what rules and grants allow passes.
+  deny    The user is not asked. Only what rules and grants allow passes.
 
 The default is client over stdio and on a loopback address with one token, and ask wherever others can call.
 

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import trunkline.types as t
-from trunkline.host.events import DefinitionInspected
-from trunkline.host.integrity.pins.views import pin_target
 from trunkline.protocol.printable import UNSAFE, printable
 
 __all__ = [
@@ -50,6 +48,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from trunkline.host.events import DefinitionInspected
     from trunkline.host.secrets.registry import SecretRegistry
 
 
@@ -298,6 +297,8 @@ def change_lines(inspected: Iterable[DefinitionInspected]) -> list[str]:
 def _reason(each: DefinitionInspected) -> str:
     if each.what == "changed":
         return each.reason
+    from trunkline.host.integrity.pins.views import pin_target
+
     target = pin_target(each.server, each.kind, each.name)
     return f"hidden, cannot be used: {each.reason}; to accept it: trunkline pins accept {target}"
 
