@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from trunkline.cli.ui.output import clip, one_line, printable, wire_json
+from trunkline.cli.ui.output import clip, one_line, wire_json
 from trunkline.cli.ui.terminal import Screen
 from trunkline.host.chat.events import (
     CallFinished,
@@ -27,6 +27,7 @@ from trunkline.host.chat.events import (
     TurnEnded,
 )
 from trunkline.host.models.interface import Usage
+from trunkline.protocol.printable import printable
 
 __all__ = ["ChatDisplay", "cost_text", "quote_lines", "usage_text"]
 

@@ -20,8 +20,8 @@ from trunkline.cli.chat.display import ChatDisplay, quote_lines
 from trunkline.cli.chat.setup import ChatRuntime
 from trunkline.cli.exit_codes import CommandError
 from trunkline.cli.options import parse_pairs, typed_arguments
+from trunkline.cli.ui.elicitation import FormDismissed, fill_form
 from trunkline.cli.ui.output import block_text, clip, contents_text, one_line, result_text, table, wire_json
-from trunkline.cli.ui.server_requests import FormDismissed, fill_form
 from trunkline.cli.ui.terminal import EndOfInput, Terminal
 from trunkline.client.tool_cache import CallResult
 from trunkline.errors import PolicyDenied, TrunklineError

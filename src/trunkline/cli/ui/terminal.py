@@ -18,7 +18,8 @@ from contextlib import contextmanager
 
 import click
 
-from trunkline.cli.ui.output import clip, one_line, printable, redact
+from trunkline.cli.ui.output import clip, one_line, redact
+from trunkline.protocol.printable import printable
 
 __all__ = [
     "EndOfInput",

@@ -106,7 +106,7 @@ class VariableSources(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Show nothing of the environment."""
-        return "Surroundings()"
+        return "VariableSources()"
 
 
 class Expansion(Struct, frozen=True, kw_only=True):

@@ -13,9 +13,9 @@ import msgspec
 import trunkline.types as t
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter, RememberScope
 from trunkline.host.authorization.grants import GRANT_DAYS
-from trunkline.host.integrity.scan.scanner import escape_invisible
 from trunkline.host.upstreams.routing.channels import CallerChannel
 from trunkline.protocol.caller import supports
+from trunkline.protocol.printable import escape_invisible
 
 __all__ = ["client_prompter"]
 

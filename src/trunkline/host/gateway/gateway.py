@@ -7,10 +7,9 @@ Request validation, eras, sessions and lists are the server's; the path from a c
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -45,23 +44,16 @@ from trunkline.host.gateway.registry import (
     rewrite_result,
     translate_errors,
 )
-from trunkline.host.gateway.sessions import (
-    GatewayHub,
-    GatewayOptions,
-    GatewaySessions,
-    SubscriptionOwner,
-    UpstreamSubscriptions,
-    WatchedResource,
-)
+from trunkline.host.gateway.sessions import GatewayOptions, GatewaySessions
+from trunkline.host.gateway.subscriptions import GatewayHub, GatewaySubscriptions
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.items import CatalogItem, ItemKind, hidden_reason
 from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, inner_uri, outer_uri
 from trunkline.host.upstreams.catalog.search import SEARCH_TOOL
 from trunkline.host.upstreams.routing.channels import GatewayChannel, gateway_capability, request_gateways
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds, prefers_handshake
+from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import NEWEST, find_revision
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.handlers import session_of
 from trunkline.server.server import Server
@@ -72,7 +64,6 @@ __all__ = ["Gateway"]
 
 T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-_SUBSCRIBE_SECONDS = 5.0
 #: How long a list waits for what servers list only to clients with certain capabilities.
 _LEARN_SECONDS = 10.0
 
@@ -111,13 +102,10 @@ class Gateway(Server):
         self._prompter = prompter
         self._sessions = GatewaySessions(core, self.options, notify=self._notify_session)
         self._tool_search = ToolSearch(core, self.options)
-        self._upstream_subscriptions = UpstreamSubscriptions(lambda: core.supervisor.upstreams, self.changed)
+        self._subscriptions = GatewaySubscriptions(core, serves=self._serves, notify=self.changed)
         self.hub = GatewayHub(self._left)
-        self._following = False
         #: The session whose list is being built; building never awaits, so there is one at a time.
         self._listing_for: HostSession | None = None
-        #: The URIs that each session and each listener is subscribed to, and on whose connection.
-        self._subscribers: dict[object, tuple[SubscriptionOwner, Callable[[], Iterable[str]]]] = {}
         #: Which items each principal may see; a cache for the current catalog.
         self._seen: dict[tuple[Any, CatalogItem], bool] = {}
         self._entries: GatewayRegistry | None = None
@@ -149,7 +137,7 @@ class Gateway(Server):
         self._unfollow()
         self._unfollow_resources()
         self.close()
-        await self._upstream_subscriptions.aclose()
+        await self._subscriptions.aclose()
         await self._sessions.aclose()
 
     # --- the catalog -------------------------------------------------------------------------------------------------
@@ -158,7 +146,7 @@ class Gateway(Server):
         self._refresh_registry()
         for kind in kinds:
             self.hub.notify_change((kind, None))
-        self._follow_soon()
+        self._subscriptions.follow_soon()
 
     def _resource_changed(self, server: str, uri: str) -> None:
         if self._serves(server):
@@ -443,18 +431,19 @@ class Gateway(Server):
                 data={"limit": "subscriptions", "allowed": self.limits.notices},
             )
         session.subscribe(params.uri)
-        owner = self._subscription_owner(exchange)
-        self._subscribers[session] = (owner, lambda: session.subscriptions)
-        self._follow()
         # Once subscribed, the client may change the resource at once, and expects the notification.
-        await self._upstream_subscriptions.wait_until_active(
-            self._watched_resources(owner, [params.uri]), _SUBSCRIBE_SECONDS
+        await self._subscriptions.subscribe(
+            session,
+            self._sessions.session(exchange),
+            exchange.admitted.caller,
+            uris=lambda: session.subscriptions,
+            added=[params.uri],
         )
         return t.EmptyResult()
 
     async def _unsubscribe(self, exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
         session_of(exchange).unsubscribe(params.uri)
-        self._follow_soon()
+        self._subscriptions.follow_soon()
         return t.EmptyResult()
 
     def _listens(self, exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
@@ -474,23 +463,14 @@ class Gateway(Server):
         uris = wanted.resource_subscriptions or []
         if not uris:
             return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
-        owner = self._subscription_owner(exchange)
-        self._subscribers[exchange] = (owner, lambda: uris)
+        session = self._sessions.session(exchange)
         try:
-            self._follow()
-            await self._upstream_subscriptions.wait_until_active(
-                self._watched_resources(owner, uris), _SUBSCRIBE_SECONDS
+            await self._subscriptions.subscribe(
+                exchange, session, exchange.admitted.caller, uris=lambda: uris, added=uris
             )
             return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
         finally:
-            del self._subscribers[exchange]
-            self._follow_soon()
-
-    def _subscription_owner(self, exchange: Exchange) -> SubscriptionOwner:
-        session = self._sessions.session(exchange)
-        caller = exchange.admitted.caller
-        needs = ConnectionNeeds.of(caller.capabilities, logs=session.log_level is not None)
-        return SubscriptionOwner(session, needs, caller.revision.handshake)
+            self._subscriptions.remove(exchange)
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         session_of(exchange).log_level = params.level
@@ -560,32 +540,7 @@ class Gateway(Server):
             strict=mode == "deny",
         )
 
-    # --- subscriptions -----------------------------------------------------------------------------------------------
-
-    def _follow_soon(self) -> None:
-        """Update the upstream subscriptions in the next iteration of the event loop."""
-        if not self._following:
-            self._following = True
-            asyncio.get_running_loop().call_soon(self._follow)
-
-    def _follow(self) -> None:
-        self._following = False
-        self._upstream_subscriptions.follow(
-            watched for owner, uris in self._subscribers.values() for watched in self._watched_resources(owner, uris())
-        )
-
-    def _watched_resources(self, owner: SubscriptionOwner, uris: Iterable[str]) -> Iterator[WatchedResource]:
-        """Yield for each resource the server, and the connection to subscribe on."""
-        parts, upstreams = self._core.catalog.parts, self._core.supervisor.upstreams
-        for pair in (inner_uri(uri, parts) for uri in uris):
-            if pair is None or not self._serves(pair[0]) or pair[0] not in upstreams:
-                continue
-            revision = find_revision(parts[pair[0]].offering.revision) or NEWEST
-            upstream = upstreams[pair[0]]
-            needs = owner.needs.within(upstream.entry.settings.asks)
-            handshake = revision.handshake or (owner.is_handshake and prefers_handshake(upstream, needs))
-            alone = self._core.router.needs_dedicated(upstream, needs, handshake=handshake)
-            yield WatchedResource(*pair, owner if alone else None)
+    # --- clients that leave ------------------------------------------------------------------------------------------
 
     async def _clean_up(self, connection: Connection) -> None:
         """Clean up after a connection, with the session of a stateless client that used it alone."""
@@ -600,8 +555,7 @@ class Gateway(Server):
 
     def _left(self, sink: ChangeListener) -> None:
         session = getattr(sink, "session", None)
-        if self._subscribers.pop(session, None) is not None:
-            self._follow_soon()
+        self._subscriptions.remove(session)
         self._sessions.session_ended(session)
 
 

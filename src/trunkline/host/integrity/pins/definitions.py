@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 import trunkline.types as t
-from trunkline.host.integrity.scan.scanner import escape_invisible
 from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
+from trunkline.protocol.printable import escape_invisible
 
 __all__ = [
     "NO_ORDERS",

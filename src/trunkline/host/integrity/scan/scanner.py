@@ -22,6 +22,18 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from trunkline.host.integrity.scan.rules import NAME_RULES, READER_OWNED, RULES, Category, Severity, TextRule
+from trunkline.protocol.printable import (
+    ANNOTATIONS,
+    CONTROLS,
+    DIRECTION_CONTROLS,
+    DIRECTION_MARKS,
+    INVISIBLE,
+    LINE_SEPARATORS,
+    SELECTORS,
+    TAGS,
+    ZERO_WIDTH,
+    escape_invisible,
+)
 
 __all__ = [
     "Finding",
@@ -30,7 +42,6 @@ __all__ = [
     "ToolOwners",
     "classify_mention",
     "combine_findings",
-    "escape_invisible",
     "find_suspicious_characters",
     "fold_text",
     "foreign_tool_names",
@@ -51,19 +62,8 @@ class SuspiciousText(NamedTuple):
     message: str
 
 
-_TAGS = "\U000e0000-\U000e007f"
-_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef\u180b-\u180d\u180f"
-_ZERO_WIDTH = "\u200b-\u200d\u2060-\u2064\u206a-\u206f\ufeff\u180e\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u00ad"
-_DIRECTION_CONTROLS = "\u202a-\u202e\u2066-\u2069"
-_DIRECTION_MARKS = "\u200e\u200f\u061c"
-_CONTROLS = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
-_OTHERS = "\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-
-_INVISIBLE = f"{_TAGS}{_SELECTORS}{_ZERO_WIDTH}{_DIRECTION_CONTROLS}{_DIRECTION_MARKS}{_OTHERS}"
-_ANY = re.compile(f"[{_INVISIBLE}{_CONTROLS}\\r\u2028\u2029]")
-# What is escaped: the same, and lone surrogates.
-_UNSEEN = re.compile(f"[{_INVISIBLE}{_CONTROLS}\\r\u2028\u2029\ud800-\udfff]")
-_INVISIBLE_CHARACTER = re.compile(f"[{_INVISIBLE}]")
+_ANY = re.compile(f"[{INVISIBLE}{CONTROLS}\\r{LINE_SEPARATORS}]")
+_INVISIBLE_CHARACTER = re.compile(f"[{INVISIBLE}]")
 # The flag of a region: a black flag, letters and digits as tags, the closing tag (Unicode Technical Standard 51).
 _FLAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
 _ANSI = re.compile(r"\x1b[\[\]()#PX^_].{0,64}?|\x1b|[\x9b\x9d\x90]|\x08", re.S)
@@ -110,11 +110,6 @@ def find_suspicious_characters(text: str, *, name: bool = False) -> Iterator[Sus
         yield from _lookalikes(text, name=name)
 
 
-def escape_invisible(text: str) -> str:
-    """Escape invisible characters, cursor movements and direction controls; line ends stay."""
-    return _UNSEEN.sub(_escape, text)
-
-
 def fold_text(text: str) -> str:
     """Return a text as a model may read it: in lower case, nothing invisible, Latin letters for look-alikes."""
     if not text.isascii():
@@ -127,25 +122,18 @@ def fold_text(text: str) -> str:
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014", "''\"\"-----")
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 # --- the kinds -------------------------------------------------------------------------------------------------------
 
 
 def _tags(text: str) -> Iterator[SuspiciousText]:
-    for found in re.finditer(f"[{_TAGS}]+", text):
+    for found in re.finditer(f"[{TAGS}]+", text):
         said = "".join(chr(ord(each) - 0xE0000) for each in found.group())
         hidden = "".join(each for each in said if each.isprintable())
         yield SuspiciousText("tag characters", "hide", *found.span(), f"invisible tag characters say {hidden[:120]!r}")
 
 
 def _selectors(text: str) -> Iterator[SuspiciousText]:
-    for found in re.finditer(f"[{_SELECTORS}]+", text):
+    for found in re.finditer(f"[{SELECTORS}]+", text):
         before = text[found.start() - 1 : found.start()]
         if len(found.group()) > 1:
             message = f"{len(found.group())} variation selectors in a row, which can hide data"
@@ -157,7 +145,7 @@ def _selectors(text: str) -> Iterator[SuspiciousText]:
 
 
 def _zero_width(text: str) -> Iterator[SuspiciousText]:
-    found = [each for each in re.finditer(f"[{_ZERO_WIDTH}]+", text) if not _joins(text, each)]
+    found = [each for each in re.finditer(f"[{ZERO_WIDTH}]+", text) if not _joins(text, each)]
     if not found:
         return
     count = sum(len(each.group()) for each in found)
@@ -190,12 +178,12 @@ def _is_symbol(character: str) -> bool:
 
 def _direction_controls(text: str) -> Iterator[SuspiciousText]:
     written_so = bool(_RIGHT_TO_LEFT.search(text))
-    found = re.search(f"[{_DIRECTION_CONTROLS}]", text)
+    found = re.search(f"[{DIRECTION_CONTROLS}]", text)
     if found is not None:
         overrides = found.group() in "\u202d\u202e" or not written_so
         message = "the writing direction is changed, so the text on screen differs from the real one"
         yield SuspiciousText("bidirectional controls", "hide" if overrides else "ask", *found.span(), message)
-    mark = re.search(f"[{_DIRECTION_MARKS}]", text)
+    mark = re.search(f"[{DIRECTION_MARKS}]", text)
     if mark is not None and not written_so:
         yield SuspiciousText(
             "bidirectional controls", "ask", *mark.span(), "a direction mark in a text that needs none"
@@ -208,7 +196,7 @@ def _controls(text: str) -> Iterator[SuspiciousText]:
         message = "it would control a terminal: the text on screen differs from the real one"
         yield SuspiciousText("control characters", "hide", *ansi.span(), message)
         return
-    other = re.search(f"[{_CONTROLS}{_OTHERS}\u2028\u2029]|\\r(?!\\n)", text)
+    other = re.search(f"[{CONTROLS}{ANNOTATIONS}{LINE_SEPARATORS}]|\\r(?!\\n)", text)
     if other is not None:
         yield SuspiciousText("control characters", "ask", *other.span(), "a control character")
 
