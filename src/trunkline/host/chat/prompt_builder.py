@@ -124,15 +124,12 @@ class PromptBuilder:
         return [*fresh, *([different] if different else [])], different
 
     def _view(self) -> ToolboxContext:
-        upstreams, traits, session = self.core.supervisor.upstreams, self.model.traits, self.session
+        upstreams, traits = self.core.supervisor.upstreams, self.model.traits
         away = {name: f"now {each.state}" for name, each in upstreams.items() if each.state not in _USABLE}
         return ToolboxContext(
             policy=self.policy,
             dialect=schema_dialect(traits.schemas),
-            session=session.id,
-            principal=session.subject,
-            profile=session.profile,
-            taint=session.taint,
+            session=self.session,
             search=self.options.search,
             window_tokens=traits.window_tokens,
             share=self.options.share,

@@ -20,12 +20,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.host.authorization.policy.decisions import Act
+from trunkline.host.authorization.acts import act_for_item
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.chat.spill import Spill, SpillError
 from trunkline.host.chat.tool_schemas import SchemaDialect, UnsupportedTool, to_tool_spec
 from trunkline.host.models.interface import ToolSpec
-from trunkline.host.session import Taint
+from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import CatalogItem, estimate_tokens
 from trunkline.host.upstreams.catalog.names import split_ambiguous, wire_name
@@ -164,10 +164,7 @@ class ToolboxContext(Struct, frozen=True, kw_only=True):
 
     policy: Policy
     dialect: SchemaDialect
-    session: str
-    principal: str | None = None
-    profile: str | None = None
-    taint: Taint | None = None
+    session: HostSession
     search: SearchMode = "auto"
     window_tokens: int = 128_000
     share: float = 0.10
@@ -180,22 +177,7 @@ class ToolboxContext(Struct, frozen=True, kw_only=True):
 
     def is_visible(self, item: CatalogItem) -> bool:
         """Return True if the model may see a tool."""
-        act = Act(
-            kind="tool",
-            server=item.server,
-            name=item.name,
-            annotations=item.annotations,
-            pin=item.pin,
-            trusted=item.trusted,
-            tainted=self.taint is not None and self.taint.affects(item.server, item.name, hints=item.annotations),
-            flagged=bool(item.flagged),
-            changed=bool(item.changed),
-            caller="model",
-            principal=self.principal,
-            session=self.session,
-            profile=self.profile,
-        )
-        return self.policy.is_visible(act)
+        return self.policy.is_visible(act_for_item(item, caller="model", session=self.session))
 
 
 class Toolbox(Struct, frozen=True, kw_only=True, eq=False):

@@ -24,8 +24,9 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.errors import LocalProtocolError
+from trunkline.host.authorization.acts import act_for_server_request
 from trunkline.host.config.model import ServerEntry
-from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice, server_request_act
+from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice
 from trunkline.net.addresses import is_loopback, special_range
 from trunkline.protocol.json_schema import SchemaError, check_form_schema, inline_defs
 from trunkline.protocol.secret_patterns import ASKED_IN_OTHER_SCRIPTS, ASKED_SECRET, asks_for_secret, names_secret
@@ -362,7 +363,7 @@ class ElicitationHandler:
             else:
                 by, result = "user", _checked(await self._prompter(asked) or _CANCEL, asked)
         if self._tell is not None:
-            act = server_request_act(entry, "elicitation/create", question, session)
+            act = act_for_server_request(entry, "elicitation/create", question, session)
             self._tell(ReviewOutcome(act=act, allowed=result.action == "accept", by=by, note=note or result.action))
         return result
 
