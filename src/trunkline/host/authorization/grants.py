@@ -328,7 +328,7 @@ class GrantStore:
 
     def __repr__(self) -> str:
         """Show the path of the file."""
-        return f"GrantBook({self._path!r})"
+        return f"GrantStore({self._path!r})"
 
     def find(self, act: Act, now: float | None = None) -> Grant | None:
         """Return a grant that allows an act; None if there is none.

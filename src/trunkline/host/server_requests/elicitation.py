@@ -28,7 +28,7 @@ from trunkline.host.authorization.acts import act_for_server_request
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice
 from trunkline.net.addresses import is_loopback, special_range
-from trunkline.protocol.json_schema import SchemaError, check_form_schema, inline_defs
+from trunkline.protocol.json_schema import SchemaError, check_form_schema, inline_references
 from trunkline.protocol.secret_patterns import ASKED_IN_OTHER_SCRIPTS, ASKED_SECRET, asks_for_secret, names_secret
 
 __all__ = [
@@ -83,8 +83,7 @@ def parse_form(question: t.ElicitRequestParams) -> dict[str, Any]:
             f"it asks for credentials ({named}), which must be entered on a page of the server itself, never in a form"
         )
     try:
-        plain = inline_defs(schema)
-        plain = {key: value for key, value in plain.items() if key != "$defs"}
+        plain = inline_references(schema)
         fields = plain.get("properties")
         if isinstance(fields, dict):
             if len(fields) > _MOST_FIELDS:
