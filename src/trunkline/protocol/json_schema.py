@@ -411,14 +411,12 @@ class _Inliner:
         if self._left < 0:
             raise SchemaError("The schema is too large with its references inlined.")
         reference = schema.get("$ref")
-        is_reference = isinstance(reference, str)
-        kept = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
-        if is_reference:
-            del kept["$ref"]
+        dropped = (*_DEFINITIONS, "$ref") if isinstance(reference, str) else _DEFINITIONS
+        kept = {key: value for key, value in schema.items() if key not in dropped}
         if depth > self._max_depth:
             return {key: value for key, value in kept.items() if not isinstance(value, dict | list)}
         copy = _rewritten(kept, lambda part: self.inlined(part, inside, depth + 1))
-        if not is_reference:
+        if not isinstance(reference, str):
             return copy
         if inside.count(reference) >= self._repeats:
             return {**copy, "description": _nested_description(copy)}

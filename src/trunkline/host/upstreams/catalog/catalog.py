@@ -328,14 +328,6 @@ class CatalogCache:
         kept = self._read(entry, _Era)
         return kept is not None and kept.discovers
 
-    def note_discovery(self, entry: ServerEntry) -> None:
-        """Record that a server answers ``server/discover``; does nothing if no catalog of it is cached.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self._rewrite(entry, discovers=True)
-
     def forget_era(self, entry: ServerEntry) -> None:
         """Forget the era of a server, so that the next start probes it; its offering stays cached.
 
