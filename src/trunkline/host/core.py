@@ -53,8 +53,8 @@ log = logging.getLogger("trunkline.host")
 
 #: How long the first list waits for a starting server, unless configured.
 LIST_SECONDS = 10.0
-_SWEEP_SECONDS = 5.0
-_MOST_PARKED = 1000
+_SWEEP_SECONDS = 5.0  # Idle servers are stopped this much late at most.
+_MOST_PARKED = 1000  # Calls that wait for the next round of their client, each with its upstream call open.
 _LISTS = ("tools", "prompts", "resources")
 
 

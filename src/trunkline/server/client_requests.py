@@ -48,7 +48,7 @@ ModelChoice: TypeAlias = "t.ModelPreferences | str | Sequence[str | t.ModelHint]
 MAX_ELICITATION_ID_LENGTH = 256
 # How often, and how long in a round, we look whether a page was finished before we ask the caller again.
 _POLL_SECONDS = 0.25
-_POLLS_PER_ROUND = 8
+_POLLS_PER_ROUND = 8  # Two seconds a round: a request held longer may meet a proxy's timeout.
 
 
 class AcceptedElicitation(Struct, Generic[T], frozen=True):

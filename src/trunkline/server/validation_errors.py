@@ -43,7 +43,7 @@ KEY = "(key)"
 
 #: How much of a name the caller made up is said back to it.
 _NAME_LIMIT = 64
-_CHOICES_SHOWN = 20
+_CHOICES_SHOWN = 20  # More do not help a model to correct an argument.
 
 _KINDS = MappingProxyType(
     {

@@ -33,8 +33,8 @@ _TELLS_OF_THREADS = hasattr(time, "pthread_getcpuclockid")
 # Threads count as busy that together use a processor for such a share of the time; a short time tells little, and only
 # those that are as good as idle do not count as busy then.
 _BUSY = 0.5
-_IDLE = 0.25
-_SHORT = 0.01
+_IDLE = 0.25  # Of one processor, measured over less than `_SHORT`.
+_SHORT = 0.01  # Seconds; below them one time slice of the scheduler decides the share.
 # So long each thread may keep the processor busy without an end of any call, before one that waits gets a thread.
 _STUCK = 0.02
 

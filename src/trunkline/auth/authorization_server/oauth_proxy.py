@@ -50,9 +50,9 @@ __all__ = ["OAuthProxy", "ProxyOptions"]
 
 log = logging.getLogger("trunkline.auth")
 
-_STATE_SECONDS = 600.0
-_STATES = 10_000
-_REMEMBER_SECONDS = 30 * 24 * 3600.0
+_STATE_SECONDS = 600.0  # The time a user has to log in at the upstream provider, second factor included.
+_STATES = 10_000  # Logins in progress; starting one costs an attacker nothing.
+_REMEMBER_SECONDS = 30 * 24 * 3600.0  # As long as most providers keep a browser logged in.
 
 
 class ProxyOptions(IssuerOptions, total=False):

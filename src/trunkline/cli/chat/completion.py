@@ -125,8 +125,8 @@ def unquote_message(text: str) -> str | None:
     return head.strip("\n") if closing else None
 
 
-_MOST = 100
-_SECONDS = 3.0
+_MOST = 100  # A menu with more entries is not read; 2025-11-25 limits completions to the same.
+_SECONDS = 3.0  # A person keeps typing meanwhile; a slower server gets no menu.
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
 # The characters that need no escaping in a variable, by operator; other operators are not completed.
 _SAFE: Mapping[str, str] = MappingProxyType({"": "", "+": ":/?#[]@!$&'()*+,;="})

@@ -55,7 +55,7 @@ GRANT_DAYS = 30
 MAX_TOOLS_PER_GRANT = 2000
 
 _LIFETIME = GRANT_DAYS * 24 * 3600.0
-_FORMAT = 1
+_FORMAT = 1  # A file of another format is not read.
 _encoder = msgspec.json.Encoder(order="sorted")
 
 

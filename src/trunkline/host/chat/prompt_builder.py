@@ -38,10 +38,10 @@ _PREAMBLE = (
 )
 # A smaller result is not worth replacing by a line that says where it is.
 _SMALL = 80
-_LONGEST_ANSWER = 16_384
+_LONGEST_ANSWER = 16_384  # Some providers reserve the maximum against the rate limit before they answer.
 # The share of the window for all results of one answer, and the minimum tokens of each.
 _RESULTS_SHARE = 0.5
-_LEAST_RESULT = 200
+_LEAST_RESULT = 200  # With less, a model sees neither a result nor the note on how to read the rest.
 
 
 class PromptBuilder:

@@ -156,7 +156,7 @@ class PausingRequestHandler:
 
 #: Repetitions of the same call: when the model is warned, and when the turn ends.
 WARN_AFTER_REPEATS = 3
-STOP_AFTER_REPEATS = 5
+STOP_AFTER_REPEATS = 5  # A model that ignores two warnings will ignore more, and each call costs money.
 
 
 class RepeatCounter:
@@ -183,10 +183,10 @@ log = logging.getLogger("trunkline.host.chat")
 
 EmitEvent = Callable[[ChatEvent], None]
 
-_PREVIEW = 400
-_MOST_PROBLEMS = 5
-_MOST_VALIDATORS = 1024
-_RAW_SHOWN = 200
+_PREVIEW = 400  # A few lines in a user interface.
+_MOST_PROBLEMS = 5  # A model corrects a few at once.
+_MOST_VALIDATORS = 1024  # As many tools as the largest provider accepts.
+_RAW_SHOWN = 200  # Enough for a model to recognize what it wrote.
 
 
 class PlannedCall(Struct, frozen=True, kw_only=True, eq=False):

@@ -45,7 +45,7 @@ _CONDITIONS = (
     "unevaluatedProperties",
 )
 _CONDITION = "Not every combination of arguments is accepted: an error says what to change."
-_MOST_NAMES = 12
+_MOST_NAMES = 12  # Names in one sentence; the properties themselves list all.
 
 Schema = dict[str, Any]
 
@@ -199,10 +199,10 @@ _GEMINI = frozenset(
         *("minimum", "maximum", "minItems", "maxItems"),
     }
 )
-_LARGE_COUNT = 1000
-_MOST_BYTES = 64 * 1024
-_TALKATIVE_BYTES = 16 * 1024
-_LONGEST_SAID = 120
+_LARGE_COUNT = 1000  # A grammar with more rules than this is rejected or slow.
+_MOST_BYTES = 64 * 1024  # About 18,000 tokens for one tool, in every request.
+_TALKATIVE_BYTES = 16 * 1024  # About 4500 tokens; larger schemas lose the descriptions of nested members.
+_LONGEST_SAID = 120  # A pattern or a value that is longer is not followed by a model anyway.
 
 
 class SchemaDialect(Struct, frozen=True, kw_only=True):

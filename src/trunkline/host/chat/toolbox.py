@@ -60,9 +60,9 @@ __all__ = [
 HOST_SERVER = "trunkline"
 READ_OUTPUT = "read_output"
 SEARCH_OUTPUT = "search_output"
-_USUAL_PAGE = 8000
-_LONGEST_PAGE = 30_000
-_MOST_HITS = 50
+_USUAL_PAGE = 8000  # Characters: about 2000 tokens, as in the preview of a result.
+_LONGEST_PAGE = 30_000  # Characters: about 8000 tokens, so that one page does not fill a small window.
+_MOST_HITS = 50  # As many as the search returns at most.
 
 
 class HostToolError(ValueError):
@@ -154,9 +154,9 @@ def parse_inner_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
     return name, inner
 
 
-_MOST_NAMED = 12
+_MOST_NAMED = 12  # Names in one sentence.
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_MOST_INSTRUCTIONS = 32 * 1024
+_MOST_INSTRUCTIONS = 32 * 1024  # Bytes of all servers' instructions together: about 9000 tokens, in every request.
 
 
 class ToolboxContext(Struct, frozen=True, kw_only=True):

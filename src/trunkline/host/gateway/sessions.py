@@ -74,7 +74,7 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     own_user: bool = False
 
 
-_MAX_SESSIONS = 10_000
+_MAX_SESSIONS = 10_000  # As many as HTTP sessions (`Limits.sessions`).
 
 
 class GatewaySessions:
@@ -172,8 +172,8 @@ class GatewaySessions:
 
 
 log = logging.getLogger("trunkline.host")
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 60.0
+_FIRST_PAUSE = 0.5  # Pause before a lost upstream subscription is renewed; it doubles each time.
+_LONGEST_PAUSE = 60.0  # A server that comes back is subscribed to within a minute.
 
 
 class GatewayHub(ChangeHub):

@@ -44,8 +44,8 @@ __all__ = [
     "parse_page_url",
 ]
 
-_MOST_FIELDS = 100
-_LONGEST_TEXT = 20_000
+_MOST_FIELDS = 100  # More than a person fills in.
+_LONGEST_TEXT = 20_000  # Some pages of text; more is not read before a form is filled in.
 
 _NEGATED = re.compile(
     r"\b(?:do not|don t|dont|does not|doesn t|never|not|no|without)"
@@ -157,7 +157,7 @@ def _words(text: str) -> str:
     return re.sub(r"[\W_]+", " ", apart.casefold()).strip()
 
 
-_MAX_URL_LENGTH = 16_384
+_MAX_URL_LENGTH = 16_384  # Browsers accept longer ones, but authorization URLs stay far below.
 _PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 # Characters that browsers drop or reinterpret.
 _UNREADABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")

@@ -120,7 +120,7 @@ _STRICTNESS = ("allow", "ask", "deny")
 _CAUSES: tuple[Cause, ...] = ("default", "taint", "changed", "flagged", "rule")
 # The cache by name is bounded, since there may be any number of URIs; longer names are not cached.
 _MOST_NAMES = 4096
-_LONGEST_NAME = 512
+_LONGEST_NAME = 512  # Longer names are judged, but not cached, so that a server cannot fill the memory.
 
 
 class _RulesForName(NamedTuple):

@@ -52,7 +52,7 @@ __all__ = [
     "read_lock",
 ]
 
-_MAX_LOCK_BYTES = 32 * 1024 * 1024
+_MAX_LOCK_BYTES = 32 * 1024 * 1024  # Lock files have about 100 bytes for each tool.
 
 
 class LockedPin(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

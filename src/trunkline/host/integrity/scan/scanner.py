@@ -91,8 +91,8 @@ _LOOKALIKE = re.compile(f"[{''.join(_LOOKALIKES)}]")
 _STYLED_LETTERS = re.compile(
     "(?:[\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb\u24b6-\u24e9\U0001f130-\U0001f189] ?){4,}"
 )
-_MANY = 8
-_RUN = 4
+_MANY = 8  # Emoji sequences and right-to-left text use a few invisible characters, hidden text many.
+_RUN = 4  # Emoji sequences have at most three in a row.
 
 
 def find_suspicious_characters(text: str, *, name: bool = False) -> Iterator[SuspiciousText]:
@@ -322,19 +322,19 @@ _SEVERITIES: tuple[Severity, ...] = ("info", "ask", "hide")
 # These do not reach a model; they are for programs.
 _SKIPPED_MEMBERS = frozenset({"_meta", "icons"})
 _NAMED_BY_KEY = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_LONG = 4_000
-_TOO_LONG = 20_000
-_MOST_TEXT = 100_000
-_AROUND = 40
-_LONGEST_EXCERPT = 160
-_MOST_FINDINGS = 50
+_LONG = 4_000  # About 1000 tokens; published descriptions are nearly all shorter.
+_TOO_LONG = 20_000  # About 5000 tokens: instructions could hide in it from a person who reads it.
+_MOST_TEXT = 100_000  # Scanning this much takes some tens of milliseconds.
+_AROUND = 40  # Characters of context on each side of a finding.
+_LONGEST_EXCERPT = 160  # Two lines of a terminal.
+_MOST_FINDINGS = 50  # A person does not read more.
 _WORD = re.compile(r"[a-z][a-z0-9']*")
 _IDENTIFIER = re.compile(r"[A-Za-z]\w*(?:[-./]\w+)*")
 _BASE64 = re.compile(r"(?<![\w+/=])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w+/=])")
 _HEX = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{2}[ :]?){20,}(?!\w)")
 _IMAGE = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,60};base64,\Z")
-_SHORTEST_CODE = 24
-_BLOB = 200
+_SHORTEST_CODE = 24  # Decodes to 18 characters, too few for a sentence that instructs.
+_BLOB = 200  # Hashes and keys in examples are shorter.
 
 
 class Finding(Struct, frozen=True):

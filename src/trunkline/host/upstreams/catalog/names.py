@@ -57,8 +57,8 @@ T = TypeVar("T")
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _WORD = _LETTERS | frozenset("0123456789_-")
-_DIGEST_DIGITS = 12
-_LONGEST_SERVER_NAME = 128
+_DIGEST_DIGITS = 12  # 48 bits: no collision by chance, and finding one on purpose hides both names.
+_LONGEST_SERVER_NAME = 128  # As long as the specification recommends for tool names.
 # Control and format characters (including bidirectional controls and invisible characters), line and paragraph
 # separators, lone surrogates: a name that contains one is not what it looks like.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})

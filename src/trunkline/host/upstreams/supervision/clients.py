@@ -307,7 +307,7 @@ def _members(auth: Any) -> dict[str, Any]:
 
 #: The kinds of lists whose changes are announced.
 ALL_LISTS = frozenset({"tools", "prompts", "resources"})
-_MOST_PAGES = 1000
+_MOST_PAGES = 1000  # As `Limits.pages`.
 _NOTHING = Offering(revision="", capabilities={})
 
 
