@@ -16,7 +16,7 @@ __all__ = ["Challenge", "TokenChallenge", "format_challenge", "parse_challenges"
 
 # RFC 6750, 3: the characters a description may not contain; each is replaced by one that it may.
 _NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")
-_MAX_VALUE_CHARS = 300  # Some clients reject a header of more than 8 KiB in total.
+_MAX_VALUE_CHARS = 300  # With all its values the header stays far below the 8 KiB that clients accept.
 
 
 def format_challenge(

@@ -53,7 +53,7 @@ log = logging.getLogger("trunkline.host")
 
 #: How long the first list waits for a starting server, unless configured.
 LIST_SECONDS = 10.0
-_SWEEP_SECONDS = 5.0  # Idle servers are stopped this much late at most.
+_SWEEP_SECONDS = 5.0  # Idle connections and abandoned sessions are closed this much late at most.
 _MOST_PARKED = 1000  # Calls that wait for the next round of their client, each with its upstream call open.
 _LISTS = ("tools", "prompts", "resources")
 

@@ -84,7 +84,7 @@ _LARGE_READ_BYTES = 1024 * 1024  # The largest pipe buffer that Linux grants wit
 # A large pipe saves a quarter of the CPU of a large message: fewer turns of reader and writer. But Linux lets a user
 # hold 64 MiB in pipes before it shrinks the next ones to two pages, so only pipes that carry such messages grow.
 _LARGE_PIPE_BYTES = 1024 * 1024
-_LARGE_MESSAGE_BYTES = 256 * 1024  # Four times the usual pipe buffer (64 KiB): from here on, larger reads pay.
+_LARGE_MESSAGE_BYTES = 256 * 1024  # Four times the usual pipe buffer (64 KiB): from here on, a larger pipe pays.
 # Up to this size joining messages into one buffer is cheaper than handing the kernel a list.
 _JOIN_BYTES = 64 * 1024
 _WRITE_PARTS = 64  # Far below IOV_MAX (1024), and more does not make a write faster.

@@ -52,7 +52,8 @@ log = logging.getLogger("trunkline.auth")
 
 _STATE_SECONDS = 600.0  # The time a user has to log in at the upstream provider, second factor included.
 _STATES = 10_000  # Logins in progress; starting one costs an attacker nothing.
-_REMEMBER_SECONDS = 30 * 24 * 3600.0  # As long as most providers keep a browser logged in.
+# A consent is remembered for a month; the user logs in at the upstream provider anyway.
+_REMEMBER_SECONDS = 30 * 24 * 3600.0
 
 
 class ProxyOptions(IssuerOptions, total=False):

@@ -263,7 +263,7 @@ def _make_private(path: str) -> None:
         os.close(descriptor)
 
 
-_MAX_SEALED_CHARS = 16 * 1024  # Sealed records have about 1 KiB; cookies could not carry more than 4.
+_MAX_SEALED_CHARS = 16 * 1024  # As long as the query (`QUERY_BYTES`) that a sealed request was read from.
 _FOREVER = float(2**53)
 
 

@@ -217,7 +217,7 @@ def _parameters(raw: bytes) -> dict[str, str]:
     return {name: value for name, value in pairs if value}
 
 
-_REMEMBERED = 4096  # Addresses counted at once; beyond it the oldest are dropped.
+_REMEMBERED = 4096  # Addresses counted in one window; beyond them, further addresses have to wait.
 
 
 class RateLimiter:

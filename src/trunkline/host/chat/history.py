@@ -54,7 +54,7 @@ MAX_IMAGE_EDGE = 8_000  # Providers reject larger images.
 _TOKENS_A_PICTURE = 1600  # What providers charge at most for one image after scaling it down.
 # One provider's rule, in pixels per token; the others' results are of the same order.
 _PIXELS_A_TOKEN = 750
-_HEAD = 64 * 1024  # JPEG files have their size behind metadata of up to 64 KiB.
+_HEAD = 64 * 1024  # Characters of base64 that contain the header of nearly every image.
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 
 

@@ -72,7 +72,7 @@ __all__ = ["Gateway"]
 
 T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-_SUBSCRIBE_SECONDS = 5.0  # A client waits for its response; a slow upstream is subscribed to in the background.
+_SUBSCRIBE_SECONDS = 5.0  # The client waits meanwhile; the subscription at the server may still succeed later.
 #: How long a list waits for what servers list only to clients with certain capabilities.
 _LEARN_SECONDS = 10.0
 

@@ -43,7 +43,7 @@ _PACKAGE_MARKS = ("package.json", "pyproject.toml")
 #: Variables of an entry that name the location of code.
 _CODE_PATHS = ("NODE_PATH", "PYTHONPATH")
 _MOST_LINKS = 40  # MAXSYMLINKS of Linux.
-_MOST_LEVELS = 4  # Interpreters of interpreters, as the kernel allows them (binfmt).
+_MOST_LEVELS = 4  # Folders above a script that are searched for the mark of its package.
 
 
 class SandboxLocations(Struct, frozen=True, kw_only=True):

@@ -221,7 +221,7 @@ HIDDEN = "***"
 
 # A shorter secret would match inside ordinary words; it is hidden only if it is the whole text.
 _SHORTEST_SECRET = 4
-_MARGIN = 1024  # Kept back while a stream is searched, so that a secret is found across two pieces.
+_MARGIN = 1024  # Searched beyond the cut, so that a secret across it is hidden as a whole.
 # Integers that a decoder of the audit trail reads back unchanged.
 _WHOLE_NUMBERS = range(-(2**63), 2**64)
 Segments: TypeAlias = tuple[str, ...]

@@ -269,7 +269,7 @@ async def _ask_store(place: SecretStoreName, work: Awaitable[T]) -> T:
 
 
 _SECONDS = 10.0  # A person may have to unlock the keychain.
-_LAST_SECONDS = 1.0  # A program that was killed ends at once, unless the kernel holds it.
+_LAST_SECONDS = 1.0  # Time to read what is left after the program ended; processes it left behind may hold its output.
 _MOST_BYTES = 64 * 1024  # Keys and certificates have a few KiB.
 
 

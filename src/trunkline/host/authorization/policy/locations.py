@@ -189,7 +189,7 @@ _FILE = re.compile(r"[\x00-\x20]*" + r"[\t\n\r]*".join("file:"), re.IGNORECASE)
 _FILE_PARTS = re.compile(r"(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
 _FILE_PATTERN = re.compile(r"file:(?://([^/?#*[]*|\[[0-9a-f:.]+\]))?(/.*)", re.DOTALL | re.IGNORECASE)
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-_MOST_DECODINGS = 4  # Servers decode once or twice; what is still encoded after four is denied.
+_MOST_DECODINGS = 4  # As often as careless programs in a row may decode a text.
 
 
 class InvalidHostPattern(ValueError):

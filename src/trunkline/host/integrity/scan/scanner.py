@@ -92,7 +92,7 @@ _STYLED_LETTERS = re.compile(
     "(?:[\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb\u24b6-\u24e9\U0001f130-\U0001f189] ?){4,}"
 )
 _MANY = 8  # Emoji sequences and right-to-left text use a few invisible characters, hidden text many.
-_RUN = 4  # Emoji sequences have at most three in a row.
+_RUN = 4  # Legitimate sequences have one or two in a row.
 
 
 def find_suspicious_characters(text: str, *, name: bool = False) -> Iterator[SuspiciousText]:

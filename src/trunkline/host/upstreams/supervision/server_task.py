@@ -71,7 +71,7 @@ _LONGEST_REASON = 2000  # Some lines of stderr in a status.
 _LOGIN_SECONDS = 30.0
 # Limit of starts in a row that time out; each takes the whole timeout, so the crash breaker would never trip.
 _MOST_LATE_STARTS = 3
-_LATE_FIRST = 5.0  # A server that failed to start is tried again, without a caller that waits.
+_LATE_FIRST = 5.0  # A start that timed out has taken long already; it is not repeated as soon as a crash.
 
 
 class ServerCommand(IntEnum):
