@@ -208,7 +208,7 @@ BAD_TOOLS = [
     pytest.param(tool(input_schema={"type": "object", "$schema": "urn:x"}), "Dialect", id="dialect"),
     pytest.param(tool(output_schema={"type": 7}), "output schema", id="output"),
     pytest.param(tool(description="x" * 300_000), "too large", id="large"),
-    pytest.param(tool(description="\ud800"), "JSON cannot", id="no-unicode"),
+    pytest.param(tool(description="\ud800"), "not valid JSON", id="no-unicode"),
     pytest.param(tool(""), "empty", id="no-name"),
     pytest.param(tool("a\x1b[2Jb"), "U+001B", id="escape-sequence"),
     pytest.param(tool("read\u200b"), "U+200B", id="invisible"),

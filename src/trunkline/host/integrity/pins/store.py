@@ -198,7 +198,7 @@ class PinStore:
 
     def __repr__(self) -> str:
         """Show the path of the file."""
-        return f"PinBook({self._path!r})"
+        return f"PinStore({self._path!r})"
 
     @property
     def path(self) -> Path:
