@@ -13,7 +13,7 @@ import msgspec
 import trunkline.types as t
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter, RememberScope
 from trunkline.host.authorization.grants import GRANT_DAYS
-from trunkline.host.integrity.scan.scanner import escape_invisible
+from trunkline.host.integrity.scan.characters import escape_invisible
 from trunkline.host.upstreams.routing.channels import CallerChannel
 from trunkline.protocol.caller import supports
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.host.integrity.scan.corpus import BENIGN, HOSTILE, OTHERS, tool
+from trunkline.host.integrity.scan.characters import escape_invisible
 from trunkline.host.integrity.scan.scanner import (
     Finding,
     combine_findings,
-    escape_invisible,
     foreign_tool_names,
     scan_definition,
     scan_references,

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 import trunkline.types as t
-from trunkline.host.integrity.scan.scanner import escape_invisible
+from trunkline.host.integrity.scan.characters import escape_invisible
 from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
 
 __all__ = [
