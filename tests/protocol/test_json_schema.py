@@ -15,8 +15,7 @@ from trunkline.protocol.json_schema import (
     apply_defaults,
     check_form_schema,
     compile_schema,
-    drop_titles,
-    inline_defs,
+    inline_references,
 )
 
 
@@ -370,15 +369,15 @@ def test_the_first_problem_exists_exactly_if_the_list_is_not_empty(value: Any) -
     assert (validator.first_violation(value) is None) == (validator.check(value) == [])
 
 
-# Transforming
+# Inlining references
 
 
-def test_definitions_are_written_where_they_are_used_and_unused_ones_dropped() -> None:
+def test_references_are_inlined_and_definitions_dropped() -> None:
     schema = {
         "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/b"}}, "b": {"type": "string"}, "c": {}},
         "properties": {"x": {"$ref": "#/$defs/a"}, "y": {"anyOf": [{"$ref": "#/$defs/b"}, True]}, "z": False},
     }
-    assert inline_defs(schema) == {
+    assert inline_references(schema) == {
         "properties": {
             "x": {"type": "array", "items": {"type": "string"}},
             "y": {"anyOf": [{"type": "string"}, True]},
@@ -387,9 +386,9 @@ def test_definitions_are_written_where_they_are_used_and_unused_ones_dropped() -
     }
 
 
-def test_older_definitions_with_strange_names_are_written_out_too() -> None:
+def test_older_definitions_with_escaped_names_are_inlined() -> None:
     schema = {"definitions": {"a/b~c": {"type": "string"}}, "items": {"$ref": "#/definitions/a~1b~0c"}}
-    assert inline_defs(schema) == {"items": {"type": "string"}}
+    assert inline_references(schema) == {"items": {"type": "string"}}
 
 
 def test_notes_beside_a_reference_win_over_those_of_the_definition() -> None:
@@ -397,71 +396,97 @@ def test_notes_beside_a_reference_win_over_those_of_the_definition() -> None:
         "$defs": {"a": {"type": "string", "description": "any"}},
         "properties": {"x": {"$ref": "#/$defs/a", "description": "this", "default": "d"}},
     }
-    assert inline_defs(schema) == {"properties": {"x": {"type": "string", "description": "this", "default": "d"}}}
+    assert inline_references(schema) == {"properties": {"x": {"type": "string", "description": "this", "default": "d"}}}
 
 
-def test_a_check_beside_a_reference_stays_beside_it() -> None:
+def test_a_constraint_beside_a_reference_is_kept() -> None:
     schema = {
         "$defs": {"a": {"properties": {"p": {}}}},
         "items": {"$ref": "#/$defs/a", "allOf": [{"minProperties": 1}], "additionalProperties": False},
     }
-    assert inline_defs(schema) == {
+    assert inline_references(schema) == {
         "items": {"allOf": [{"minProperties": 1}, {"properties": {"p": {}}}], "additionalProperties": False}
     }
 
 
-def test_the_root_is_written_out() -> None:
+def test_a_constraint_that_the_definition_repeats_is_written_once() -> None:
+    schema = {"$ref": "#/$defs/a", "type": "object", "$defs": {"a": {"type": "object", "minProperties": 1}}}
+    assert inline_references(schema) == {"type": "object", "minProperties": 1}
+
+
+def test_a_reference_at_the_root_is_inlined() -> None:
     schema = {"$schema": "s", "$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}
-    assert inline_defs(schema) == {"$schema": "s", "type": "object"}
+    assert inline_references(schema) == {"$schema": "s", "type": "object"}
 
 
-def test_a_recursive_definition_is_kept_and_the_root_still_shows_its_type() -> None:
-    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/a~1b"}, "v": {"$ref": "#/$defs/v"}}}
-    schema = {"$ref": "#/$defs/a~1b", "$defs": {"a/b": node, "v": {"type": "string"}}}
-    written = {"type": "object", "properties": {"next": {"$ref": "#/$defs/a~1b"}, "v": {"type": "string"}}}
-    assert inline_defs(schema) == {**written, "$defs": {"a/b": written}}
-
-
-def test_an_unused_recursive_definition_is_dropped() -> None:
-    assert inline_defs({"type": "object", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}) == {"type": "object"}
-
-
-def test_a_discriminator_loses_its_references_with_the_definitions() -> None:
-    hint = {"propertyName": "kind", "mapping": {"a": "#/$defs/a"}}
-    schema = {"$defs": {"a": {"type": "object"}}, "oneOf": [{"$ref": "#/$defs/a"}], "discriminator": hint}
-    assert inline_defs(schema) == {"oneOf": [{"type": "object"}], "discriminator": {"propertyName": "kind"}}
-
-
-def test_a_discriminator_of_kept_definitions_keeps_its_references() -> None:
-    hint = {"propertyName": "kind", "mapping": {"a": "#/$defs/a"}}
-    schema = {
-        "oneOf": [{"$ref": "#/$defs/a"}],
-        "discriminator": hint,
-        "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}},
+def test_a_recursive_reference_is_inlined_twice_and_then_allows_anything() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/a~1b", "description": "Next."}}}
+    innermost = {"description": "Next. (nested in the same way)"}
+    assert inline_references({"$ref": "#/$defs/a~1b", "$defs": {"a/b": node}}) == {
+        "type": "object",
+        "properties": {
+            "next": {"type": "object", "description": "Next.", "properties": {"next": innermost}},
+        },
     }
-    assert inline_defs(schema) == schema
 
 
-AS_IT_IS: dict[str, dict[str, Any]] = {
-    "anchor": {"$defs": {"a": {"$anchor": "x"}}, "$ref": "#x"},
-    "identifier": {"$defs": {"a": {"$id": "x"}}, "items": {"$ref": "#/$defs/a"}},
-    "deep-pointer": {"$defs": {"a": {"items": {}}}, "items": {"$ref": "#/$defs/a/items"}},
-    "boolean-definition": {"$defs": {"a": True}, "items": {"$ref": "#/$defs/a"}},
-    "nested-definitions": {"items": {"$defs": {"a": {}}}, "$defs": {"b": {}}},
-    "no-definitions": {"type": "object", "properties": {"$ref": {"const": {"$ref": "#/$defs/x"}}}},
-    "to-the-root": {"properties": {"next": {"$ref": "#"}}},
-    "growing": doubling(12),
+def test_a_recursive_definition_without_a_use_is_dropped() -> None:
+    assert inline_references({"type": "object", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}) == {"type": "object"}
+
+
+NESTED = "(nested in the same way)"
+FOLLOWED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "anchor": ({"$defs": {"a": {"$anchor": "x"}}, "$ref": "#x"}, {}),
+    "another-document": ({"items": {"$ref": "https://example.com/a"}}, {"items": {}}),
+    "no-target": ({"items": {"$ref": "#/$defs/a", "title": "T"}}, {"items": {"title": "T"}}),
+    "deep-pointer": (
+        {"$defs": {"a": {"items": {"type": "null"}}}, "items": {"$ref": "#/$defs/a/items"}},
+        {"items": {"type": "null"}},
+    ),
+    "boolean-definition": ({"$defs": {"a": True}, "items": {"$ref": "#/$defs/a"}}, {"items": {}}),
+    "nested-definitions": ({"items": {"$defs": {"a": {}}}, "$defs": {"b": {}}}, {"items": {}}),
+    "no-text": ({"items": {"$ref": 1}}, {"items": {"$ref": 1}}),
+    "to-the-root": (
+        {"properties": {"next": {"$ref": "#"}}},
+        {"properties": {"next": {"properties": {"next": {"properties": {"next": {"description": NESTED}}}}}}},
+    ),
 }
 
 
-@pytest.mark.parametrize("schema", AS_IT_IS.values(), ids=AS_IT_IS.keys())
-def test_schemas_that_inlining_could_break_or_enlarge_stay_unchanged(schema: dict[str, Any]) -> None:
-    assert inline_defs(schema) == schema
+@pytest.mark.parametrize(("schema", "expected"), FOLLOWED.values(), ids=FOLLOWED.keys())
+def test_only_pointers_into_the_schema_are_followed(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert inline_references(schema) == expected
 
 
-def test_rewriting_changes_nothing_in_what_it_was_given() -> None:
+def test_data_that_looks_like_a_reference_stays() -> None:
+    schema = {"type": "object", "properties": {"$ref": {"const": {"$ref": "#/$defs/x"}}}}
+    assert inline_references(schema) == schema
+
+
+def test_a_schema_that_would_grow_too_large_is_rejected() -> None:
+    with pytest.raises(SchemaError, match="too large"):
+        inline_references(doubling(12))
+
+
+def test_a_recursive_schema_that_is_too_large_twice_is_inlined_once() -> None:
+    names = [f"p{number}" for number in range(20)]
+    schema = {"properties": {name: {"$ref": "#"} for name in names}}
+    assert inline_references(schema)["properties"]["p0"]["properties"]["p0"] == {"description": NESTED}
+
+
+def test_below_the_depth_limit_only_plain_members_stay() -> None:
+    schema: dict[str, Any] = {"type": "array"}
+    for _ in range(3):
+        schema = {"type": "array", "items": schema}
+    assert inline_references(schema, max_depth=1) == {
+        "type": "array",
+        "items": {"type": "array", "items": {"type": "array"}},
+    }
+
+
+def test_inlining_does_not_change_the_schema_it_was_given() -> None:
     schema = {"$defs": {"A": {"title": "A", "type": "string"}}, "properties": {"x": {"$ref": "#/$defs/A"}}}
-    inline_defs(drop_titles(schema))
+    inline_references(schema)
     assert schema == {"$defs": {"A": {"title": "A", "type": "string"}}, "properties": {"x": {"$ref": "#/$defs/A"}}}
 
 
@@ -470,47 +495,11 @@ def test_an_inlined_schema_accepts_what_the_original_does(value: Any) -> None:
     schema = {
         "$defs": {
             "leaf": {"type": ["integer", "string"]},
-            "tree": {"items": {"anyOf": [{"$ref": "#/$defs/leaf"}, {"$ref": "#/$defs/tree"}]}, "type": "array"},
+            "list": {"items": {"anyOf": [{"$ref": "#/$defs/leaf"}, {"type": "null"}]}, "type": "array"},
         },
-        "anyOf": [{"$ref": "#/$defs/leaf", "minLength": 1}, {"$ref": "#/$defs/tree", "description": "t"}],
+        "anyOf": [{"$ref": "#/$defs/leaf", "minLength": 1}, {"$ref": "#/$defs/list", "description": "t"}],
     }
-    assert compile_schema(schema).check(value) == compile_schema(inline_defs(schema)).check(value)
-
-
-def test_titles_made_from_names_are_dropped() -> None:
-    schema = {
-        "title": "Order",
-        "$defs": {"Item": {"title": "Item", "properties": {"unit_price": {"title": "Unit Price"}}}},
-        "properties": {"item_2b": {"title": "Item 2B", "type": "string"}, "items": {"items": {"title": "Kept"}}},
-    }
-    assert drop_titles(schema, name="Order") == {
-        "$defs": {"Item": {"properties": {"unit_price": {}}}},
-        "properties": {"item_2b": {"type": "string"}, "items": {"items": {"title": "Kept"}}},
-    }
-
-
-CLASS_TITLES = [("Item", "Item"), ("Item-Input", "Item"), ("shop__models__Item", "Item"), ("shop.models.Item", "Item")]
-
-
-@pytest.mark.parametrize(("name", "title"), CLASS_TITLES, ids=[name for name, _ in CLASS_TITLES])
-def test_a_definition_may_carry_more_than_the_name_of_its_class(name: str, title: str) -> None:
-    assert drop_titles({"$defs": {name: {"title": title}}}) == {"$defs": {name: {}}}
-
-
-WRITTEN: dict[str, dict[str, Any]] = {
-    "property": {"properties": {"city": {"title": "The city"}}},
-    "as-the-name": {"properties": {"city": {"title": "city"}}},
-    "class": {"$defs": {"Item": {"title": "One item"}}},
-    "root": {"title": "Order"},
-    "no-text": {"properties": {"city": {"title": {"City": 1}}}},
-    "property-called-title": {"properties": {"title": {"type": "string"}}, "required": ["title"]},
-    "data": {"properties": {"a": {"default": {"title": "A"}, "const": {"properties": {"b": {"title": "B"}}}}}},
-}
-
-
-@pytest.mark.parametrize("schema", WRITTEN.values(), ids=WRITTEN.keys())
-def test_written_titles_and_properties_named_title_are_kept(schema: dict[str, Any]) -> None:
-    assert drop_titles(schema) == schema
+    assert compile_schema(schema).check(value) == compile_schema(inline_references(schema)).check(value)
 
 
 # Elicitation forms

@@ -37,7 +37,7 @@ __all__ = [
     "verified_payload",
 ]
 
-_ASSERTION_SECONDS = 60
+_ASSERTION_SECONDS = 60  # An assertion is used at once; a minute allows for clocks that differ.
 _ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519")
 #: The only kind of key we generate: every DPoP implementation supports it.
 _PROOF_ALGORITHM = "ES256"
@@ -159,9 +159,9 @@ ALGORITHMS: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
 )
 # Shorter RSA keys can be broken.
 _RSA_BITS = 2048
-_MOST_KEYS = 128
-_DOCUMENT_BYTES = 512 * 1024
-_FETCH_SECONDS = 5.0
+_MOST_KEYS = 128  # Providers publish two to ten; verification may have to try each.
+_DOCUMENT_BYTES = 512 * 1024  # Key sets with certificate chains have up to 100 KiB.
+_FETCH_SECONDS = 5.0  # A request waits for it, and a failed fetch is tried again.
 
 
 class KeySource(Protocol):
@@ -416,6 +416,7 @@ def _bits(modulus: Any) -> int:
 
 
 H = TypeVar("H", bound=Struct)
+# A DPoP header carries a whole key, with an RSA key about 1 KiB; the library's own limit is 512 bytes.
 _LONGEST_HEADER = 16 * 1024
 
 

@@ -48,7 +48,7 @@ __all__ = ["JWTVerifier"]
 #: The accepted ``typ`` values: that of RFC 9068, and the one used before it. A token that declares itself an ID token,
 #: a logout token or a proof of possession is not an access token.
 _TYPES = frozenset({"at+jwt", "jwt"})
-_MOST_LEEWAY = 60.0
+_MOST_LEEWAY = 60.0  # More would keep expired tokens valid noticeably longer.
 #: A valid token is verified again after this time, so that a withdrawn key is of no use for longer.
 _REMEMBERED_SECONDS = 60.0
 

@@ -33,7 +33,7 @@ from trunkline.server.run import run_loop
 
 __all__ = ["GatewaySettings", "StateLineFormatter", "nothing_served", "run_gateway"]
 
-_LONGEST_REASON = 300
+_LONGEST_REASON = 300  # Three lines of a terminal.
 #: States that last until the user acts. States that the user chose are not reported.
 _NEEDS_ATTENTION = UNAVAILABLE_STATES - {"disabled", "stopped"}
 

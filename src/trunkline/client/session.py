@@ -49,7 +49,7 @@ encode = msgspec.json.Encoder().encode
 _KNOWN_NAMES = frozenset(row.name for row in METHODS)
 # The delay before a request is repeated although the server asked for no input: doubled each time, up to the maximum.
 _FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
+_LONGEST_PAUSE = 5.0  # A server that only waits is asked again every five seconds.
 
 
 class SessionOwner(Protocol):

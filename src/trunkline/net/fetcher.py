@@ -37,7 +37,7 @@ BeforeHop = Callable[[str], Awaitable[None]]
 _GZIP = b"\x1f\x8b"
 # Compressed data may be padded, but a response that decompresses to nothing must not go on for ever.
 _MOST_PARTS = 1000
-_LEAST_PACKED = 64 * 1024
+_LEAST_PACKED = 64 * 1024  # Allowance for small responses, whose padding and headers weigh more.
 _HERE = ("127.0.0.1", "::1")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 

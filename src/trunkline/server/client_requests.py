@@ -48,7 +48,7 @@ ModelChoice: TypeAlias = "t.ModelPreferences | str | Sequence[str | t.ModelHint]
 MAX_ELICITATION_ID_LENGTH = 256
 # How often ``done`` is called in one round, and the pause between two calls, before the caller is asked again.
 _POLL_SECONDS = 0.25
-_POLLS_PER_ROUND = 8
+_POLLS_PER_ROUND = 8  # Two seconds a round: a request held longer may meet a proxy's timeout.
 
 
 class AcceptedElicitation(Struct, Generic[T], frozen=True):

@@ -28,9 +28,9 @@ __all__ = ["RoundState", "StateBinding", "StateSeal", "StateStore", "read_keys",
 _log = logging.getLogger("trunkline")
 
 _VERSION = b"\x01"
-_NONCE_BYTES = 12
-_KEY_BYTES = 32
-_TAG_BYTES = 16
+_NONCE_BYTES = 12  # NIST SP 800-38D: 96 bits for GCM.
+_KEY_BYTES = 32  # AES-256.
+_TAG_BYTES = 16  # The full length of a GCM tag.
 #: Longer than any sealed name of stored state, so that a name can always be sent, however small the limit is.
 _NAME_CHARACTERS = 256
 #: Members of params that differ between the rounds of one call.

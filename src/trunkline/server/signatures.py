@@ -130,11 +130,10 @@ def _result_error(error: ValueError) -> InvalidResult:
     return InvalidResult(message, path=path)
 
 
-# Flags of code objects.
-_VARIADIC = 0x04 | 0x08
-_GENERATOR = 0x20
-_COROUTINE = 0x80
-_ASYNC_GENERATOR = 0x200
+_VARIADIC = 0x04 | 0x08  # CO_VARARGS | CO_VARKEYWORDS of CPython's code flags.
+_GENERATOR = 0x20  # CO_GENERATOR.
+_COROUTINE = 0x80  # CO_COROUTINE.
+_ASYNC_GENERATOR = 0x200  # CO_ASYNC_GENERATOR.
 
 _UNSET: Any = msgspec.UNSET
 

@@ -45,7 +45,7 @@ KEY = "(key)"
 
 #: How many characters of an unknown name are repeated in an error.
 _NAME_LIMIT = 64
-_CHOICES_SHOWN = 20
+_CHOICES_SHOWN = 20  # More do not help a model to correct an argument.
 
 _KINDS = MappingProxyType(
     {

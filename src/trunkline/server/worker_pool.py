@@ -33,8 +33,8 @@ _HAS_THREAD_CLOCKS = hasattr(time, "pthread_getcpuclockid")
 # Threads count as busy if together they use the processor for this share of the time. Over a period shorter than
 # ``_SHORT`` the measurement is unreliable, so the smaller share ``_IDLE`` counts then.
 _BUSY = 0.5
-_IDLE = 0.25
-_SHORT = 0.01
+_IDLE = 0.25  # Of one processor, measured over less than `_SHORT`.
+_SHORT = 0.01  # Seconds; below them one time slice of the scheduler decides the share.
 # How many seconds per awake thread may pass without any call finishing before a queued call gets another thread.
 _STUCK = 0.02
 
@@ -44,15 +44,15 @@ class WorkerPool:
 
     __slots__ = (
         "_awake",
+        "_check_scheduled",
         "_clocks",
         "_closed",
         "_finished",
         "_jobs",
         "_lock",
-        "_check_scheduled",
         "_max_threads",
-        "_outbox",
         "_monitor",
+        "_outbox",
         "_threads",
         "_too_many",
         "_wakes",

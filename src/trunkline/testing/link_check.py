@@ -23,7 +23,7 @@ __all__ = ["RecordingReceiver", "check_link", "check_link_members"]
 MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
 MakeLink = Callable[[], Awaitable[Link]]
 
-_LARGE = 2 * 1024 * 1024
+_LARGE = 2 * 1024 * 1024  # More than any pipe or socket buffers, so that a write has to wait.
 
 
 class RecordingReceiver:

@@ -27,8 +27,8 @@ __all__ = ["MemoryTuner", "PipeLink", "PipeOutput", "keep_freed_memory", "trim_m
 
 # glibc's malloc.h: how much freed memory is kept, and how many buffers may be mapped on their own.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-_KEPT = 256 * 1024 * 1024
-_QUIET_SECONDS = 5.0
+_KEPT = 256 * 1024 * 1024  # Memory that malloc keeps between large messages: a few of the largest (64 MiB).
+_QUIET_SECONDS = 5.0  # After this long without large messages the memory is returned.
 
 
 class MemoryTuner:
@@ -80,14 +80,14 @@ def trim_memory() -> None:
 _LIMITS = Limits()
 # One read takes all that a pipe holds by default; after a full one the next is larger.
 _READ_BYTES = 64 * 1024
-_LARGE_READ_BYTES = 1024 * 1024
+_LARGE_READ_BYTES = 1024 * 1024  # The largest pipe buffer that Linux grants without privileges.
 # A large pipe saves a quarter of the CPU of a large message: fewer turns of reader and writer. But Linux lets a user
 # hold 64 MiB in pipes before it shrinks the next ones to two pages, so only pipes that carry such messages grow.
 _LARGE_PIPE_BYTES = 1024 * 1024
-_LARGE_MESSAGE_BYTES = 256 * 1024
+_LARGE_MESSAGE_BYTES = 256 * 1024  # Four times the usual pipe buffer (64 KiB): from here on, a larger pipe pays.
 # Up to this size joining messages into one buffer is cheaper than handing the kernel a list.
 _JOIN_BYTES = 64 * 1024
-_WRITE_PARTS = 64
+_WRITE_PARTS = 64  # Far below IOV_MAX (1024), and more does not make a write faster.
 # Enough for all that a socket's buffer holds, and an end to what one busy peer may take of a loop's turn.
 _SOCKET_READS = 64
 

@@ -172,8 +172,8 @@ _OUTPUT_SECONDS = 0.3
 _EXIT_SECONDS = 1.0
 # A watcher gives up earlier by itself, unless it was stopped.
 _KILL_SECONDS = 10.0
-_TAIL_LINES = 10
-_TAIL_CHARACTERS = 2000
+_TAIL_LINES = 10  # A short traceback.
+_TAIL_CHARACTERS = 2000  # About a screen.
 
 log = logging.getLogger("trunkline.transports")
 

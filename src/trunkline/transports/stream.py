@@ -19,7 +19,7 @@ from trunkline.transports.link import Link, Receiver
 __all__ = ["StreamLink"]
 
 _LIMITS = Limits()
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 256 * 1024  # Four times the limit of asyncio's own buffer (64 KiB).
 
 
 class StreamLink(Link):

@@ -34,8 +34,8 @@ __all__ = ["ControlGroup", "Watcher", "descendants", "main", "pack_launch", "unp
 _ORPHAN_SECONDS = 1.0
 # Longest fight against processes that fork; a client waits a little longer.
 _KILL_SECONDS = 5.0
-_TICK_SECONDS = 0.02
-_PR_SET_CHILD_SUBREAPER = 36
+_TICK_SECONDS = 0.02  # A server that exits is noticed without a noticeable delay, and waiting costs nearly nothing.
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h.
 
 
 def pack_launch(path: str, argv: list[str], env: dict[str, str]) -> bytes:

@@ -222,7 +222,7 @@ log = logging.getLogger("trunkline.auth")
 # RFC 7636, 4.2: an S256 challenge always has 43 characters.
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
-_STATE = 4096
+_STATE = 4096  # Clients put a nonce or a small record into it; longer ones would only fill the store.
 
 
 class AuthorizationEndpoint:

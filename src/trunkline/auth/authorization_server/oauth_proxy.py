@@ -50,8 +50,9 @@ __all__ = ["OAuthProxy", "ProxyOptions"]
 
 log = logging.getLogger("trunkline.auth")
 
-_STATE_SECONDS = 600.0
-_STATES = 10_000
+_STATE_SECONDS = 600.0  # The time a user has to log in at the upstream provider, second factor included.
+_STATES = 10_000  # Logins in progress; starting one costs an attacker nothing.
+# A consent is remembered for a month; the user logs in at the upstream provider anyway.
 _REMEMBER_SECONDS = 30 * 24 * 3600.0
 
 

@@ -41,9 +41,10 @@ __all__ = ["ASSERTION_ALGORITHMS", "GRANT_CLAIM", "AccessTokens", "ClientAuthent
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 #: Asymmetric algorithms only: with a shared secret, an assertion is no proof.
 ASSERTION_ALGORITHMS = ("ES256", "RS256", "PS256", "EdDSA")
-_LONGEST_ASSERTION = 8192
+_LONGEST_ASSERTION = 8192  # Assertions have about 1 KiB.
+# RFC 7523, 3: an expiry unreasonably far in the future may be rejected; clients use 1 to 5 minutes.
 _ASSERTION_SECONDS = 600.0
-_SKEW = 30.0
+_SKEW = 30.0  # RFC 7519, 4.1.4: usually no more than a few minutes.
 
 
 class ClientAuthentication:
@@ -184,9 +185,9 @@ if TYPE_CHECKING:
 GRANT_CLAIM = "grant_id"
 _ALGORITHM = "ES256"
 _TYPE = "at+jwt"
-_SIGNING_SECONDS = 90 * 24 * 3600.0
-_LONGEST = 8192
-_REMEMBERED = 1024
+_SIGNING_SECONDS = 90 * 24 * 3600.0  # Keys are rotated each quarter, as is usual.
+_LONGEST = 8192  # Tokens issued here have about 1 KiB.
+_REMEMBERED = 1024  # Verified tokens kept, so that a signature is checked once: more than one server's active clients.
 
 
 class _KeyRecord(Struct, frozen=True):

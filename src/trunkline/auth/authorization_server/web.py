@@ -49,9 +49,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: The maximum length of a body and of a query; legitimate requests are far below.
 BODY_BYTES = 64 * 1024
-QUERY_BYTES = 16 * 1024
-BODY_SECONDS = 10.0
-_PARAMETERS = 64
+QUERY_BYTES = 16 * 1024  # The longest query of a legitimate request, with all its URLs, has about 8 KiB.
+BODY_SECONDS = 10.0  # A form arrives in one packet; slower ones hold a connection.
+_PARAMETERS = 64  # OAuth requests have at most twenty.
 
 _DEFAULT_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -217,7 +217,7 @@ def _parameters(raw: bytes) -> dict[str, str]:
     return {name: value for name, value in pairs if value}
 
 
-_REMEMBERED = 4096
+_REMEMBERED = 4096  # Addresses counted in one window; beyond them, further addresses have to wait.
 
 
 class RateLimiter:

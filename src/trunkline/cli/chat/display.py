@@ -31,8 +31,8 @@ from trunkline.protocol.printable import printable
 
 __all__ = ["ChatDisplay", "cost_text", "quote_lines", "usage_text"]
 
-_LONGEST_ARGUMENTS = 1000
-_MOST_LINES = 12
+_LONGEST_ARGUMENTS = 1000  # About ten lines of a terminal.
+_MOST_LINES = 12  # Half the height of the smallest usual terminal (24 lines).
 _STYLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "call": {"fg": "cyan"},

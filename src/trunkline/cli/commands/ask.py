@@ -36,7 +36,7 @@ denies need your approval in the terminal; without a terminal they are denied.
 Exit codes: 3 if the model's API key is missing or rejected, 4 if the model is unreachable, 5 if the answer is
 incomplete, 6 if something was denied, 7 on timeout. A partial answer is printed in all of these cases.
 """
-_MOST_INPUT = 4 * 1024 * 1024
+_MOST_INPUT = 4 * 1024 * 1024  # About a million tokens, the largest context window there is.
 # After this, a notice says what the command is waiting for.
 _PATIENCE_SECONDS = 3.0
 

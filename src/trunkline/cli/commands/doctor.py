@@ -39,7 +39,7 @@ Each line is one check: ok, warn, FAIL or skip, followed by the suggested fix.
 Exit codes: 0 if no check failed, 2 if a file, a setting or an approval is wrong, 4 if a server cannot be started or
 reached or does not work, 3 if one needs a login.
 """
-_WIDTH = 100
+_WIDTH = 100  # Sentences with a fix are longer than 80 characters.
 _MARKS: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "skip"})
 #: The exit code by the area of the failed checks; the first match counts.
 _EXITS: Mapping[str, Exit] = MappingProxyType({"config": Exit.CONFIG, "reach": Exit.UNREACHABLE, "auth": Exit.AUTH})

@@ -45,7 +45,7 @@ _FILE = click.Path()
 _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
 #: Options that need ``--http``.
 _HTTP_ONLY = ("path", "token", "no_auth", "certfile", "keyfile", "allowed_host", "issuer", "audience")
-_WAIT_SECONDS = 10.0
+_WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
 
 
 @click.command(epilog=_EPILOG)

@@ -41,8 +41,8 @@ then from your own mcp.json. Only items that can be used are counted.
 Exit codes: 2 if a server is misconfigured; with --check also 4 if a server does not run, 3 if one needs a login, 5 if
 one failed to return a list.
 """
-_WIDTH = 80
-_CHECK_SECONDS = 30.0
+_WIDTH = 80  # The usual width of a terminal.
+_CHECK_SECONDS = 30.0  # Servers started through npx or uvx may download their package first.
 _HEADINGS = ("NAME", "STATE", "ERA", "TOOLS", "PROMPTS", "RESOURCES")
 #: The exit code by the states found; the first match counts.
 _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(

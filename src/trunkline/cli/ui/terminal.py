@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _ERASE = "\r\x1b[K"
-_CELLS = 24
+_CELLS = 24  # With the percentage and a few words it fits into 80 columns.
 # More frequent updates are invisible, and a server may report thousands of times a second.
 _SECONDS_BETWEEN = 0.05
 

@@ -54,8 +54,8 @@ Outcome: TypeAlias = Literal["ok", "tool-error", "error", "lost", "cancelled", "
 #: The previous hash of the first entry.
 GENESIS = "0" * 64
 
-_MAX_BYTES = 64 * 1024 * 1024
-_TAIL_BYTES = 8 * 1024
+_MAX_BYTES = 64 * 1024 * 1024  # About 100,000 calls; a file of this size can still be opened in an editor.
+_TAIL_BYTES = 8 * 1024  # Several entries, so that the last one is usually found in one read.
 _SEAL = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n\Z')
 _SEAL_LENGTH = len(',"hash":""}\n') + 64
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)

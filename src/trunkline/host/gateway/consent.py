@@ -21,8 +21,8 @@ __all__ = ["client_prompter"]
 
 _NO = "do not allow"
 _ALWAYS = f"Always means for {GRANT_DAYS} days, or until it is revoked (trunkline grants revoke)."
-_LONGEST = 16_000
-_MOST_NAMES = 30
+_LONGEST = 16_000  # More than a person reads before allowing a call; the client shows it in a dialog.
+_MOST_NAMES = 30  # About as many as fit into a dialog.
 #: Answers that end with the session, and those that do not.
 _PASSING: tuple[RememberScope, ...] = ("session", "server")
 _LASTING: tuple[RememberScope, ...] = ("always", "read-only")

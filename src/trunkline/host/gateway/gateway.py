@@ -27,10 +27,10 @@ from trunkline.errors import (
     ResourceNotFound,
     TooManyRequests,
 )
+from trunkline.host.authorization.acts import act_for_item, act_for_unlisted
 from trunkline.host.authorization.approval import APPROVAL_MODES, Prompter
 from trunkline.host.authorization.authorizer import decode_arguments
 from trunkline.host.authorization.denial_messages import CLIENT_CANNOT_ELICIT, MODE_NEVER_ASKS, called_by_proxy_reason
-from trunkline.host.authorization.policy.decisions import Act, ToolHints
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.core import HostCore, Requester
 from trunkline.host.gateway.consent import client_prompter
@@ -195,24 +195,13 @@ class Gateway(Server):
         if seen is None:
             if len(self._seen) > 100_000:
                 self._seen = {}
-            act = self._act_for(caller, item.server, item.name, "resource" if item.kind == "template" else item.kind)
-            seen = self._seen[key] = self.policy.is_visible(
-                replace(act, annotations=item.annotations, pin=item.pin, trusted=item.trusted)
-            )
+            seen = self._seen[key] = self.policy.is_visible(act_for_item(item, **self._asker(caller)))
         return seen
 
-    def _act_for(self, caller: Caller, server: str, name: str, kind: Any) -> Act:
-        """Return the act for any use of an item, whatever the arguments."""
-        principal = caller.principal
-        return Act(
-            kind=kind,
-            server=server,
-            name=name,
-            annotations=ToolHints(),
-            caller="gateway",
-            principal=None if principal is None else principal.subject,
-            profile=self.options.profile,
-        )
+    def _asker(self, caller: Caller) -> dict[str, Any]:
+        """Return who asks, for an act that is the same in every session of a caller, as lists are."""
+        subject = None if caller.principal is None else caller.principal.subject
+        return {"caller": "gateway", "principal": subject, "profile": self.options.profile}
 
     # --- the handlers ------------------------------------------------------------------------------------------------
 
@@ -334,11 +323,7 @@ class Gateway(Server):
         caller: Caller = exchange.admitted.caller
         if item is None or self._may_see(caller, item):
             return
-        act = replace(
-            self._act_for(caller, item.server, item.name, item.kind),
-            session=self._sessions.session(exchange).id,
-            pin=item.pin,
-        )
+        act = act_for_item(item, caller="gateway", session=self._sessions.session(exchange))
         self._core.authorizer.record_denied(act, self.policy.decide(act, now=time.time()))
 
     def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
@@ -492,8 +477,12 @@ class Gateway(Server):
             found = catalog.find_resource(outer)
             if found is not None:
                 server, uri, item = found
-                act = self._act_for(caller, server, uri, "resource")
-                if self.policy.is_visible(replace(act, pin=None if item is None else item.pin)):
+                trusted, asker = catalog.parts[server].settings.trusted, self._asker(caller)
+                if item is None:
+                    act = act_for_unlisted("resource", server, uri, trusted=trusted, **asker)
+                else:
+                    act = act_for_item(item, uri=uri, **asker)
+                if self.policy.is_visible(act):
                     return server, uri, item
         raise not_found(caller, outer)
 

@@ -51,9 +51,6 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     own_user: bool = False
 
 
-_MAX_SESSIONS = 10_000
-
-
 class GatewaySessions:
     """The host sessions and budgets of the gateway's clients."""
 
@@ -88,7 +85,7 @@ class GatewaySessions:
                 )
             )
             found.connections.on_log = self._logger(found, caller.session)
-            if len(self._sessions) > _MAX_SESSIONS:
+            if len(self._sessions) > self._core.limits.sessions:
                 _, oldest = self._sessions.popitem(last=False)
                 self._end(oldest)
         else:
@@ -135,7 +132,7 @@ class GatewaySessions:
             budget = self._budgets[who] = CallBudget(
                 time.monotonic, per_minute=self._options.per_minute, concurrent=self._options.concurrent
             )
-            if len(self._budgets) > _MAX_SESSIONS:
+            if len(self._budgets) > self._core.limits.sessions:
                 self._budgets.popitem(last=False)
         return budget
 

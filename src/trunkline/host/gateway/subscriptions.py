@@ -28,9 +28,9 @@ from trunkline.server.subscriptions import ChangeHub, ChangeListener
 __all__ = ["GatewayHub", "GatewaySubscriptions", "SubscriptionOwner", "UpstreamSubscriptions", "WatchedResource"]
 
 log = logging.getLogger("trunkline.host")
-_SUBSCRIBE_SECONDS = 5.0
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 60.0
+_SUBSCRIBE_SECONDS = 5.0  # The client waits meanwhile; the subscription at the server may still succeed later.
+_FIRST_PAUSE = 0.5  # Pause before a lost upstream subscription is renewed; it doubles each time.
+_LONGEST_PAUSE = 60.0  # A server that comes back is subscribed to within a minute.
 
 
 class GatewayHub(ChangeHub):

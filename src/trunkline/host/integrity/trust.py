@@ -121,7 +121,7 @@ class TrustStore:
 
     def __repr__(self) -> str:
         """Show the path of the file."""
-        return f"TrustBook({str(self._path)!r})"
+        return f"TrustStore({str(self._path)!r})"
 
     async def check(self, entry: ServerEntry) -> tuple[bool, str | None]:
         """Return whether a server may run as it is now, and if not, why; called by the supervisor."""

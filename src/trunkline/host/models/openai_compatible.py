@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompatibleModel", "CompatibleOptions"]
 
-_LONGEST_EVENT = 4 * 1024 * 1024
+_LONGEST_EVENT = 4 * 1024 * 1024  # An event holds a piece of an answer; some servers send a whole tool call in one.
 # After the answer is complete, wait this long for its usage.
 _TAIL_SECONDS = 2.0
 _END = b"[DONE]"

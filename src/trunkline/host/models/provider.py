@@ -39,7 +39,7 @@ __all__ = [
     "with_retries",
 ]
 
-_SHOWN = 300
+_SHOWN = 300  # An error of a provider is shown in a few lines.
 _TOO_LONG = re.compile(
     r"context[ _-]?(?:length|window|size|limit)|prompt is too long|too many (?:input )?tokens|max_model_len"
     r"|maximum (?:context|prompt|input) length|request_too_large|exceed_context|string_above_max_length",

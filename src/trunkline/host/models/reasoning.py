@@ -19,8 +19,8 @@ from trunkline.host.models.interface import ModelMessage, ModelRequest, ToolSpec
 
 __all__ = ["ConversationDigest", "ReasoningStore", "RequestFormat", "build_request"]
 
-_MOST_ENTRIES = 1024
-_MOST_BYTES = 16 * 1024 * 1024
+_MOST_ENTRIES = 1024  # Calls whose reasoning is kept: more than a long conversation has.
+_MOST_BYTES = 16 * 1024 * 1024  # Reasoning has about 10 KB for each call.
 
 
 class ConversationDigest:

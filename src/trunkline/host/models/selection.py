@@ -29,7 +29,7 @@ from trunkline.net.addresses import is_loopback
 
 __all__ = ["PROVIDERS", "ModelOptions", "choose_model", "is_known", "known_models", "open_model", "traits_of"]
 
-_MILLION = 1_000_000
+_MILLION = 1_000_000  # Tokens.
 # A suffix that a vendor adds to the name of the same model: a date, or "latest".
 _SNAPSHOT = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 

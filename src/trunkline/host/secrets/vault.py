@@ -268,9 +268,9 @@ async def _ask_store(place: SecretStoreName, work: Awaitable[T]) -> T:
         raise ConfigError(f"secrets need {error.name}: pip install 'trunkline[auth]'") from error
 
 
-_SECONDS = 10.0
-_LAST_SECONDS = 1.0
-_MOST_BYTES = 64 * 1024
+_SECONDS = 10.0  # A person may have to unlock the keychain.
+_LAST_SECONDS = 1.0  # Time to read what is left after the program ended; processes it left behind may hold its output.
+_MOST_BYTES = 64 * 1024  # Keys and certificates have a few KiB.
 
 
 def read_commands(path: Path) -> dict[str, tuple[str, ...]]:

@@ -38,7 +38,6 @@ __all__ = [
     "UserNotice",
     "review_recorder",
     "root_path",
-    "server_request_act",
 ]
 
 if TYPE_CHECKING:
@@ -139,23 +138,6 @@ class ReviewOutcome(Struct, frozen=True, kw_only=True):
 
 #: Called with the outcome of each request.
 OnReviewed: TypeAlias = Callable[[ReviewOutcome], object]
-
-
-def server_request_act(entry: ServerEntry, method: str, params: Any, session: HostSession) -> Act:
-    """Return a server request as the act that the policy decides about."""
-    kind: Any = method.partition("/")[0]
-    return Act(
-        kind=kind,
-        server=entry.name,
-        name=method,
-        arguments=msgspec.to_builtins(params),
-        trusted=entry.settings.trusted,
-        tainted=session.taint.affects(entry.name, method),
-        caller="server",
-        principal=session.subject,
-        session=session.id,
-        profile=session.profile,
-    )
 
 
 def review_recorder(audit: AuditTrail | None, events: EventBus | None) -> OnReviewed:

@@ -341,12 +341,12 @@ def _escaped(name: str) -> str:
 
 ChangeKind: TypeAlias = Literal["added", "removed", "changed"]
 
-_MOST_CHANGES = 200
-_MOST_WORDS = 3000
-_LONGEST_VALUE = 4000
-_AROUND = 4
-_MOST_BRIEF = 3
-_LONGEST_BRIEF = 160
+_MOST_CHANGES = 200  # A person does not read more; the definition is shown as a whole then.
+_MOST_WORDS = 3000  # The comparison takes quadratic time: some tens of milliseconds for this many.
+_LONGEST_VALUE = 4000  # Some screens of text.
+_AROUND = 4  # Words shown around each change.
+_MOST_BRIEF = 3  # Changes named in one line of a prompt.
+_LONGEST_BRIEF = 160  # Two lines of a terminal.
 _SIGNS: Mapping[ChangeKind, str] = MappingProxyType({"added": "+", "removed": "-", "changed": "~"})
 _WORD_OR_SPACE = re.compile(r"\s+|[^\s]+")
 

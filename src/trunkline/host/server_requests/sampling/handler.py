@@ -23,13 +23,14 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import ConfigError, RequestFailed
+from trunkline.host.authorization.acts import act_for_server_request
 from trunkline.host.authorization.denial_messages import allow_rule_advice
 from trunkline.host.authorization.grants import make_grant
 from trunkline.host.authorization.policy.decisions import Act, Decision
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.models.interface import Finished, Model, ModelError, ModelRequest, Usage
-from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice, server_request_act
+from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice
 from trunkline.host.server_requests.sampling.limits import (
     SamplingLimitExceeded,
     SamplingLimits,
@@ -244,7 +245,7 @@ class _SamplingRun:
     # --- the request -------------------------------------------------------------------------------------------------
 
     def _act(self, question: t.CreateMessageRequestParams, name: str = _METHOD) -> Act:
-        return replace(server_request_act(self._entry, _METHOD, question, self._session), name=name)
+        return act_for_server_request(self._entry, _METHOD, question, self._session, name=name)
 
     def _judged(self, question: t.CreateMessageRequestParams) -> Decision:
         act = self._act(question)

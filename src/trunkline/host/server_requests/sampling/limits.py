@@ -30,8 +30,8 @@ from trunkline.host.config.model import ServerEntry
 
 __all__ = ["SamplingLimitExceeded", "SamplingLimits", "SamplingUsage", "ServerResults", "limits_for"]
 
-_MINUTE = 60.0
-_HOUR = 3600.0
+_MINUTE = 60.0  # In seconds.
+_HOUR = 3600.0  # In seconds.
 
 
 class SamplingLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,9 +159,9 @@ class _SpentTokens:
         self.tokens = tokens
 
 
-_MOST_RESULTS = 8
-_LONGEST = 4000
-_MOST_SERVERS = 64
+_MOST_RESULTS = 8  # The last calls of a server are what its request is about.
+_LONGEST = 4000  # About 1000 tokens for each result.
+_MOST_SERVERS = 64  # More servers than one session uses.
 
 
 class ServerResults:

@@ -301,9 +301,9 @@ GATEWAYS = "dev.trunkline/gateways"
 VIA = "dev.trunkline/via"
 
 _VIA = VIA.encode()
-_MOST_HOPS = 8
-_MAX_GATEWAYS = 64
-_MAX_ID_LENGTH = 64
+_MOST_HOPS = 8  # Gateways behind gateways: real chains have two or three.
+_MAX_GATEWAYS = 64  # Gateways behind one gateway, announced in a capability.
+_MAX_ID_LENGTH = 64  # An id has 16 hexadecimal digits.
 
 
 def gateway_capability(own: str, offerings: Iterable[Offering]) -> dict[str, Any]:

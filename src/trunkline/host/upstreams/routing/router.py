@@ -62,9 +62,9 @@ __all__ = ["QuestionReview", "Router", "UpstreamRequest", "shared_needs", "user_
 #: Returns the host's answer to a question, or None to forward it to the caller; raises to refuse it.
 QuestionReview = Callable[[str, Any], Awaitable[Raw | None]]
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
-_MOST_PAGES = 8
+_FIRST_PAUSE = 0.1  # Pause before the next round if the server asked nothing; it doubles each time.
+_LONGEST_PAUSE = 5.0  # A server that only waits is asked again every five seconds.
+_MOST_PAGES = 8  # Pages that one error may ask a user to open.
 _USUAL = Limits()
 #: The log level requested from a stateless server for a handshake client that set none: our servers' own default.
 _USUAL_LEVEL: t.LoggingLevel = "info"

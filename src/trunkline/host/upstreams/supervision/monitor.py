@@ -61,10 +61,10 @@ __all__ = [
 #: If a timer fires this late, the machine slept; a busy loop alone does not delay it so much.
 SLEPT_SECONDS = 5.0
 
-_PING_SECONDS = 10.0
+_PING_SECONDS = 10.0  # A ping takes milliseconds, unless the server is busy with a call.
 # A busy machine may need this long to answer a ping, however short the server's timeout is.
 _SHORTEST_PING = 2.0
-_MOST_MISSES = 2
+_MOST_MISSES = 2  # One miss may be a pause of the machine.
 # How often a silent server is checked again while calls are within their deadlines.
 _AGAIN_SECONDS = 1.0
 
@@ -130,7 +130,7 @@ async def _missed_pings(
 
 log = logging.getLogger("trunkline.host")
 
-_LIST_TRIES = 3
+_LIST_TRIES = 3  # A list that fails three times is reported; the next change notification starts anew.
 
 
 class RunOutcome(Struct, frozen=True):

@@ -41,8 +41,8 @@ STEADY_SECONDS = 60.0
 #: How long after the breaker tripped one more start is tried.
 HALF_OPEN_SECONDS = 300.0
 
-_FIRST = 0.25
-_LONGEST = 30.0
+_FIRST = 0.25  # Pause before the first restart; it doubles each time.
+_LONGEST = 30.0  # A server that works again is used within half a minute.
 # Beyond this power of two every wait is the longest.
 _MOST_DOUBLINGS = 16
 
@@ -130,7 +130,7 @@ class Reopening:
         return self._LATER if lately > self._TRIES_AN_HOUR else 1.0
 
 
-_PER_CORE = 4
+_PER_CORE = 4  # Starts wait for disk and network most of the time.
 # How often the load is measured while starts are queued.
 _LOOK_SECONDS = 0.25
 

@@ -72,8 +72,8 @@ UNAVAILABLE_STATES: frozenset[ServerState] = frozenset(
     {"broken", "disabled", "misconfigured", "needs login", "stopped", "unapproved"}
 )
 
-_STDERR_BYTES = 8 * 1024
-_STDERR_LINES = 10
+_STDERR_BYTES = 8 * 1024  # The end of stderr, for the reason in a status.
+_STDERR_LINES = 10  # A short traceback.
 
 
 class UpstreamState:

@@ -26,7 +26,7 @@ __all__ = ["HeaderBuilder", "validate_session_id"]
 _POST: Mapping[str, str] = MappingProxyType(
     {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 )
-_KEPT = 256
+_KEPT = 256  # Header sets kept: one for each method and name in use.
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 

@@ -74,7 +74,7 @@ SMALL = 64 * 1024
 
 T = TypeVar("T")
 
-_HOPS = 3
+_HOPS = 3  # A moved endpoint, its canonical host and its trailing slash.
 # A login, scopes for one operation, and a nonce for each; whatever needs more will not come to an end.
 _TRIES = 5
 # Many servers close a connection that rested for five seconds. One that is taken up just then loses its request, and a

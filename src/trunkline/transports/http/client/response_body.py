@@ -21,7 +21,7 @@ __all__ = ["ACCEPTED", "Decompressor", "media_type", "read_events", "read_to_end
 #: What to ask for.
 ACCEPTED = "gzip, deflate"
 
-_PIECE = 64 * 1024
+_PIECE = 64 * 1024  # Decompressed at once, so that a small body cannot fill the memory.
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -75,7 +75,7 @@ log = logging.getLogger("trunkline.transports")
 
 # Until the server says otherwise; doubled with each failure in a row, up to the longest.
 _FIRST_PAUSE = 1.0
-_LONGEST_PAUSE = 30.0
+_LONGEST_PAUSE = 30.0  # A server that comes back is noticed within half a minute.
 # A server should end a stream once it has answered; one that does not is left after this time.
 _LINGER = 1.0
 

@@ -79,7 +79,7 @@ _STATELESS = frozenset(name.encode() for name in STATELESS_NAMES)
 _SINGLE = frozenset(
     {b"host", b"origin", b"content-type", b"content-length", b"authorization", b"dpop", b"last-event-id", b"accept"}
 )
-_REMEMBERED = 256
+_REMEMBERED = 256  # Pairs of host and origin checked before; clients send the same ones again and again.
 _WELL_KNOWN = "/.well-known/"
 _BOTH = frozenset({b"application/json, text/event-stream", b"text/event-stream, application/json"})
 

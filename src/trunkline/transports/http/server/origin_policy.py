@@ -33,8 +33,8 @@ _LABEL = re.compile(r"(?!-)[0-9a-z_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _ORIGIN = re.compile(rb"(https?)://([^/?#@]{1,300})")
 _DEFAULT_PORTS = MappingProxyType({"http": 80, "https": 443})
-_REMEMBERED = 256
-_SHOWN = 80
+_REMEMBERED = 256  # Hosts and origins checked before; legitimate ones are few.
+_SHOWN = 80  # A host or an origin in a log line.
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _HEADER_NAME = re.compile(_TOKEN)
