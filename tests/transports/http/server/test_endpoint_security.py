@@ -96,6 +96,31 @@ async def test_a_public_name_can_be_given() -> None:
     assert (call.status, "access-control-allow-origin" in call.headers) == (200, False)
 
 
+async def test_hosts_are_checked_the_same_after_more_of_them_than_are_remembered() -> None:
+    app = Workshop().asgi()
+    hosts = [f"localhost:{port}" for port in range(1, 600)]
+    accepted = {(await ask(app, "PUT", headers={"host": host}).whole()).status for host in hosts * 2}
+    denied = {(await ask(app, "PUT", headers={"host": host}).whole()).status for host in ("evil.example",) * 2}
+    assert (accepted, denied) == ({405}, {403})
+
+
+async def test_an_accepted_address_of_one_connection_is_checked_again_on_another() -> None:
+    app = Workshop().asgi()
+    arrived = [("192.0.2.7", 80), ("192.0.2.8", 80)]
+    calls = [ask(app, "PUT", headers={"host": "192.0.2.7"}, server=server) for server in arrived]
+    assert [(await call.whole()).status for call in calls] == [405, 403]
+
+
+async def test_an_accepted_host_and_an_accepted_origin_are_checked_together() -> None:
+    app = Workshop().asgi(allowed_hosts=["mcp.example.com"])
+    heads = [
+        {"host": "localhost", "origin": "http://localhost:3000"},
+        {"host": "mcp.example.com"},
+        {"host": "mcp.example.com", "origin": "http://localhost:3000"},
+    ]
+    assert [(await ask(app, "PUT", headers=head).whole()).status for head in heads] == [405, 405, 403]
+
+
 # --- cross-site ------------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from trunkline.protocol.limits import Limits
+from trunkline.transports.http.server.request import CONNECTION_KEY
 
 __all__ = ["ConnectionTracker", "UvicornProtocol"]
 
@@ -184,7 +185,7 @@ class UvicornProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             asyncio.get_running_loop().call_soon(callback)
 
-    def forget(self, callback: Callable[[], None]) -> None:
+    def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
         """Have it not called."""
         self._lost = tuple(each for each in self._lost if each != callback)
 
@@ -294,7 +295,7 @@ class UvicornProtocol(HttpToolsProtocol):
             self._reject(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
         before = self.cycle
         # An application that waits for long need not hold a task for the sake of hearing that its client left.
-        self.scope["trunkline.carrier"] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[CONNECTION_KEY] = self  # type: ignore[typeddict-unknown-key]
         HttpToolsProtocol.on_headers_complete(self)
         # The parser gives trailers as headers: they must not join those that the application has checked.
         self.headers = []
