@@ -365,7 +365,7 @@ def test_a_stream_that_brings_nothing_new_is_given_up(turn: Any) -> None:
 def test_a_stream_that_the_server_does_not_have_any_more_is_lost_and_the_call_not_repeated(turn: Status) -> None:
     error, script, _ = taken_up(turn)
     assert type(error) is ConnectionLost
-    assert "cannot be taken up again" in str(error)
+    assert "cannot be resumed" in str(error)
     assert len(script.of("tools/call")) == 1
 
 

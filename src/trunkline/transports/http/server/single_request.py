@@ -232,7 +232,7 @@ class SingleRequestTransport(Link):
         self._disconnected = True
         if self._sse is not None:
             self._sse.client_disconnected()
-        self._end("the client hung up")
+        self._end("the client disconnected")
 
     def check(self) -> bool:
         """Watch for a disconnect from the second call on; return whether to call again soon.
