@@ -33,7 +33,7 @@ def ignore(error: OSError) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_sender_waits_while_nobody_reads_and_goes_on_when_somebody_does(loop: str, pipe: tuple[int, int]) -> None:
     async def main() -> tuple[bool, int]:
-        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output = PipeOutput(pipe[1], high_water=1000, on_broken=ignore)
         output.attach(asyncio.get_running_loop())
         output.write_lines([b"x" * 100_000, b"y" * 2_000_000])
         draining = asyncio.create_task(output.drain())
@@ -50,7 +50,7 @@ def test_a_sender_waits_while_nobody_reads_and_goes_on_when_somebody_does(loop: 
 
 def test_messages_sent_together_are_one_write(pipe: tuple[int, int]) -> None:
     async def main() -> bytes:
-        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output = PipeOutput(pipe[1], high_water=1000, on_broken=ignore)
         output.attach(asyncio.get_running_loop())
         output.write_lines([b"one", b"two"])
         output.close()
@@ -61,7 +61,7 @@ def test_messages_sent_together_are_one_write(pipe: tuple[int, int]) -> None:
 
 def test_what_is_written_before_a_loop_runs_is_kept(pipe: tuple[int, int]) -> None:
     async def main() -> bytes:
-        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output = PipeOutput(pipe[1], high_water=1000, on_broken=ignore)
         output.write_lines([b"early"])
         output.attach(asyncio.get_running_loop())
         output.close()
@@ -72,7 +72,7 @@ def test_what_is_written_before_a_loop_runs_is_kept(pipe: tuple[int, int]) -> No
 
 def test_the_order_is_kept_when_large_and_small_follow_each_other(tmp_path: Path) -> None:
     async def main() -> None:
-        output = PipeOutput(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), high_water=10, broken=ignore)
+        output = PipeOutput(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), high_water=10, on_broken=ignore)
         output.attach(asyncio.get_running_loop())
         output.write_lines([b"a"])
         output.write_lines([b"b" * 200_000, b"c"])
@@ -112,7 +112,7 @@ def test_closing_waits_for_a_bounded_time_when_nobody_reads(pipe: tuple[int, int
 
 def test_a_closed_writer_takes_lines_and_drops_them(pipe: tuple[int, int]) -> None:
     async def main() -> bytes:
-        output = PipeOutput(pipe[1], high_water=10, broken=ignore)
+        output = PipeOutput(pipe[1], high_water=10, on_broken=ignore)
         output.attach(asyncio.get_running_loop())
         output.close()
         output.write_lines([b"late"])
