@@ -131,7 +131,7 @@ class UvicornProtocol(HttpToolsProtocol):
     )
 
     def __init__(self, *args: Any, tracker: ConnectionTracker, access_log: bool = False, **kwargs: Any) -> None:
-        """Take uvicorn's arguments and the tracker; the access log is off by default."""
+        """Accept uvicorn's arguments and the tracker; the access log is off by default."""
         super().__init__(*args, **kwargs)
         self.tracker = tracker
         self.access_log = access_log
