@@ -17,18 +17,18 @@ from trunkline.transports.http.server.event_log import EventLog, EventStream
 
 
 class Reader:
-    """A response that does nothing but read when told to."""
+    """A response that reads only when the test does."""
 
     dismissed = False
 
     def wake(self) -> None:
-        """Leave it to the test when to read."""
+        """Do nothing: the test reads."""
 
     def dismiss(self) -> None:
         self.dismissed = True
 
-    def leave(self) -> None:
-        """Stay."""
+    def finish(self) -> None:
+        """Go on reading."""
 
 
 def events(stream: EventStream) -> list[ServerSentEvent]:

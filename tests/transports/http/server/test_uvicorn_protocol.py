@@ -490,9 +490,9 @@ def by_hand(check: Callable[[UvicornProtocol, Wire, list[float]], None]) -> None
 
     async def main() -> None:
         clock = [1000.0]
-        watch = ConnectionTracker(Limits(header_seconds=10, body_seconds=30, idle_seconds=60), clock=lambda: clock[0])
+        tracker = ConnectionTracker(Limits(header_seconds=10, body_seconds=30, idle_seconds=60), clock=lambda: clock[0])
         config = uvicorn.Config(SmallApp(), log_config=None, lifespan="off", ws="none")
-        connection, wire = UvicornProtocol(config, ServerState(), {}, watch=watch), Wire()
+        connection, wire = UvicornProtocol(config, ServerState(), {}, tracker=tracker), Wire()
         connection.connection_made(wire)
         check(connection, wire, clock)
         connection.connection_lost(None)
@@ -504,10 +504,10 @@ def test_headers_do_not_time_out_early() -> None:
     def check(connection: UvicornProtocol, wire: Wire, clock: list[float]) -> None:
         connection.data_received(b"GET /")
         clock[0] += 10
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.written == b""
         clock[0] += 2
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert statuses(wire.written) == [408]
         assert wire.ended == "closed"
 
@@ -519,7 +519,7 @@ def test_a_client_that_reads_slowly_stays_connected() -> None:
         def sweep_after(seconds: float, unsent: int) -> str:
             clock[0] += seconds
             wire.unsent = unsent
-            connection.watch.sweep()
+            connection.tracker.sweep()
             return wire.ended
 
         connection.data_received(SMUGGLED)
@@ -534,10 +534,10 @@ def test_a_closing_connection_whose_last_bytes_are_not_read_is_dropped() -> None
     def check(connection: UvicornProtocol, wire: Wire, clock: list[float]) -> None:
         connection.data_received(b"nonsense\r\n\r\n")
         wire.unsent = 100
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.ended == "closed"
         clock[0] += 61
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.ended == "aborted"
 
     by_hand(check)
@@ -548,11 +548,11 @@ def test_a_body_does_not_time_out_while_the_server_does_not_read() -> None:
         wire.pause_reading = wire.resume_reading = lambda: None  # type: ignore[method-assign]
         connection.data_received(HEAD + b"Content-Length: 200000\r\n\r\n" + b"x" * 100_000)
         clock[0] += 100
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.ended == ""
         connection.flow.resume_reading()
         clock[0] += 32
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.ended == "closed"
 
     by_hand(check)

@@ -295,7 +295,7 @@ class UvicornProtocol(HttpToolsProtocol):
             self._stop_parsing(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
         before = self.cycle
         # With this, an application that waits for long needs no task that waits for its client to disconnect.
-        self.scope[CONNECTION_KEY] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[CONNECTION_KEY] = self  # type: ignore[literal-required]
         HttpToolsProtocol.on_headers_complete(self)
         # The parser reports trailers as headers: they must not be added to those that the application has checked.
         self.headers = []
