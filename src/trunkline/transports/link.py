@@ -29,7 +29,7 @@ class Receiver(Protocol):
     """The owner of a Link; all calls come from the event loop's thread, in order of arrival."""
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Called with one decoded message, a batch, or a note that something undecodable came."""
+        """Called with one decoded message, a batch, or the error of an undecodable message."""
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
         """Called when nothing sent can arrive any more: for one request of ours, or for all.
@@ -73,7 +73,7 @@ class Link(ABC):
     def independent_requests(self) -> bool:
         """Whether each request of ours is an exchange of its own.
 
-        Then the failure of one says nothing about the others, and no response can arrive late.
+        Then the failure of one does not affect the others, and no response can arrive late.
         """
         return False
 

@@ -159,7 +159,7 @@ def find_interpreter() -> str:
     for path in (sys.executable, installed):
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return path
-    raise LinkError("cannot start a server process: no Python interpreter was found to run its watcher")
+    raise LinkError("cannot start a server process: no Python interpreter is found to run its watcher")
 
 
 _LIMITS = Limits()

@@ -225,7 +225,7 @@ def test_an_answer_with_the_id_of_another_request_reaches_neither() -> None:
         (Status(200, b"x", {"Content-Encoding": "br"}, "application/json"), "br"),
         (
             Status(200, b"not gzip at all", {"Content-Encoding": "gzip"}, "application/json"),
-            "says it is gzip but is not",
+            "cannot be decompressed: it is not valid gzip",
         ),
     ],
     ids=["html", "nothing", "accepted", "half", "other", "brotli", "not-gzip"],

@@ -115,7 +115,7 @@ def test_an_endpoint_on_another_server_is_refused(endpoint: bytes) -> None:
     async def main() -> list[str]:
         script = OldServer(endpoint)
         async with script:
-            with pytest.raises(RemoteProtocolError, match="not on it"):
+            with pytest.raises(RemoteProtocolError, match="not on this server"):
                 await Client({"url": script.url, "type": "sse"}).__aenter__()
         return script.names
 
@@ -155,7 +155,7 @@ async def test_a_stream_that_cannot_be_opened_raises(reply: Any, error: type[Exc
 
 async def test_a_stream_without_an_endpoint_event_raises() -> None:
     async with old_script({"GET": LISTENING}) as script:
-        with pytest.raises(RemoteProtocolError, match="where to post"):
+        with pytest.raises(RemoteProtocolError, match="did not name the URL to post to"):
             await Client({"url": script.url, "type": "sse"}, limits=Limits(header_seconds=0.05)).__aenter__()
 
 

@@ -26,16 +26,16 @@ _SHOWN = 200
 _FIXES: Mapping[int, str] = MappingProxyType(
     {
         400: "it did not accept the request",
-        401: "it needs authorization: give auth= (--token) with a token, or headers= (--header) with what it wants",
+        401: "it needs authorization: set auth= (--token) to a token, or headers= (--header) to what it requires",
         403: "it refuses access: to these credentials, or because of the Host or Origin it was called with",
         404: "is the path of the URL right (often /mcp)?",
         405: "there is something else at this URL; is its path right (often /mcp)?",
         406: "it does not offer what MCP servers offer; is the path of the URL right (often /mcp)?",
         407: "the proxy needs authorization: give proxy= with user and password",
-        413: "the message is larger than it takes",
-        415: "it does not take JSON; is the path of the URL right (often /mcp)?",
+        413: "the message is larger than it accepts",
+        415: "it does not accept JSON; is the path of the URL right (often /mcp)?",
         421: "it does not know the host name it was called by",
-        429: "it is asked too often",
+        429: "it receives too many requests",
         502: "the server behind it cannot be reached",
         503: "it is not available now",
         504: "the server behind it did not answer in time",
@@ -58,7 +58,7 @@ def status_error(response: aiohttp.ClientResponse, method: str, *, body: bytes =
     if advice:
         message += f": {advice}"
     if retry_after is not None and status in (429, 503):
-        message += f"; it asks to be tried again after: {retry_after[:40]}"
+        message += f"; retry after: {retry_after[:40]}"
     if text and "<" not in text[:1]:
         message += f' (it said "{text}")'
     kind = AuthRequired if status == 401 or (status == 403 and challenge is not None) else HttpError

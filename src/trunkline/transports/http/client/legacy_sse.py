@@ -71,7 +71,7 @@ class LegacySseLink(Link):
         except TimeoutError:
             await link.aclose()
             raise RemoteProtocolError(
-                f"{printable_url(link._http.url)} did not say within {limits.header_seconds:g} s where to post messages"
+                f"{printable_url(link._http.url)} did not name the URL to post to within {limits.header_seconds:g} s"
             ) from None
         except BaseException:
             await link.aclose()
@@ -183,7 +183,7 @@ class LegacySseLink(Link):
             same = False
         if not same:
             raise RemoteProtocolError(
-                f"{printable_url(stream_url)} wants messages posted to {text[:200]!r}, which is not on it"
+                f"{printable_url(stream_url)} names {text[:200]!r} as the URL to post to, which is not on this server"
             )
         return endpoint
 

@@ -90,7 +90,7 @@ class _Body:
             self._decompressor = Decompressor(self._encoding)
         elif self._encoding not in ("identity", ""):
             raise RemoteProtocolError(
-                f"the answer is compressed with {encoding[:40]!r}, but only {ACCEPTED} were asked for"
+                f"the answer is compressed with {encoding[:40]!r}, but only {ACCEPTED} were requested"
             )
 
     @property
@@ -106,7 +106,7 @@ class _Body:
         try:
             yield from decompressor.feed(data)
         except DecompressionError as error:
-            raise RemoteProtocolError(f"the answer says it is {self._encoding} but is not: it {error}") from error
+            raise RemoteProtocolError(f"the answer cannot be decompressed: it {error}") from error
 
 
 def _too_long(limit: int) -> RemoteProtocolError:

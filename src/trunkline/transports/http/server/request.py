@@ -19,7 +19,7 @@ CONNECTION_KEY = "trunkline.connection"
 
 _WHITESPACE = b" \t"
 _NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
-# The headers that every request is asked for.
+# The headers that are read of every request.
 _NAMES: Mapping[str, bytes] = MappingProxyType(
     {name: name.encode() for name in ("mcp-protocol-version", "mcp-method", "mcp-name")}
 )

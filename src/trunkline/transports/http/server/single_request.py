@@ -1,11 +1,11 @@
-"""One HTTP request and its response: the link of a POST that stands alone, and the base of those within a session.
+"""One HTTP request and its response: the link of a POST without a session, and the base of those within one.
 
 ``SingleRequestTransport`` owns the whole life of one response. Other objects call its methods and never write its
 state: the connection sends through it, the endpoint awaits ``respond``, the registry of open responses calls ``check``
 and ``tick``, the stream's response and the HTTP server report a disconnect.
 
 The first message sent decides the form: an answer makes the response JSON, with a status for the kind of error;
-anything else makes it a stream of events that the answer ends. A disconnect ends a request that stands alone: nothing
+anything else makes it a stream of events that the answer ends. A disconnect ends a request without a session: nothing
 sent can arrive any more, so the request is cancelled.
 """
 
