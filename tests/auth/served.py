@@ -15,7 +15,7 @@ __all__ = ["free_port", "served"]
 
 
 def free_port() -> int:
-    """Give a port that nobody listens at."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -153,7 +153,7 @@ IN_PAIRS = {PipeLink, StdioLink, StreamLink, ProcessLink}
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=[kind.__name__ for kind in ALONE])
-def test_a_link_keeps_the_promises_that_need_no_far_end(kind: type[Link]) -> None:
+def test_a_link_meets_the_contract_that_needs_no_peer(kind: type[Link]) -> None:
     async def make() -> Link:
         return ALONE[kind]()
 
@@ -248,7 +248,7 @@ def test_the_link_check_tests_the_members_too(kind: type[LinkWrapper], broken: s
         run_on("asyncio", check_link(pair, seconds=1), seconds=10)
 
 
-def test_the_link_check_names_the_broken_promise() -> None:
+def test_the_link_check_names_the_violated_rule() -> None:
     async def backwards() -> tuple[Link, Link]:
         left, right = memory_pair()
         return Backwards(left), right
@@ -265,7 +265,7 @@ def test_the_link_check_waits_for_a_bounded_time() -> None:
         run_on("asyncio", check_link(unjoined, seconds=0.1), seconds=5)
 
 
-def test_a_recorder_gives_the_reason_of_the_end() -> None:
+def test_a_recorder_stores_the_reason_of_the_end() -> None:
     async def end() -> Exception | None:
         recorder = RecordingReceiver()
         recorder.eof_received(OSError("broken"))

@@ -58,7 +58,7 @@ class NonceRequired(InvalidProof):
     code = NONCE_REQUIRED
 
 
-class _Header(Struct):
+class _ProofHeader(Struct):
     alg: str
     typ: str
     jwk: dict[str, Any]
@@ -221,7 +221,7 @@ class _ReplayCache:
 
 def _verify_signature(proof: str) -> tuple[str, bytes]:
     """Verify the signature of a proof; return the thumbprint of its key, and its payload."""
-    header = read_header(proof, _Header) if len(proof) <= _LONGEST else None
+    header = read_header(proof, _ProofHeader) if len(proof) <= _LONGEST else None
     if header is None:
         raise InvalidProof("The DPoP header is not a signed JWT with alg, typ and jwk")
     if header.typ.lower().removeprefix("application/") != _TYPE:

@@ -53,7 +53,7 @@ _MOST_LEEWAY = 60.0  # More would keep expired tokens valid noticeably longer.
 _REMEMBERED_SECONDS = 60.0
 
 
-class _Header(Struct):
+class _TokenHeader(Struct):
     alg: str
     kid: str | None = None
     typ: str | None = None
@@ -141,7 +141,7 @@ class JWTVerifier:
 
     async def _signed(self, token: str) -> Mapping[str, Any]:
         """Verify the signature before anything else in a token is trusted; return its claims."""
-        header = read_header(token, _Header)
+        header = read_header(token, _TokenHeader)
         if header is None:
             raise InvalidToken("The token is not a JWT")
         if header.alg not in self._algorithms:

@@ -32,7 +32,7 @@ from trunkline.auth.authorization_server.storage import (
     digest,
     new_secret,
 )
-from trunkline.auth.authorization_server.web import HttpExchange, OAuthError
+from trunkline.auth.authorization_server.web import OAuthError, OAuthExchange
 from trunkline.protocol.caller import Principal
 
 __all__ = ["ASSERTION_ALGORITHMS", "GRANT_CLAIM", "AccessTokens", "ClientAuthentication", "TokenEndpoint"]
@@ -56,7 +56,7 @@ class ClientAuthentication:
         self._store = store
         self._registry = registry
 
-    async def client(self, exchange: HttpExchange, form: Mapping[str, str]) -> OAuthClient:
+    async def client(self, exchange: OAuthExchange, form: Mapping[str, str]) -> OAuthClient:
         """Return the authenticated client of a form.
 
         Raises:
@@ -85,7 +85,7 @@ class ClientAuthentication:
             _check_secret(client, secret, basic=basic is not None)
         return client
 
-    async def _check_assertion(self, client: OAuthClient, form: Mapping[str, str], exchange: HttpExchange) -> None:
+    async def _check_assertion(self, client: OAuthClient, form: Mapping[str, str], exchange: OAuthExchange) -> None:
         from joserfc import jwt
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
@@ -143,7 +143,7 @@ def _check_secret(client: OAuthClient, secret: str | None, *, basic: bool) -> No
         raise _invalid_client("The client's secret is wrong or missing", basic=basic)
 
 
-def _basic(exchange: HttpExchange) -> tuple[str, str] | None:
+def _basic(exchange: OAuthExchange) -> tuple[str, str] | None:
     """Parse Basic credentials, whose parts are form-encoded (RFC 6749, 2.3.1)."""
     scheme, _, encoded = (exchange.header(b"authorization") or "").partition(" ")
     if not scheme:
@@ -344,7 +344,7 @@ class TokenEndpoint:
             "client_credentials": self._by_itself,
         }
 
-    async def token(self, exchange: HttpExchange) -> None:
+    async def token(self, exchange: OAuthExchange) -> None:
         """Handle a token request.
 
         Raises:
@@ -361,7 +361,7 @@ class TokenEndpoint:
         self._registry.used(client)
         await exchange.answer_json(200, answer, headers=(("cache-control", "no-store"), ("pragma", "no-cache")))
 
-    async def revoke(self, exchange: HttpExchange) -> None:
+    async def revoke(self, exchange: OAuthExchange) -> None:
         """Revoke the grant of a token; an unknown token counts as revoked (RFC 7009, 2.2).
 
         Raises:

@@ -1,7 +1,7 @@
-"""The HTTP side of the authorization server as plain ASGI: one request, read within limits, the ways to answer.
+"""The HTTP side of the authorization server as plain ASGI: requests and their responses, errors, rate limits.
 
-It, the errors that become an OAuth error or a page, and rate limits. A repeated parameter is rejected, since a proxy
-in front might check one value and we use the other. No response may be cached, framed or sniffed.
+A request is read within limits, and an error becomes an OAuth error or a page. A repeated parameter is rejected, since
+a proxy in front might check one value and we use the other. No response may be cached, framed or sniffed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-__all__ = ["App", "HttpExchange", "OAuthError", "PageError", "RateLimiter", "Receive", "Scope", "Send"]
+__all__ = ["App", "OAuthError", "OAuthExchange", "PageError", "RateLimiter", "Receive", "Scope", "Send"]
 
 
 class OAuthError(Exception):
@@ -62,8 +62,8 @@ _DEFAULT_HEADERS = (
 _FORM = b"application/x-www-form-urlencoded"
 
 
-class HttpExchange:
-    """A request and the means to answer it."""
+class OAuthExchange:
+    """One HTTP request to the authorization server, with the methods that send its response."""
 
     __slots__ = ("_receive", "_send", "cookies_to_set", "headers", "method", "path", "scope")
 

@@ -238,7 +238,8 @@ class CompatibleModel:
 
     async def _whole(self, response: aiohttp.ClientResponse) -> Any:
         """Read a whole body as JSON, or as text if it is not JSON."""
-        from trunkline.transports.http.client.http_client import SMALL, read_body
+        from trunkline.transports.http.client.http_client import SMALL
+        from trunkline.transports.http.client.response_body import read_body
 
         limit = self._options.pace.answer_bytes if response.status == 200 else SMALL
         why: str
