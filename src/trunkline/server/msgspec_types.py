@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from datetime import date, datetime, time, timedelta
 from enum import EnumMeta
+from functools import lru_cache
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
@@ -83,8 +84,8 @@ class MsgspecReader:
             return self._read_again(raw, error)
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the type."""
-        return self._schema(None)
+        """Return the JSON Schema of the type; treat it as read-only."""
+        return _self_contained(self._kind) or self._schema(None)
 
     def explain(self, error: Exception) -> tuple[str, str]:
         """Return the path and the message for a decoding error."""
@@ -176,7 +177,22 @@ class MsgspecArguments(MsgspecReader):
             return asdict(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, error))
 
     def arguments_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
-        """Return the schema of the arguments, with a description for each parameter."""
+        """Return the schema of the arguments, with a description for each parameter; treat it as read-only."""
+        properties: dict[str, Any] = {}
+        for name, annotation, default in self._fields:
+            known = _self_contained(annotation)
+            if known is None:
+                return self._whole_schema(descriptions)
+            property_ = properties[name] = {**known}
+            if name in descriptions:
+                property_["description"] = descriptions[name]
+            if default is not _MISSING and (value := json_default(default)) is not None:
+                property_["default"] = value
+        required = [name for name, _, default in self._fields if default is _MISSING]
+        return {"type": "object", "properties": properties, **({"required": required} if required else {})}
+
+    def _whole_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
+        """Build the schema from the struct: definitions may be shared by parameters, or refer to themselves."""
 
         def finish(struct: dict[str, Any]) -> None:
             struct.pop("title", None)
@@ -198,6 +214,32 @@ class MsgspecArguments(MsgspecReader):
         if isinstance(value, dict):
             required = [name for name, _, default in self._fields if default is _MISSING]
             check_names(value, [name for name, _, _ in self._fields], required=required)
+
+
+def _self_contained(annotation: Any) -> dict[str, Any] | None:
+    """Return the schema of an annotation that can stand by itself, or None for any other.
+
+    Tools share few annotations, and msgspec takes a tenth of a millisecond for each, so that the first list of a large
+    server would be slow.
+    """
+    try:
+        # Unions are equal in any order of their parts, and a schema shows that order.
+        return _cached_schema(annotation, "" if type(annotation) is type else repr(annotation))
+    except TypeError:  # not hashable, or not supported; the second is reported with the whole schema
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _cached_schema(annotation: Any, written: str) -> dict[str, Any] | None:
+    found = survey((annotation,))
+    if found.metadata:
+        # A description in the metadata merges with one of the parameter.
+        return None
+    from trunkline.server.schemas import declared_orders, tidy
+
+    (schema,), definitions = msgspec.json.schema_components((annotation,), schema_hook=_schema_hook)
+    tidied = tidy(schema, definitions, orders=declared_orders(found))
+    return None if "$defs" in tidied else tidied
 
 
 def _is_always_supported(annotation: object) -> bool:
