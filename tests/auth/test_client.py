@@ -152,7 +152,7 @@ def test_a_failed_login_fails_all_waiting_requests_and_stores_nothing() -> None:
     async def work() -> list[Any]:
         return list(await asyncio.gather(scene.refuse(), scene.refuse(), return_exceptions=True))
 
-    assert [type(error).__name__ for error in run_async(work())] == ["TokenRefused", "TokenRefused"]
+    assert [type(error).__name__ for error in run_async(work())] == ["TokenEndpointError", "TokenEndpointError"]
     assert (scene.shown, run_async(scene.store.keys())) == (None, [])
 
 
