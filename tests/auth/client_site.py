@@ -1,4 +1,4 @@
-"""A protected server and its authorization server on one port of this machine, played by a script over real sockets."""
+"""A protected server and its authorization server on one port of this machine, scripted, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the resource server share: keys, tokens as their issuer and as forgers make them, and an issuer."""
+"""Shared by the tests of the resource server: keys, valid and forged tokens, and an issuer."""
 
 from __future__ import annotations
 

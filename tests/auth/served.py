@@ -1,4 +1,4 @@
-"""An application that is really served, for tests that need its address before it runs."""
+"""An application served on a socket, for tests that need its URL before it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting the user to a page and back: the receiver on this machine, browsers, terminals, strangers."""
+"""Opening the login page and receiving the redirect: the receiver on this machine, browsers, terminals, attackers."""
 
 from __future__ import annotations
 

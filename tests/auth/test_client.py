@@ -1,4 +1,4 @@
-"""What a client does about refusals: one login for all who wait, renewals, more scopes, and where it gives up."""
+"""How a client handles refusals: one login for all pending requests, refreshes, more scopes, and when it gives up."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_failed_login_fails_all_waiting_requests_and_stores_nothing() -> None:
     async def work() -> list[Any]:
         return list(await asyncio.gather(scene.refuse(), scene.refuse(), return_exceptions=True))
 
-    assert [type(error).__name__ for error in run_async(work())] == ["TokenRefused", "TokenRefused"]
+    assert [type(error).__name__ for error in run_async(work())] == ["TokenEndpointError", "TokenEndpointError"]
     assert (scene.shown, run_async(scene.store.keys())) == (None, [])
 
 
@@ -455,7 +455,7 @@ def test_a_bound_token_is_stored_with_its_key() -> None:
     assert first["DPoP"].split(".")[0] == second["DPoP"].split(".")[0]
 
 
-# --- nothing leaks ----------------------------------------------------------------------------------------------------
+# --- no secret is logged ----------------------------------------------------------------------------------------------
 
 
 def test_a_store_that_cannot_be_written_does_not_break_the_login(

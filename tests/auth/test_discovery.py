@@ -1,4 +1,4 @@
-"""Who gives tokens for a server: where documents are looked for, and which are believed."""
+"""Discovery of the authorization server: where documents are fetched from, and which are trusted."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_authorization_server_of_our_credentials_is_chosen_among_several() -
     assert login.tokens.issuer == ISSUER
 
 
-# --- nothing leaves ---------------------------------------------------------------------------------------------------
+# --- no secret is sent ------------------------------------------------------------------------------------------------
 
 DOCUMENT: list[tuple[str, dict[str, Any], TokenChallenge, str]] = [
     ("another resource", {PRM: resource(resource="https://evil.example.com/mcp")}, TokenChallenge(), "describes"),

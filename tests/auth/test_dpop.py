@@ -209,7 +209,7 @@ async def test_a_header_that_is_given_twice_is_refused() -> None:
     assert (answered.status, b"more than once: dpop" in answered.body) == (400, True)
 
 
-# --- once, and not for long -------------------------------------------------------------------------------------------
+# --- single use and expiry --------------------------------------------------------------------------------------------
 
 
 async def test_a_proof_is_accepted_once() -> None:

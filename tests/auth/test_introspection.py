@@ -115,7 +115,7 @@ async def test_a_request_without_a_token_is_not_introspected() -> None:
     assert asked.web.asked == []
 
 
-# --- asking seldom ---------------------------------------------------------------------------------------------------
+# --- few fetches -----------------------------------------------------------------------------------------------------
 
 
 async def test_an_introspection_result_is_cached() -> None:

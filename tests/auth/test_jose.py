@@ -1,4 +1,4 @@
-"""The keys of an issuer: found by its metadata, kept, rotated, and not fetched more often than is good."""
+"""The keys of an issuer: discovered by its metadata, cached, rotated, and not fetched too often."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Issuer:
             return False
 
 
-# --- finding them ----------------------------------------------------------------------------------------------------
+# --- discovery -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

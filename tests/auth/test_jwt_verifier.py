@@ -1,4 +1,4 @@
-"""Tokens that are JWTs: what a good one says, and every way in which one is not good."""
+"""Verification of JWTs: the claims of a valid token, and every way in which one is invalid."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_the_scheme_is_case_insensitive(scheme: str) -> None:
     assert await verifier().verify({"authorization": f"{scheme} {token()} "}) is not None
 
 
-# --- tokens that are not taken ---------------------------------------------------------------------------------------
+# --- invalid tokens --------------------------------------------------------------------------------------------------
 
 NOT_A_JWT = "The token is not a JWT"
 OTHER_WAY = "The token's signature algorithm is not accepted here"
@@ -263,7 +263,7 @@ async def test_an_invalid_token_is_refused_with_the_reason(make: Any, why: str) 
     assert await reason(verifier(), bearer(make())) == why
 
 
-# --- remembering -----------------------------------------------------------------------------------------------------
+# --- repeated checks -------------------------------------------------------------------------------------------------
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""Logins as tables: what is asked for, as whom, and which redirect is taken for the answer."""
+"""Logins as tables: what is requested, with which client, and which redirect is accepted."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_the_requested_scopes_are_chosen(
     assert " ".join(login.tokens.requested) == (scope or "")
 
 
-# --- as whom ----------------------------------------------------------------------------------------------------------
+# --- the client -------------------------------------------------------------------------------------------------------
 
 
 def test_a_configured_client_is_never_registered() -> None:

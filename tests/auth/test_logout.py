@@ -1,4 +1,4 @@
-"""Logging out: tokens are taken back where they came from, and the login is forgotten whatever comes of that."""
+"""Logging out: tokens are revoked at their issuer, and the login is removed even if that fails."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_local_logout_sends_no_request() -> None:
     assert site.sent("/revoke") == []
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_no_message_has_a_token_in_it() -> None:
     assert ("refresh" in told, "access" in told) == (False, False)
 
 
-# --- which of them ----------------------------------------------------------------------------------------------------
+# --- which logins -----------------------------------------------------------------------------------------------------
 
 
 def test_logging_out_ends_only_the_named_login() -> None:

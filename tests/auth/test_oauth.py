@@ -1,4 +1,4 @@
-"""What a user may write for ``auth=``: what fits together, what does not, and that no secret is ever shown."""
+"""The values of ``auth=``: compatible and conflicting options, and that no secret is ever shown."""
 
 from __future__ import annotations
 

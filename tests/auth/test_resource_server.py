@@ -1,4 +1,4 @@
-"""The door of an endpoint: who comes in, what the others are told, and the metadata that says where tokens are had."""
+"""The resource server: which requests are accepted, the challenges of the others, and the metadata."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def entra(**options: Any) -> Any:
     return verifier(audience="api://1234", **options)
 
 
-# --- coming in -------------------------------------------------------------------------------------------------------
+# --- accepted requests -----------------------------------------------------------------------------------------------
 
 
 async def test_a_valid_token_reaches_the_handler_as_a_principal() -> None:

@@ -1,4 +1,4 @@
-"""Scopes of tools, resources and prompts: lists show what a caller may use, and nothing else can be used by any way."""
+"""Scopes of tools, resources and prompts: lists show what a caller may use, and nothing else can be used."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ async def test_a_resource_template_does_not_bypass_the_scopes_of_a_resource() ->
     assert (call.status, library.used) == (403, [])
 
 
-# --- by other ways ---------------------------------------------------------------------------------------------------
+# --- other ways to reach a resource ----------------------------------------------------------------------------------
 
 
 async def test_in_a_batch_only_permitted_requests_run() -> None:

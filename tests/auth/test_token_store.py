@@ -1,4 +1,4 @@
-"""Where logins are kept: what comes back, who can read it, and who waits for whom."""
+"""Storage of logins: what is returned, file permissions and encryption, and locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token requests of every kind: how the client shows itself, grants without a person, tokens bound to a key."""
+"""Token requests of every kind: client authentication, grants without a user, bound tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def offers(*methods: str) -> dict[str, Any]:
     return {AS: metadata(token_endpoint_auth_methods_supported=list(methods))}
 
 
-# --- as whom ----------------------------------------------------------------------------------------------------------
+# --- the client -------------------------------------------------------------------------------------------------------
 
 
 def program(**more: Any) -> OAuth:

@@ -1,4 +1,4 @@
-"""WWW-Authenticate headers: what is read of them, whatever a stranger writes."""
+"""Parsing of WWW-Authenticate headers, also of arbitrary ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests ask about processes: which live, and whether they are gone within a time."""
+"""Helpers about processes: which run, and whether they exit within a time."""
 
 from __future__ import annotations
 

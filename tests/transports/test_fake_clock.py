@@ -1,4 +1,4 @@
-"""The clock that tests move by hand."""
+"""The fake clock that tests advance by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose processes fork and exit faster than they are found ends too, with and without a control group."""
+"""A server whose processes fork and exit faster than they are found is killed too, with and without a control group."""
 
 from __future__ import annotations
 

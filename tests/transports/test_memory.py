@@ -1,4 +1,4 @@
-"""Two links joined inside one process."""
+"""Two connected links inside one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory while large messages pass."""
+"""Memory while large messages are exchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server side of stdio, in real processes: nothing but messages is on the wire."""
+"""The server side of stdio, in real processes: only messages are written to stdout."""
 
 from __future__ import annotations
 

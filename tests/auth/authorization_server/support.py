@@ -1,4 +1,4 @@
-"""An authorization server asked in this process: a browser with cookies, a client with PKCE, documents of strangers."""
+"""Drives an authorization server in this process: a browser with cookies, a client with PKCE, third-party documents."""
 
 from __future__ import annotations
 

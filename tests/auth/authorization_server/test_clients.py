@@ -1,4 +1,4 @@
-"""Clients that make themselves known: by registering, and by a document at their own address."""
+"""Registration of clients, and clients identified by a document at their own URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What seldom happens to an authorization server: slow and broken requests, keys that cannot be had, its own life."""
+"""Edge cases of the authorization server: slow and broken requests, unavailable keys, its lifespan."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_the_cache_of_verified_tokens_is_bounded_and_checks_every_new_token() ->
     run(story, clients=[machine])
 
 
-# --- its own life -----------------------------------------------------------------------------------------------------
+# --- its lifespan -----------------------------------------------------------------------------------------------------
 
 
 def test_the_authorization_server_is_an_asgi_application_with_a_lifespan() -> None:

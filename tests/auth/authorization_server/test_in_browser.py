@@ -1,4 +1,4 @@
-"""The consent page in a real browser: forms, cookies, redirects and policies as they are, not as they are imagined."""
+"""The consent page in a real browser: forms, cookies, redirects and policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy in front of a provider: each client is allowed by itself, in one browser, and sees none of its tokens."""
+"""The OAuth proxy: every client needs its own consent, in one browser, and sees no token of the provider."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def tokens_of(proxy: OAuthProxy, browser: Browser, client_id: str) -> dict
     return response.json
 
 
-# --- the way there and back -------------------------------------------------------------------------------------------
+# --- the redirect -----------------------------------------------------------------------------------------------------
 
 
 def test_a_user_signs_in_at_the_provider_and_the_client_gets_our_token() -> None:
@@ -182,7 +182,7 @@ def test_the_proxy_can_authenticate_in_the_header() -> None:
     assert "client_secret" not in provider.sent[0]
 
 
-# --- who it is --------------------------------------------------------------------------------------------------------
+# --- the user ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The page that asks for consent: what it shows, whose decision counts, and what a stranger cannot do with it."""
+"""The consent page: what it shows, whose decision counts, and attacks on it."""
 
 from __future__ import annotations
 

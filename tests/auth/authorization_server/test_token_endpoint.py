@@ -1,4 +1,4 @@
-"""The authorization server from a client's side: what is published, how a code is had and what it is changed into."""
+"""The authorization server as a client sees it: metadata, codes, tokens, refresh and revocation."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_client_credentials_are_advertised_only_if_a_client_may_use_them() -> No
     assert "client_credentials" in make_server(clients=[machine]).metadata()["grant_types_supported"]
 
 
-# --- the whole way ----------------------------------------------------------------------------------------------------
+# --- end to end -------------------------------------------------------------------------------------------------------
 
 
 def test_a_client_obtains_a_token_that_the_server_accepts() -> None:
@@ -471,7 +471,7 @@ def test_revoking_an_unknown_token_succeeds() -> None:
     run(story)
 
 
-# --- clients that prove themselves ------------------------------------------------------------------------------------
+# --- client authentication --------------------------------------------------------------------------------------------
 
 
 SECRET = "s3cret-s3cret-s3cret-s3cret"

@@ -1,4 +1,4 @@
-"""How the proxy keeps a provider's tokens: under a key that the store does not reveal, and that can be replaced."""
+"""Storage of the provider's tokens: encrypted with a key that the store does not reveal, and that can be replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the HTTP server share: a server to call, requests straight through ASGI, and real sockets."""
+"""Shared by the tests of the HTTP server: a server to call, requests straight through ASGI, and real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client in a handshake session over HTTP: its id, the stream beside the requests, taking up, and the end."""
+"""The client in a handshake session over HTTP: its id, the GET stream, resuming streams, and the end."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_server_that_does_not_answer_the_delete_does_not_delay_closing() -> No
     assert run_async(main()) is ClientState.TERMINATED
 
 
-# --- the stream beside the requests ----------------------------------------------------------------------------------
+# --- the GET stream --------------------------------------------------------------------------------------------------
 
 
 def test_the_stream_is_open_before_the_first_call() -> None:
@@ -274,7 +274,7 @@ def test_a_client_works_although_its_initialized_notification_was_refused() -> N
     assert run_async(main()) == ["initialize", "notifications/initialized", "tools/call", "DELETE"]
 
 
-# --- taking up -------------------------------------------------------------------------------------------------------
+# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 async def polled(got: Got, writer: Writer) -> None:

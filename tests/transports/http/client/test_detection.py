@@ -1,4 +1,4 @@
-"""Which transport and era a URL turns out to be, where redirects lead, and by which way requests go."""
+"""Detection of the transport and era of a URL, redirects and proxies."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_a_get_follows_the_older_redirects_too() -> None:
     assert run_async(main()) == ["/mcp", "/other"]
 
 
-# --- the way ---------------------------------------------------------------------------------------------------------
+# --- the login -------------------------------------------------------------------------------------------------------
 
 
 def test_a_proxy_is_asked_for_the_whole_url() -> None:

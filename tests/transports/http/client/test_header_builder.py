@@ -1,4 +1,4 @@
-"""The heads of a client's requests, and the odd corners of its link."""
+"""The headers of a client's requests, and edge cases of its link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client over Streamable HTTP: what leaves in which head, how answers come back, and what a failure concerns."""
+"""The client over Streamable HTTP: the headers it sends, the forms of a response, and what a failure affects."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def call(script: HttpScript, **options: Any) -> Any:
     return run_async(main())
 
 
-# --- heads -----------------------------------------------------------------------------------------------------------
+# --- headers ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_stateless_request_has_revision_method_and_name_in_its_headers() -> None:
@@ -300,7 +300,7 @@ def test_a_handshake_server_that_asks_on_a_stream_is_answered_by_a_post() -> Non
     assert run_async(main()) == ("3", {"roots": [{"uri": "file:///x", "name": "x"}]})
 
 
-# --- caps ------------------------------------------------------------------------------------------------------------
+# --- limits ----------------------------------------------------------------------------------------------------------
 
 SMALL = Limits(message_bytes=4096)
 

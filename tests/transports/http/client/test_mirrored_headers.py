@@ -1,4 +1,4 @@
-"""Arguments that are repeated in headers, which the client learns from the tools' schemas, and listening over HTTP."""
+"""Arguments mirrored in headers, which the client learns from the tools' schemas, and listening over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client against the official SDK's server over HTTP: both eras, both forms of an answer, the old transport."""
+"""The client against the official SDK's server over HTTP: both eras, both response forms, the old transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that goes away, or stops reading: what it cancels in which era, and that memory stays bounded."""
+"""Clients that disconnect or stop reading: what that cancels in which era, and that memory stays bounded."""
 
 from __future__ import annotations
 

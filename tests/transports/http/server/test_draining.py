@@ -1,4 +1,4 @@
-"""The end of a server: requests in flight finish, listeners end with a result, nothing new is taken."""
+"""Draining an endpoint: requests in flight finish, listeners end with a result, new requests are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which request goes where: verb, version header and session id, with the status and the JSON-RPC code of each."""
+"""Routing by HTTP method, version header and session id, with the status and the JSON-RPC code of each."""
 
 from __future__ import annotations
 

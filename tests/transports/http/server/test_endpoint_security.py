@@ -1,4 +1,4 @@
-"""Attacks on an endpoint in its default set-up: rebinding, cross-site posts, bodies, folded keys, and who may call."""
+"""Attacks on an endpoint in its default configuration: rebinding, cross-site posts, bodies, folded keys, access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of events: numbering, taking up again, and what is dropped to keep within the limits."""
+"""Event streams: numbering, resuming, and what is dropped to keep within the limits."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_event_id_of_no_stream_is_not_found(id: str) -> None:
     assert log.find(id) is None
 
 
-# --- taking up again -------------------------------------------------------------------------------------------------
+# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -137,7 +137,7 @@ def test_another_reader_takes_the_place_of_the_first() -> None:
     assert (first.dismissed, second.dismissed, stream.reader) == (True, False, second)
 
 
-# --- what waits ------------------------------------------------------------------------------------------------------
+# --- pending events --------------------------------------------------------------------------------------------------
 
 
 def test_equal_pending_notifications_are_merged() -> None:

@@ -1,4 +1,4 @@
-"""The event streams of a session: what comes on which, which of several writes, and coming back to one."""
+"""The event streams of a session: which messages each carries, which response writes, and resuming."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def over(*calls: Call) -> None:
         await call.ended()
 
 
-# --- what the GET stream brings --------------------------------------------------------------------------------------
+# --- messages on the GET stream --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", STREAMING)
@@ -186,7 +186,7 @@ async def test_each_post_has_a_stream_of_its_own() -> None:
     assert len(set(ids)) == len(ids) == 5 * 22
 
 
-# --- coming back -----------------------------------------------------------------------------------------------------
+# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", STREAMING)
@@ -280,7 +280,7 @@ async def test_a_removed_stream_cannot_be_resumed() -> None:
     assert (await client.get(last).whole()).status == 400
 
 
-# --- letting a response go -------------------------------------------------------------------------------------------
+# --- releasing a response --------------------------------------------------------------------------------------------
 
 
 async def test_a_handler_can_end_its_response_and_continue() -> None:

@@ -1,4 +1,4 @@
-"""Handshake sessions over HTTP: who may use one, when it ends, and that every message reaches whom it is for."""
+"""Handshake sessions over HTTP: who may use one, when it ends, and how messages are routed."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_an_initialize_that_outlasts_the_session_timeout_gets_an_error() -
     assert (call.error, len(app.sessions.by_id)) == ((404, -32600), 0)
 
 
-# --- caps and expiry -------------------------------------------------------------------------------------------------
+# --- limits and expiry -----------------------------------------------------------------------------------------------
 
 
 async def test_no_session_is_opened_over_the_limit_until_one_ends() -> None:
@@ -452,7 +452,7 @@ async def test_an_ambiguous_cancellation_cancels_neither_request() -> None:
     assert [(await call.whole()).messages[-1]["id"] for call in calls] == [5, 5]
 
 
-# --- what a session remembers ----------------------------------------------------------------------------------------
+# --- the state of a session ------------------------------------------------------------------------------------------
 
 
 async def test_the_log_level_is_each_sessions_own() -> None:

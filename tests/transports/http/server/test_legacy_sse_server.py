@@ -1,4 +1,4 @@
-"""The oldest HTTP transport: one stream on which everything comes, and an address to post to."""
+"""The oldest HTTP transport: one stream with all messages, and a URL to post to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behind a real nginx, set up by the very block that the documentation gives; skipped where there is no nginx."""
+"""Behind a real nginx, configured with the block of the documentation; skipped where there is no nginx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in by Host and Origin, what pages may read, and which media types are understood."""
+"""Which Host and Origin headers are accepted, which pages may read responses, and the parsing of media types."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ def test_a_string_instead_of_a_list_is_a_config_error() -> None:
         OriginPolicy(hosts="mcp.example.com")
 
 
-# --- remembering -----------------------------------------------------------------------------------------------------
+# --- repeated checks -------------------------------------------------------------------------------------------------
 
 
 def test_a_repeated_request_is_checked_the_same_way() -> None:
@@ -457,7 +457,7 @@ def test_many_hosts_are_accepted_repeatedly() -> None:
     assert {policy.check([host], []) for host in hosts * 2} == {None}
 
 
-# --- whatever comes --------------------------------------------------------------------------------------------------
+# --- arbitrary input -------------------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from(
     [LOCAL, b"localhost", b"127.0.0.1", b"[::1]", b"evil.example", b"\xff", b"@", b":", b".", b"80"]

@@ -1,4 +1,4 @@
-"""Whole conversations over real sockets: uvicorn on one side, an HTTP client that knows nothing of MCP on the other."""
+"""Whole sessions over real sockets: uvicorn on one side, a plain HTTP client on the other."""
 
 from __future__ import annotations
 

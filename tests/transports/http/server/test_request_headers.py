@@ -1,4 +1,4 @@
-"""The headers that repeat a stateless request: each must be there, readable, single, and say what the body says."""
+"""The headers that mirror a stateless request: each must be present, readable, single, and match the body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a response: JSON if the answer is the first thing out, else a stream of events; and what clients take."""
+"""The form of a response: JSON if the answer is sent first, else an event stream; and what clients accept."""
 
 from __future__ import annotations
 

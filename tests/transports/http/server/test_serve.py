@@ -1,4 +1,4 @@
-"""A server as a program: how it starts, what stops it, and the one sentence it says when it cannot serve."""
+"""A server as a program: how it starts, what stops it, and its configuration errors."""
 
 from __future__ import annotations
 
@@ -446,7 +446,7 @@ def test_a_socket_in_the_file_system_is_served(tmp_path: Path) -> None:
     assert run_async(main()) == f"unix:{tmp_path / 'http'}"
 
 
-# --- what cannot be served --------------------------------------------------------------------------------------------
+# --- invalid options --------------------------------------------------------------------------------------------------
 
 
 def failure(**options: Any) -> str:

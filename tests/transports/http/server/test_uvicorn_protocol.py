@@ -1,4 +1,4 @@
-"""HTTP on raw sockets: deadlines, sizes, shapes that smuggle, pipelines, and clients that stop reading."""
+"""HTTP on raw sockets: timeouts, sizes, request smuggling, pipelining, and clients that stop reading."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_trailer_does_not_become_a_header() -> None:
     assert answer.endswith(b"host connection transfer-encoding")
 
 
-# --- deadlines --------------------------------------------------------------------------------------------------------
+# --- timeouts ---------------------------------------------------------------------------------------------------------
 
 
 @each_loop
@@ -214,7 +214,7 @@ def test_a_body_that_is_mostly_framing_is_refused(body: bytes) -> None:
     assert statuses(ask_one(CHUNKED + body)[0]) == [400]
 
 
-# --- shapes that two parsers could read in two ways -------------------------------------------------------------------
+# --- request smuggling ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
