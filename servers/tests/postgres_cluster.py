@@ -1,4 +1,4 @@
-"""A real PostgreSQL in a temporary folder, for tests: made once in a process, on a Unix socket, gone at the end.
+"""A real PostgreSQL in a temporary folder, for tests: created once per process, on a Unix socket, removed at the end.
 
 PostgreSQL does not run as root, so root starts it as another user. Where there is no PostgreSQL, tests that want one
 are skipped. As a program (``postgres_cluster.py PORT SQL COMMAND...``) it runs a command beside a PostgreSQL that

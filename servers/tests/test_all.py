@@ -1,7 +1,8 @@
-"""What every reference server keeps to: how it starts, what it says of itself, nonsense, and web pages."""
+"""Tests that hold for every reference server: start, descriptions, invalid requests, and requests from web pages."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -92,6 +93,30 @@ def test_the_table_lists_every_server() -> None:
     folders = {path.parent.name for path in (ROOT / "servers" / "src" / "trunkline_servers").glob("*/__main__.py")}
 
     assert folders == set(SERVERS)
+
+
+#: The packages of Trunkline that are public; the servers import no module below them.
+PUBLIC = {"trunkline"} | {
+    f"trunkline.{name}"
+    for name in ("auth", "client", "errors", "host", "net", "server", "testing", "transports", "types")
+}
+
+
+def test_servers_import_public_packages_only() -> None:
+    imported = {
+        (path.name, module)
+        for path in (ROOT / "servers" / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for module in _imported(node)
+        if module.split(".")[0] == "trunkline" and module not in PUBLIC
+    }
+    assert imported == set()
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return [each.name for each in node.names] if isinstance(node, ast.Import) else []
 
 
 # --- starting --------------------------------------------------------------------------------------------------------

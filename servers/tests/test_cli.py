@@ -1,4 +1,4 @@
-"""How every reference server starts: its options, and what it says when it cannot."""
+"""How every reference server starts: its options, and its error messages."""
 
 from __future__ import annotations
 

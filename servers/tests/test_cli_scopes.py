@@ -1,4 +1,4 @@
-"""A reference server over HTTP whose callers may not all write: the scopes of their tokens say who does."""
+"""A reference server over HTTP with scopes: which callers may write depends on their tokens."""
 
 from __future__ import annotations
 

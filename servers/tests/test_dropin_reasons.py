@@ -1,4 +1,4 @@
-"""What differs from the official servers is told in the docs, word for word as the drop-in proof has it."""
+"""Differences from the official servers are documented, word for word as in the drop-in comparison."""
 
 from __future__ import annotations
 

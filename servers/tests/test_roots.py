@@ -1,4 +1,4 @@
-"""Which folders a server may touch: configured ones, the client's roots, and both over HTTP."""
+"""Which folders a server may use: configured ones, the client's roots, and both over HTTP."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _SHORTEST_TOKEN = 16
 
 
 class CommandOptions(Struct, frozen=True):
-    """How and to whom a server is served: over stdio, unless there is an address."""
+    """How a server is served, and to which callers: over stdio, unless there is an address."""
 
     address: ListenAddress | None = None
     path: str | None = None

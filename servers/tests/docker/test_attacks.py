@@ -1,4 +1,4 @@
-"""Attacks on the Docker server: references that lead elsewhere, wishes that would reach the machine."""
+"""Attacks on the Docker server: references to other paths, and requests that would reach the host."""
 
 from __future__ import annotations
 

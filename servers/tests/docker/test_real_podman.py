@@ -1,4 +1,4 @@
-"""The Docker server in front of Podman's service, where one can be started: what it does in another way than Docker."""
+"""The Docker server in front of Podman's service, where one can be started: where it differs from Docker."""
 
 from __future__ import annotations
 

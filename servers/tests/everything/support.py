@@ -1,4 +1,4 @@
-"""Clients of the everything server that can be asked everything, and what they heard."""
+"""Clients of the everything server with every capability, and a record of what they received."""
 
 from __future__ import annotations
 

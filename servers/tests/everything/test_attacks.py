@@ -1,4 +1,4 @@
-"""What strangers try: places only the server can reach, endless answers, what is hidden, whose state it is."""
+"""Attacks: internal addresses, endless responses, hidden tools, and the state of other callers."""
 
 from __future__ import annotations
 

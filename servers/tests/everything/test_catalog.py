@@ -1,4 +1,4 @@
-"""What is offered and how it is described: content, schemas, resources, prompts, completion, pages, icons."""
+"""Content and its descriptions: content, schemas, resources, prompts, completion, pages, icons."""
 
 from __future__ import annotations
 

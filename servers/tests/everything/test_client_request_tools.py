@@ -1,4 +1,4 @@
-"""The tools that ask: the same function asks by a request of its own in one era, and inside its result in the other."""
+"""The tools that send requests to the client: as requests in one era, and inside the result in the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method of the protocol, in every revision, both ways: this server shows it, or a reason says why not."""
+"""Every method of the protocol, in every revision, both ways: this server uses it, or a reason is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers, lists that change, subscriptions, cancelling and notices: what reaches a client outside an answer."""
+"""Timers, lists that change, subscriptions, cancellation and custom notifications: messages outside of a response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server as a program: over stdio, over HTTP by the official words and ours, and what its command line refuses."""
+"""The server as a program: over stdio, over HTTP with the official arguments and ours, and invalid command lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages, redirects and names try: addresses that only this machine can reach, and answers without an end."""
+"""Attacks by pages, redirects and host names: internal addresses, and responses without end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes as text: which encoding is taken, and what is no text at all."""
+"""Bytes as text: the choice of the encoding, and binary content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""robots.txt: whose rules are read, which rule decides, and what follows when there is no file."""
+"""robots.txt: which group applies, which rule decides, and sites without the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What published attacks and their kin try: nothing outside the allowed folder is read, written or waited for."""
+"""Published attacks and variants: nothing outside the allowed folder is read, written or waited for."""
 
 from __future__ import annotations
 

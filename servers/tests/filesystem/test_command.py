@@ -1,4 +1,4 @@
-"""The command: over stdio, over HTTP with a token, and what it says when something is wrong."""
+"""The command: over stdio, over HTTP with a token, and its error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may not read: a subscription tells them nothing of the folders, and costs the server no watch."""
+"""Callers without read access: a subscription reveals nothing about the folders, and adds no watch."""
 
 from __future__ import annotations
 

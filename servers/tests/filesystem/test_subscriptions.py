@@ -1,4 +1,4 @@
-"""Files that are watched: subscribers hear of changes, in both eras, and of nothing that they may not know."""
+"""Watched files: subscribers are notified of changes, in both eras, and only of files that they may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real repositories for the tests of the git server, and one way to call it."""
+"""Real repositories for the tests of the git server, and a function that calls it."""
 
 from __future__ import annotations
 

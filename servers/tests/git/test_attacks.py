@@ -1,4 +1,4 @@
-"""Repositories that try to make git run something or look elsewhere, and arguments that try to be options."""
+"""Repositories that try to make git run a program or leave the folder, and arguments that try to be options."""
 
 from __future__ import annotations
 

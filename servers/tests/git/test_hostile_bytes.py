@@ -1,4 +1,4 @@
-"""Repositories whose own files were written by hand: an index, a configuration and lenders that git never makes."""
+"""Repositories whose own files were written by hand: an index, a configuration and alternates that git never writes."""
 
 from __future__ import annotations
 

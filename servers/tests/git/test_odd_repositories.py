@@ -1,4 +1,4 @@
-"""Repositories and names that are in order, but not what one thinks of first."""
+"""Valid but unusual repositories and names."""
 
 from __future__ import annotations
 

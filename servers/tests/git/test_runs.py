@@ -1,4 +1,4 @@
-"""How often git is run: what it was asked about once, it is not asked again, until a byte of it has changed."""
+"""How often git is run: results are cached until a byte of their input changes."""
 
 from __future__ import annotations
 

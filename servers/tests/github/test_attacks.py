@@ -1,4 +1,4 @@
-"""Arguments that want to reach something else, answers that want to be too much, and the token that must not leak."""
+"""Arguments that lead to other paths, oversized responses, and a token that must not leak."""
 
 from __future__ import annotations
 

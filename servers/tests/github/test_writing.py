@@ -1,4 +1,4 @@
-"""What the GitHub server changes: every tool that writes, against the double; and that nothing is half done."""
+"""What the GitHub server changes: every tool that writes, against the double; and no change is left unfinished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search: everything that holds the query is found, and the best comes first."""
+"""Search: every entity that contains the query is found, best match first."""
 
 from __future__ import annotations
 

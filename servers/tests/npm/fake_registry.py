@@ -1,4 +1,4 @@
-"""A loopback double of the npm registry: a few packages, search, advisories, and a note of what was asked."""
+"""A loopback double of the npm registry: a few packages, search, advisories, and a record of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on the npm server: names that lead elsewhere, and projects that are not what they seem."""
+"""Attacks on the npm server: names that lead to other paths, and hostile projects."""
 
 from __future__ import annotations
 

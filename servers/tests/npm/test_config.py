@@ -1,4 +1,4 @@
-"""Which registry is asked, and with which token: the user's npm configuration, and what a project may say of it."""
+"""Which registry is used, with which token: the user's npm configuration, and what a project may change."""
 
 from __future__ import annotations
 

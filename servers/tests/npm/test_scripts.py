@@ -1,4 +1,4 @@
-"""Running scripts: who is asked what, and what the process may and may not do. A small program plays npm."""
+"""Running scripts: the question to the user, and the limits of the process. A small program stands in for npm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An API on the loopback that tells what it was asked: the other side of what the server sends.
+"""An API on the loopback that records the requests that the server sends.
 
 It answers with what a test laid down for a method and path, else with an account of the request; a request that no
 client should send (a second host, a path with dots, a body without its length) is answered 400.

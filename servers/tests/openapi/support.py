@@ -1,4 +1,4 @@
-"""What the tests of this server share: the documents, one call, and a document of few lines."""
+"""Shared by the tests of this server: the documents, one call, and a minimal document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents that mean harm, and arguments that want to be more than arguments; the published flaws among them."""
+"""Hostile documents, and arguments that try to change the request; published vulnerabilities among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pet shop, a document of 3.0 with everything common: its tools, what they send, and what comes back."""
+"""The pet shop, a document of 3.0 with everything common: its tools, requests and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas that lose something on the way refuse nothing because of it; those of 3.0 and 3.1 mean what they meant."""
+"""Simplified schemas reject nothing because of what they lost; schemas of 3.0 and 3.1 keep their meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shop in PostgreSQL with a role that may read it, and what tests ask of it behind the server's back."""
+"""A shop in PostgreSQL with a role that may read it, and queries that tests send to it directly."""
 
 from __future__ import annotations
 

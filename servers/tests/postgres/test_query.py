@@ -1,4 +1,4 @@
-"""The tool of the PostgreSQL server: rows as the official one gives them, bounds, connections that come and go."""
+"""The tool of the PostgreSQL server: rows in the official form, limits, and lost connections."""
 
 from __future__ import annotations
 

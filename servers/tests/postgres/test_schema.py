@@ -1,4 +1,4 @@
-"""What the PostgreSQL server shows beside its tool: schema resources, and a prompt with examples that run."""
+"""The PostgreSQL server beside its tool: schema resources, and a prompt with examples that run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real redis-server for one test or module: started on a unix socket in a folder of its own, ended for sure."""
+"""A real redis-server for one test or module: on a Unix socket in its own folder, always stopped at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sequential thinking server: answers, whose state is whose, handles, and what is drawn."""
+"""The sequential thinking server: results, the owners of state, handles, and the drawn boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of channels holds for every tool, and nothing but an id gets into a request."""
+"""The list of channels applies to every tool, and only ids get into a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that are kept: no statement sees an older file, another's bounds, or what another one left."""
+"""Pooled connections: no statement sees an older file, the limits of another, or its leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the SQLite server shows beside its tools: schema resources, the memo, and prompts made from the schema."""
+"""The SQLite server beside its tools: schema resources, the memo, and prompts made from the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of the SQLite server: what they answer, in the official server's form, and what they say when it fails."""
+"""The tools of the SQLite server: results in the official server's form, and error messages."""
 
 from __future__ import annotations
 

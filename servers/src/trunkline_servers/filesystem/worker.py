@@ -237,7 +237,7 @@ def describe_os_error(error: OSError, path: str) -> str:
         case errno.EISDIR:
             return f"{path} is a folder, not a file."
         case errno.ENOTDIR:
-            return f"{path} is not a folder, or a part of it is none."
+            return f"{path} is not a folder, or one of its parents is not."
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return f"The system does not permit this for {path}: {os.strerror(error.errno)}."
         case errno.ELOOP:
