@@ -15,8 +15,6 @@ import pytest
 
 from tests.transports.loops import LOOPS, run_on
 from trunkline.client.targets import _InProcessLink
-from trunkline.devtools.recording.format import RecordingWriter
-from trunkline.devtools.recording.replay import RecordingLink
 from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.jsonrpc import Notification, Outbound
 from trunkline.protocol.limits import Limits
@@ -43,7 +41,6 @@ MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
 
 PROGRAMS = Path(__file__).parent / "programs"
 #: For recordings; removed at the end of the run.
-FOLDER = tempfile.TemporaryDirectory()
 
 
 async def memory() -> tuple[Link, Link]:
@@ -127,10 +124,6 @@ def in_session() -> Link:
     )
 
 
-def recorded() -> Link:
-    return RecordingLink(memory_pair()[0], RecordingWriter(f"{tempfile.mkdtemp(dir=FOLDER.name)}/recording"))
-
-
 WEB = HttpClientOptions(url="http://127.0.0.1:9/mcp")
 
 ALONE: dict[type[Link], Callable[[], Link]] = {
@@ -144,7 +137,6 @@ ALONE: dict[type[Link], Callable[[], Link]] = {
     MemoryLink: lambda: memory_pair()[0],
     LinkWrapper: lambda: LinkWrapper(memory_pair()[0]),
     Recorder: lambda: Recorder(memory_pair()[0], side="client"),
-    RecordingLink: recorded,
     _InProcessLink: lambda: _InProcessLink(memory_pair()[0], None),
     _Player: lambda: _Player(Recording(()), None, 0.0),
 }

@@ -7,10 +7,10 @@ tampered with. What is missing when a trail is opened is logged and recorded, an
 chain. Several processes may append to one file, each line under a lock.
 
 A line is ``{"seq":…,"at":…,"prev":"…", …,"hash":"…"}``. Its hash is the SHA-256 of the previous hash and of the line's
-own bytes without ``,"hash":"…"``: the bytes as written, so there is no second encoding of the same entry.
-An act that cannot be recorded is not performed: ``AuditFailed`` is a reason to deny.
+own bytes without ``,"hash":"…"``: the bytes as written, so there is no second encoding of the same entry. An act that
+cannot be recorded is not performed: ``AuditFailed`` is a reason to deny.
 
-Notes in the audit trail: records of requests to the user's side, which are not performed at a server.
+A note (``note_entry``) records a request to the user's side, which is not performed at a server.
 """
 
 from __future__ import annotations

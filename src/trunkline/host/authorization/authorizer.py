@@ -1,12 +1,11 @@
-"""Deferred grants: they become grants for the read-only tools of a server when it is first listed.
-
-``trunkline import`` writes such grants when the user allows the read-only tools of servers that never ran here. Once
-resolved, the grant covers the tools of the first list, each with its pin. Tools added or changed later need approval.
-
-The single path for every act at a server: decided by the policy, approved if needed, recorded, performed, recorded.
+"""The single path for every act at a server: decided by the policy, approved if needed, recorded, performed, recorded.
 
 Every caller goes through here: programs, the command line, the gateway and a model in a chat. An act that cannot be
 recorded is not performed. What is denied never reaches the server.
+
+Deferred grants are resolved here too. ``trunkline import`` writes them when the user allows the read-only tools of
+servers that never ran here; when such a server is first listed, the grant covers the read-only tools of that list, each
+with its pin. Tools added or changed later need approval.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The messages of a conversation, always in a form that a provider accepts, and the file that a conversation is.
+"""The messages of a conversation, in a form that every provider accepts, and the file that they are saved to.
 
-Saved to, readable by its owner alone. Every tool call has its result in the message right after it, whatever happened
-in between: settle adds missing results. Each block has the server that it came from and its size in tokens.
+Every tool call has its result in the message right after it, whatever happened in between: ``settle`` adds missing
+results. Each block has the server that it came from and its size in tokens. The file is readable by its owner alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Keeps what a model reasoned before it called a tool, and writes requests that return it to the provider with.
+"""Keeps what a model reasoned before it called a tool, and returns it to the provider with the results of the call.
 
-The results. The host's conversation has no place for it, and nothing else can read it: it is signed or encrypted. So
-an adapter keeps it under a key made of everything sent before and of the model's answer. If anything earlier has
-changed since (a result was cut, a tool is gone), the key differs and nothing is returned: providers refuse reasoning
-that is put in another place. Bounded, in memory only; a conversation goes on without it. No I/O.
+The host's conversation has no place for it, and nothing else can read it: it is signed or encrypted. So an adapter
+keeps it under a key made of everything sent before and of the model's answer. If anything earlier has changed since (a
+result was cut, a tool is gone), the key differs and nothing is returned: providers refuse reasoning that is put in
+another place. Bounded, in memory only; a conversation goes on without it. No I/O.
 """
 
 from __future__ import annotations

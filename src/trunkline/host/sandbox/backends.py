@@ -1,9 +1,10 @@
-"""The arguments of the three sandbox backends.
+"""The three sandbox backends: which of them work on this machine, and their arguments.
 
-Bubblewrap, the kernel's Landlock, and a container engine (docker or podman). bubblewrap's options travel in a memory
-file, not on a command line; later ones cover earlier ones, so a folder comes before what it contains, and the host's
-own folders are hidden last. Landlock can only take away rights that the running kernel knows. A container has no
-privileges; variable values never stand on a command line, and nothing from a configuration can be read as an option.
+They are bubblewrap, the kernel's Landlock, and a container engine (docker or podman). The options of bubblewrap travel
+in a memory file, not on a command line; later ones cover earlier ones, so a folder comes before what it contains, and
+the host's own folders are hidden last. Landlock can only take away rights that the running kernel knows. A container
+has no privileges; variable values never stand on a command line, and nothing from a configuration can be read as an
+option.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The user's secrets.
+"""The user's secrets: in the system keyring or an encrypted file, in the environment, or printed by a command.
 
-Stored in the system keyring or an encrypted file, or read from the environment or a command of ``secrets.toml``. A
-name alone is looked up in the keyring, where there is one, then in the file; ``env/NAME`` and ``cmd/NAME`` name the
-source. The stores are those of logins. A value that was read is returned and not kept here; whether a server may have
-it is decided before. Commands are lists of words, never go through a shell, and only the user's own file can name
-one; their stderr is not repeated, since it may hold anything.
+Commands are those of the user's ``secrets.toml``. A name alone is looked up in the keyring, where there is one, then in
+the file; ``env/NAME`` and ``cmd/NAME`` name the source. The stores are those of logins. A value that was read is
+returned and not kept here; whether a server may have it is decided before. Commands are lists of words, never go
+through a shell, and only the user's own file can name one; their stderr is not repeated, since it may hold anything.
 """
 
 from __future__ import annotations

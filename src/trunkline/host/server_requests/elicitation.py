@@ -1,12 +1,12 @@
-"""Elicitation.
+"""Elicitation: questions of servers to the user, by a form or by a page to open.
 
-Servers that ask the user something, by a form or by a page to open, which a prompter shows to a person. The prompter
-gets only checked questions: forms are flat and ask for no credentials, URLs are http or https and come with their
-warnings, and the server that asks is always named. What is typed into a form goes through the host, so passwords,
-keys, tokens and codes are never entered in one: the specification wants them entered on a page of the server itself.
-A field is judged by its name, title, description and format, and by the message above the form; that finds requests
-that say what they are, and is no proof against a server that lies. A URL that programs read in more than one way is
-rejected. Nothing is fetched, looked up or opened here. Without a prompter the answer is to decline.
+A prompter shows them to a person, and gets only checked questions: forms are flat and ask for no credentials, URLs are
+http or https and come with their warnings, and the server that asks is always named. What is typed into a form goes
+through the host, so passwords, keys, tokens and codes are never entered in one: the specification wants them entered on
+a page of the server itself. A field is judged by its name, title, description and format, and by the message above the
+form; that finds requests that say what they are, and is no proof against a server that lies. A URL that programs read
+in more than one way is rejected. Nothing is fetched, looked up or opened here. Without a prompter the answer is to
+decline.
 """
 
 from __future__ import annotations

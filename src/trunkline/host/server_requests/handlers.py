@@ -3,10 +3,9 @@
 A handler takes the place of the gateway's client: ``LocalChannel`` calls it when a program, a chat or the command line
 uses the host. Requests that the policy denies do not reach it.
 
-The roots of each server: those of its entry, plus and minus those added and removed while the host runs.
-
-Roots are set per server, so that each learns only of the folders it needs. A server without roots in its entry, and
-without added ones, gets those of the caller. The sandbox opens the same list (``paths``). Servers are not notified
+``ServerRoots`` has the roots of each server: those of its entry, plus and minus those added and removed while the host
+runs. Roots are set per server, so that each learns only of the folders it needs. A server without roots in its entry,
+and without added ones, gets those of the caller. The sandbox opens the same list (``paths``). Servers are not notified
 here; that is up to the caller that changes the list.
 """
 

@@ -1,6 +1,4 @@
-"""The review of a sampling request and of the model's answer: what a person is shown, and their decision.
-
-Answers sampling requests of servers: reviewed by a person, within limits, with the user's models.
+"""Answers sampling requests of servers: reviewed by a person, within limits, with the user's models.
 
 Both directions are reviewed: the request before a model sees it, and the answer before the server does. A person may
 edit either, or deny it; without a reviewer it is denied unless a rule of the policy allows it. A request goes to the
@@ -284,7 +282,7 @@ class _SamplingRun:
         )
 
     async def _request_reviewed(self, plan: SamplingPlan, decision: Decision) -> SamplingPlan:
-        """Have the request reviewed; return the plan with the person's edits."""
+        """Show the request to a person; return the plan with their edits."""
         said = await self._put(self._review(plan, decision))
         self.by = "user"
         if said.model is not None and said.model not in plan.models:
@@ -331,7 +329,7 @@ class _SamplingRun:
     async def _answer_reviewed(
         self, result: t.CreateMessageResult, finished: Finished, plan: SamplingPlan, decision: Decision
     ) -> t.CreateMessageResult:
-        """Have the answer reviewed; return it with the person's edits."""
+        """Show the answer to a person; return it with their edits."""
         cost = plan.traits.cost(finished.usage)
         review = self._review(plan, decision)
         review = replace(review, stage="response", response=result, usage=finished.usage, cost=cost)

@@ -4,11 +4,10 @@ The limits of a server are in its entry, under ``sampling``. An entry of a proje
 those of the host. An invalid setting gives the server nothing. Usage is counted per server, across sessions, in memory;
 the clock is passed in.
 
-Earlier results of a server in a session, kept as context for that server's own sampling requests.
-
-A server may ask for context (``includeContext``). It gets none unless a person says so, and then only its own results:
-they are kept by session and by server, and no server gets those of another. The latest few are kept, each cut to a
-maximum length; they are dropped with the session.
+``ServerResults`` keeps earlier results of a server in a session, as context for its own sampling requests. A server may
+ask for context (``includeContext``). It gets none unless a person says so, and then only its own results: they are kept
+by session and by server, and no server gets those of another. The latest few are kept, each cut to a maximum length;
+they are dropped with the session.
 """
 
 from __future__ import annotations

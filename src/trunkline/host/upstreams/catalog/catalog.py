@@ -9,9 +9,8 @@ A requested URI is resolved in a fixed order, so that no server can capture what
 URI, as a listed id, as an outer URI or id of a known server, and only then as a server's own URI, which must belong to
 one server alone.
 
-The cache of what servers offered in their last run, so that a server can be listed before it is started.
-
-The era is cached as well: a server that needed the handshake is not probed in the next run, and one that answers
+``CatalogCache`` stores what servers offered in their last run, so that a server can be listed before it is started. The
+era is cached as well: a server that needed the handshake is not probed in the next run, and one that answers
 ``server/discover`` gets as long to answer as a start may take. One file per server, in a folder of the user, written
 whole or not at all. An entry is valid only for the exact launch it was written for. A file that cannot be read, is too
 large, or belongs to another launch is ignored. Calls block for as long as a small file takes: use a thread from an

@@ -8,9 +8,8 @@ away. A server of both eras may be able to ask in only one of them; a handshake 
 dedicated connection with a handshake there, as if it were connected directly. Nothing is authorized here: that was done
 before, and each question is reviewed by a function that comes with the request.
 
-Per-user credentials, for servers that are used on behalf of many users: never one user's for another.
-
-The logins of a user are in a separate store, found by the identity from the gateway's authentication. A server with
+Per-user credentials are for servers that are used on behalf of many users: one user's are never used for another. The
+logins of a user are in a separate store, found by the identity from the gateway's authentication. A server with
 per-user credentials never receives those of the host.
 """
 

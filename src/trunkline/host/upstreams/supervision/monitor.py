@@ -1,17 +1,13 @@
-"""Checks whether a connected server still answers, and waits for one that may be busy with a call.
-
-The server is sent ``ping``, or ``server/discover`` in the stateless era. After two in a row without an answer it counts
-as silent. While another call is within its deadline the server may be busy with that, so the check waits for the call.
-
-Monitors one running server: listens for changes, refreshes lists, checks health, detects idleness.
+"""Monitors one running server: listens for changes, refreshes lists, checks health, detects idleness.
 
 Five small loops, each a task, run until one of them, or the loss of the connection, reports that the run is over and
 why. None of them stops the server: that is up to its ``ServerTask``. Failing to listen for changes does not end a run.
 
 Health is checked only when nothing else shows it. Any response, or progress, is a sign of life; while a call is in
 progress, the server may be as silent as that call allows. When it is quiet, or a call timed out, it is sent a ``ping``
-(in stateless revisions ``server/discover``). After two in a row without an answer, and no other call within its
-deadline, it counts as hanging. A check that runs much too late was delayed by a sleeping machine and is skipped.
+(in stateless revisions ``server/discover``). After two in a row without an answer it counts as hanging, unless another
+call is within its deadline: the server may be busy with that, so the check waits for it. A check that runs much too
+late was delayed by a sleeping machine and is skipped.
 """
 
 from __future__ import annotations
