@@ -19,10 +19,10 @@ from trunkline.auth.verifiers import (
     NONCE_REQUIRED,
     PROOF_ALGORITHMS,
     PROOF_ERRORS,
-    Auth,
     Authenticate,
     InvalidToken,
     RequestTarget,
+    ServerAuth,
     TargetedHeaders,
     Verifier,
 )
@@ -67,7 +67,7 @@ class ResourceServer:
 
     def __init__(
         self,
-        auth: Auth,
+        auth: ServerAuth,
         *,
         path: str,
         name: str,

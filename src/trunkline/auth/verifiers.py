@@ -21,12 +21,12 @@ __all__ = [
     "NONCE_REQUIRED",
     "PROOF_ALGORITHMS",
     "PROOF_ERRORS",
-    "Auth",
     "Authenticate",
     "InvalidToken",
     "PresentedToken",
     "PrincipalCache",
     "RequestTarget",
+    "ServerAuth",
     "TargetedHeaders",
     "Verifier",
     "bearer_token",
@@ -129,7 +129,7 @@ class Verifier(Protocol):
 
 
 #: The accepted values of ``auth=``.
-Auth = Verifier | Authenticate
+ServerAuth = Verifier | Authenticate
 
 
 class PrincipalCache:

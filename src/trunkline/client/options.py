@@ -42,7 +42,7 @@ from trunkline.types import (
 
 __all__ = [
     "TRANSITIONS",
-    "Auth",
+    "ClientAuth",
     "ClientOptions",
     "ClientSettings",
     "ClientState",
@@ -117,7 +117,7 @@ if TYPE_CHECKING:
 
 
 #: How a client authenticates to a server with a URL.
-Auth: TypeAlias = "str | OAuth | BearerToken | ApiKey"
+ClientAuth: TypeAlias = "str | OAuth | BearerToken | ApiKey"
 ProgressCallback: TypeAlias = Callable[[int | float, int | float | None, str | None], object]
 #: By launch fingerprint: the name of the revision that was negotiated.
 EraMemory: TypeAlias = MutableMapping[str, str]
@@ -167,7 +167,7 @@ class ClientOptions(TypedDict, total=False):
     timeout: float | None
     #: For URLs: a token, sent as ``Authorization: Bearer``; "oauth" to log in; or an ``OAuth``, ``BearerToken`` or
     #: ``ApiKey``.
-    auth: Auth | None
+    auth: ClientAuth | None
     #: For URLs: headers to send with every request.
     headers: Mapping[str, str] | None
     #: For URLs: the proxy's URL; None uses the environment, the empty string means no proxy.

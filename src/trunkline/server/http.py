@@ -25,7 +25,7 @@ from trunkline.transports.http.server.origin_policy import OriginPolicy
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
-    from trunkline.auth.verifiers import Auth
+    from trunkline.auth.verifiers import ServerAuth
     from trunkline.server.server import Server
 
 __all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "make_endpoint", "run_http"]
@@ -53,7 +53,7 @@ class AsgiOptions(TypedDict, total=False):
     #: After how many milliseconds a client that lost a stream is asked to come back.
     retry_ms: int
     #: Who may call: a verifier such as ``JWTVerifier(...)``, or a function from headers to a ``Principal``.
-    auth: Auth | None
+    auth: ServerAuth | None
     #: The URL of the endpoint as clients know it, if a proxy stands before it; tokens are asked for under it.
     resource: str | None
 

@@ -36,7 +36,7 @@ from trunkline.timers import Clock, TimerHandle, Timers
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
-    from trunkline.auth.verifiers import Auth
+    from trunkline.auth.verifiers import ServerAuth
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
     from trunkline.server.http import AsgiOptions, HttpOptions
@@ -84,7 +84,7 @@ class ServerOptions(TypedDict, total=False):
     list_page_size: int | None
     cache_ttl_ms: int
     clock: Clock | None
-    auth: Auth
+    auth: ServerAuth
     implied_scopes: Mapping[str, Sequence[str]]
     resource: str
     host: str
@@ -125,7 +125,7 @@ class Server(ComponentRegistry):
         self.wraps_results = options.get("wrap_results", True)
         self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
         #: Who sends a request over HTTP, by its headers; None: nobody is asked.
-        self.auth: Auth | None = options.get("auth")
+        self.auth: ServerAuth | None = options.get("auth")
         #: Which scopes include others.
         self.hierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
         self.http_options = _http_options(options)
