@@ -20,10 +20,10 @@ if TYPE_CHECKING:
         ClientState,
         EraMemory,
         ProgressCallback,
-        ServerNotification,
         StateCallback,
     )
     from trunkline.client.tool_cache import CallResult
+    from trunkline.compat.keywords import ServerNotification
     from trunkline.errors import (
         AuthRequired,
         ConnectionLost,
@@ -83,10 +83,10 @@ if not TYPE_CHECKING:
                 "ClientState",
                 "EraMemory",
                 "ProgressCallback",
-                "ServerNotification",
                 "StateCallback",
             ),
             "trunkline.client.tool_cache": ("CallResult",),
+            "trunkline.compat.keywords": ("ServerNotification",),
             "trunkline.errors": (
                 "AuthRequired",
                 "ConnectionLost",

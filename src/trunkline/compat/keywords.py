@@ -2,25 +2,37 @@
 
 A keyword of another framework is one of three things here: another name of an option of ours; without effect, and then
 a warning says so, unless its value asks for what happens anyway; or not supported, and then a ``TypeError`` says what
-to do instead, unless its value switches it off. What is in no table is left for the caller to refuse.
+to do instead, unless its value switches it off. What is in no table is left for the caller to refuse. Callbacks of
+other clients are called the way those clients call them.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["CompatibilityWarning", "Place", "translate"]
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+
+__all__ = ["CompatibilityWarning", "Place", "ServerNotification", "translate"]
 
 #: What a keyword was given to.
-Place: TypeAlias = Literal["server", "tool", "prompt", "resource", "http", "run"]
+Place: TypeAlias = Literal["server", "tool", "prompt", "resource", "http", "run", "client"]
 
 
 class CompatibilityWarning(UserWarning):
     """A keyword of another framework was accepted and has no effect."""
+
+
+class ServerNotification(Struct, frozen=True):
+    """A notification as a ``message_handler`` receives it."""
+
+    method: str
+    params: dict[str, Any]
 
 
 class _NoEffect(NamedTuple):
@@ -46,6 +58,14 @@ _RENAMED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
             "ssl_certfile": "certfile",
             "ssl_keyfile": "keyfile",
             "ssl_keyfile_password": "keyfile_password",
+        },
+        "client": {
+            "mode": "revision",
+            "read_timeout_seconds": "timeout",
+            "logging_callback": "logging",
+            "log_handler": "logging",
+            "progress_handler": "on_progress",
+            "info": "client_info",
         },
     }
 )
@@ -123,18 +143,20 @@ def translate(place: Place, given: Mapping[str, Any], known: Container[str]) -> 
 
     Raises:
         TypeError: an option asks for what is not supported.
+        ConfigError: an option is given under two names.
     """
     options: dict[str, Any] = {}
     renamed, without = _RENAMED.get(place, _NONE), _WITHOUT_EFFECT.get(place, _NONE)
     unsupported = _UNSUPPORTED.get(place, _NONE)
     for name, value in given.items():
         if name in known:
-            options[name] = value
+            if value is not None or name not in options:
+                options[name] = value
         elif name in renamed:
-            options.setdefault(renamed[name], value)
+            _set(options, given, name, renamed[name], value)
         elif (place, name) in _CONVERTED:
             for own, converted in _CONVERTED[place, name](value).items():
-                options.setdefault(own, converted)
+                _set(options, given, name, own, converted)
         elif name in without:
             _explain(name, value, without[name])
         elif name not in unsupported:
@@ -142,6 +164,17 @@ def translate(place: Place, given: Mapping[str, Any], known: Container[str]) -> 
         elif value:
             raise TypeError(f"option {name!r}: {unsupported[name]}")
     return options
+
+
+def _set(options: dict[str, Any], given: Mapping[str, Any], name: str, own: str, value: object) -> None:
+    """Set an option that was given under another name."""
+    if value is None:
+        if own not in given:
+            options.setdefault(own, None)
+    elif given.get(own) is not None or options.get(own) is not None:
+        raise ConfigError(f"{name} is another name for {own}: give only one of them.")
+    else:
+        options[own] = value
 
 
 def _seconds(value: float | None) -> dict[str, Any]:
@@ -152,8 +185,35 @@ def _structured(value: bool | None) -> dict[str, Any]:
     return {"output_schema": None} if value is False else {}
 
 
+def _sampling(callback: Callable[..., Any] | None) -> dict[str, Any]:
+    return {} if callback is None else {"sampling": lambda params: callback(params.messages, params, None)}
+
+
+def _elicitation(callback: Callable[..., Any] | None) -> dict[str, Any]:
+    if callback is None:
+        return {}
+    # Such a callback builds its answer by calling the given type with the fields by name: a dictionary will do.
+    return {
+        "elicitation": lambda params: callback(params.message, dict if params.requested_schema else None, params, None)
+    }
+
+
+def _messages(callback: Callable[[ServerNotification], object] | None) -> dict[str, Any]:
+    if callback is None:
+        return {}
+    return {"on_notification": lambda method, params: callback(ServerNotification(method, params))}
+
+
 #: Options of another meaning: what each becomes.
-_CONVERTED = MappingProxyType({("server", "cache_ttl"): _seconds, ("tool", "structured_output"): _structured})
+_CONVERTED: Mapping[tuple[Place, str], Callable[[Any], dict[str, Any]]] = MappingProxyType(
+    {
+        ("server", "cache_ttl"): _seconds,
+        ("tool", "structured_output"): _structured,
+        ("client", "sampling_handler"): _sampling,
+        ("client", "elicitation_handler"): _elicitation,
+        ("client", "message_handler"): _messages,
+    }
+)
 
 
 def _explain(name: str, value: object, row: _NoEffect) -> None:

@@ -487,6 +487,10 @@ def _http_options(options: Mapping[str, object]) -> dict[str, Any]:
     return {name: options[name] for name in _HTTP_OPTIONS if name in options}
 
 
+#: The named parameters of ``Server``, beside its options.
+_PARAMETERS = ("name", "instructions", "version", "lifespan", "middleware", "limits")
+
+
 def _read(given: ServerOptions) -> ServerOptions:
     """Return the options that were given, under our names.
 
@@ -498,7 +502,7 @@ def _read(given: ServerOptions) -> ServerOptions:
     options: dict[str, Any] = {}
     for name, value in own_options("server", given, known).items():
         if name not in known:
-            raise TypeError(f"Server has no option {name!r}{did_you_mean(name, known)}")
+            raise TypeError(f"Server has no option {name!r}{did_you_mean(name, (*_PARAMETERS, *known))}")
         if value is not None:
             options[name] = value
     _check(options)
