@@ -242,7 +242,7 @@ class Router:
     def declares(self, upstream: Upstream, needs: ConnectionNeeds) -> ConnectionNeeds:
         """Return what a connection for a caller with these needs declares."""
         allowed = self._with_roots(upstream, needs.within(upstream.entry.settings.asks))
-        return replace(allowed, logs=False, folders=None, handshake=False)
+        return replace(allowed, logs=False, roots_digest=None, handshake=False)
 
     async def open_dedicated(self, session: HostSession, upstream: Upstream, needs: ConnectionNeeds) -> None:
         """Open a dedicated connection to a server, which is listed if it is the first with these needs."""
