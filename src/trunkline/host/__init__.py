@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         Traits,
         Usage,
     )
+    from trunkline.host.models.provider import ModelLimits
     from trunkline.host.models.scripted import ScriptedCall, ScriptedModel, ScriptedTurn, read_script
     from trunkline.host.models.selection import ModelOptions, choose_model, open_model
     from trunkline.host.sandbox.backends import Capabilities, ContainerEngine, detect_capabilities
@@ -188,6 +189,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelEvent",
+    "ModelLimits",
     "ModelMessage",
     "ModelOptions",
     "ModelRequest",
@@ -372,6 +374,7 @@ if not TYPE_CHECKING:
                 "Traits",
                 "Usage",
             ),
+            "trunkline.host.models.provider": ("ModelLimits",),
             "trunkline.host.models.scripted": ("ScriptedCall", "ScriptedModel", "ScriptedTurn", "read_script"),
             "trunkline.host.models.selection": ("ModelOptions", "choose_model", "open_model"),
             "trunkline.host.sandbox.backends": ("Capabilities", "ContainerEngine", "detect_capabilities"),
