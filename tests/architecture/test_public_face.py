@@ -15,7 +15,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -24,6 +24,8 @@ from typing import Any
 import pytest
 
 import trunkline
+from trunkline import Client, Host, Server
+from trunkline.server import CompatibilityWarning
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = (
@@ -220,8 +222,8 @@ def _imports_of(module: str) -> Mapping[str, tuple[str, str]]:
 def _resolve(node: ast.expr, module: str) -> tuple[Any, str]:
     """Return what a name in an annotation means, and the module that defines it."""
     if isinstance(node, ast.Attribute):
-        owner, home = _resolve(node.value, module)
-        return getattr(owner, node.attr), owner.__name__ if isinstance(owner, ModuleType) else home
+        owner, defined_in = _resolve(node.value, module)
+        return getattr(owner, node.attr), owner.__name__ if isinstance(owner, ModuleType) else defined_in
     assert isinstance(node, ast.Name)
     if node.id in _imports_of(module):
         source, name = _imports_of(module)[node.id]
@@ -248,13 +250,13 @@ def _classes_in(hint: object, module: str, seen: set[tuple[str, str]]) -> Iterat
     Annotations are read and not evaluated: some use names that only type checkers import.
     """
     if isinstance(hint, typing.ForwardRef):
-        hint, module = hint.__forward_arg__, hint.__forward_module__ or module
-    if isinstance(hint, str):
+        yield from _classes_in(hint.__forward_arg__, hint.__forward_module__ or module, seen)
+    elif isinstance(hint, str):
         if (hint, module) not in seen:
             seen.add((hint, module))
             for node in _parts(ast.parse(hint, mode="eval").body):
-                text = (node.value, module) if isinstance(node, ast.Constant) else _resolve(node, module)
-                yield from _classes_in(*text, seen)
+                meant, home = (node.value, module) if isinstance(node, ast.Constant) else _resolve(node, module)
+                yield from _classes_in(meant, home, seen)
     elif isinstance(hint, list | tuple):
         for part in hint:
             yield from _classes_in(part, module, seen)
@@ -311,3 +313,49 @@ def test_the_exceptions_of_these_tests_exist() -> None:
 def test_the_package_docstring_names_every_public_package() -> None:
     text = trunkline.__doc__ or ""
     assert [package for package in PUBLIC if f"``{package}``" not in text] == []
+
+
+# --- (e) a misspelt keyword is refused, and the nearest one is named -------------------------------------------------
+
+
+def _tool() -> str:
+    return ""
+
+
+MISSPELT: tuple[tuple[str, Callable[[Server], object], str], ...] = (
+    ("Server", lambda _: Server("x", versoin="1"), "version"),  # type: ignore[call-arg]
+    ("Server, option", lambda _: Server("x", websit_url="https://x.example"), "website_url"),  # type: ignore[call-arg]
+    ("tool", lambda server: server.tool(descripton="x")(_tool), "description"),  # type: ignore[call-overload]
+    ("add_tool", lambda server: server.add_tool(_tool, descripton="x"), "description"),  # type: ignore[call-arg]
+    ("prompt", lambda server: server.prompt(titel="x")(_tool), "title"),  # type: ignore[call-overload]
+    ("resource", lambda server: server.resource("a://b", mime_typ="x")(_tool), "mime_type"),  # type: ignore[call-arg]
+    ("asgi", lambda server: server.asgi(alowed_hosts=["x"]), "allowed_hosts"),  # type: ignore[call-arg]
+    ("run over HTTP", lambda server: server.run("http", prot=1), "port"),  # type: ignore[call-arg]
+    ("run over stdio", lambda server: server.run("stdio", prot=1), "port"),  # type: ignore[call-arg]
+    ("Client", lambda server: Client(server, timout=1), "timeout"),  # type: ignore[call-arg]
+    ("Host", lambda _: Host([], polciy="x"), "policy"),  # type: ignore[call-arg]
+    ("Host.open", lambda _: Host.open({}, polciy="x"), "policy"),  # type: ignore[call-arg]
+)
+
+
+@pytest.mark.parametrize(("call", "nearest"), [pytest.param(*row[1:], id=row[0]) for row in MISSPELT])
+def test_a_misspelt_keyword_is_a_type_error_that_names_the_nearest(
+    call: Callable[[Server], object], nearest: str
+) -> None:
+    with pytest.raises(TypeError, match=f"did you mean '{nearest}'"):
+        call(Server("x"))
+
+
+async def test_a_misspelt_option_of_a_gateway_is_a_type_error(tmp_path: Path) -> None:
+    async with Host.open({}, folder=tmp_path) as host:
+        with pytest.raises(TypeError, match="The gateway has no option 'allowed_host'; did you mean 'allowed_hosts'"):
+            host.asgi(allowed_host=["x"])  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="The gateway has no option 'tokn'; did you mean 'token'"):
+            await host.serve(tokn="x")  # type: ignore[call-arg]
+
+
+def test_a_keyword_of_another_framework_that_does_nothing_warns() -> None:
+    with pytest.warns(CompatibilityWarning, match="log_level='DEBUG' has no effect"):
+        Server("x", log_level="DEBUG")  # type: ignore[call-arg]
+    with pytest.warns(CompatibilityWarning, match="has no effect"):
+        Server("x").tool(version="2")(_tool)  # type: ignore[call-overload]
