@@ -43,14 +43,14 @@ class PendingRequest:
         on_progress: Callable[[ProgressNotificationParams], None] | None,
     ) -> None:
         """Start both clocks."""
-        self.future = future
-        self.timeouts = timeouts
-        self.method = method
-        self.started = started
-        self.on_progress = on_progress
+        self.future: asyncio.Future[Raw] = future
+        self.timeouts: Timeouts = timeouts
+        self.method: str = method
+        self.started: float = started
+        self.on_progress: Callable[[ProgressNotificationParams], None] | None = on_progress
         idle, total = timeouts.idle, timeouts.total
         #: When patience ends if nothing happens.
-        self.expires_at = started + (
+        self.expires_at: float = started + (
             idle if idle is not None and (total is None or idle < total) else _NEVER if total is None else total
         )
 
@@ -103,9 +103,9 @@ class PendingRequests:
         #: Requests that nothing waits for any more, and what is called with their answers all the same.
         self.detached: dict[RequestId, Callable[[Raw | RequestFailed], None]] = {}
         #: When any of them last made progress, by the clock of the timekeeper.
-        self.progress_at = float("-inf")
+        self.progress_at: float = float("-inf")
         #: When deadlines are looked at next; whoever adds a request that ends sooner says so.
-        self.next_at = _NEVER
+        self.next_at: float = _NEVER
 
     def check_at(self, at: float) -> None:
         """Look at the deadlines at a time, if not before."""

@@ -34,7 +34,7 @@ class Deadline:
 
     def __init__(self, at: float, expired: Callable[[], None] | None) -> None:
         """Create a deadline; use ``DeadlineQueue.add``."""
-        self.at = at
+        self.at: float = at
         self.expired = expired
 
     def cancel(self) -> None:
@@ -121,7 +121,7 @@ class LoopClock:
     __slots__ = ("_loop",)
 
     #: Says what time it is; each call asks, so no function of ours stands in between.
-    now = staticmethod(time.monotonic)
+    now: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
         """Take the running loop."""

@@ -87,7 +87,7 @@ class ServerConnection:
         self.session = session
         self.connection: Connection | None = None
         #: New requests are refused, but for pings; what runs is still answered.
-        self.stopping = False
+        self.stopping: bool = False
 
     # --- what the connection asks ------------------------------------------------------------------------------------
 

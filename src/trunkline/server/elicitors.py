@@ -53,9 +53,9 @@ class ClientQuestion:
 
     def __init__(self, method: str, params: t.RequestParams, key: str | None) -> None:
         """Say what is asked; ``key`` is the handler's own name for it."""
-        self.method = method
-        self.params = params
-        self.key = key
+        self.method: str = method
+        self.params: t.RequestParams = params
+        self.key: str | None = key
         #: The name it has in this call; whoever asks gives it.
         self.name: str | None = None
 
@@ -151,13 +151,13 @@ class ReplayElicitor:
         self._seal = seal
         self._limits = limits
         self._binding = state_binding(exchange)
-        self.round = 0 if state is None else state.round
+        self.round: int = 0 if state is None else state.round
         #: Names the state this round was resumed from, for calls that may be resumed once only.
-        self.nonce = None if state is None else state.nonce
+        self.nonce: str | None = None if state is None else state.nonce
         self._answers: dict[str, tuple[str, Raw]] = {}
         self._once = OnceResults({} if state is None else dict(state.once))
         #: Whether the handler's task has been cancelled so that questions can leave.
-        self.left = False
+        self.left: bool = False
         self._open_questions: dict[str, tuple[t.InputRequest, str]] = {}
         self._seen: dict[str, int] = {}
         if state is not None:
@@ -253,7 +253,7 @@ class OnceResults:
 
     def __init__(self, results: dict[str, Any]) -> None:
         """Start with what earlier rounds did."""
-        self.results = results
+        self.results: dict[str, Any] = results
         self._doing: dict[str, asyncio.Future[None]] = {}
 
     @property

@@ -57,7 +57,7 @@ class Listing:
         self._hierarchy = hierarchy
         self._public = public
         #: Whether somebody may not see something; the server knows, since what is mounted may filter too.
-        self.has_hidden = visible is not None
+        self.has_hidden: bool = visible is not None
         self._kept: dict[Key, Raw] = {}
 
     @property

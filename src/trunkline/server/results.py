@@ -86,14 +86,14 @@ class _Media:
         if path is not None:
             self.path: str | None = os.path.expanduser(path)
             with open(self.path, "rb") as file:
-                self.data = file.read()
+                self.data: bytes = file.read()
         elif isinstance(data, bytes | bytearray | memoryview):
             self.path = None
             self.data = bytes(data)
         else:
             raise TypeError(f"{kind} takes bytes as data, not {type(data).__name__}")
-        self.mime_type = mime_type or self._named(format) or self._told_by_path() or self._told_by_data()
-        self.annotations = annotations
+        self.mime_type: str = mime_type or self._named(format) or self._told_by_path() or self._told_by_data()
+        self.annotations: Annotations | None = annotations
 
     def _base64(self) -> str:
         return b2a_base64(self.data, newline=False).decode()
@@ -167,7 +167,7 @@ class File(_Media):
     ) -> None:
         """Take a file or bytes, and the name to show: the file's own unless another is given."""
         super().__init__(path, data, format, mime_type=mime_type, annotations=annotations)
-        self.name = name or (os.path.basename(self.path) if self.path else _NAMELESS)
+        self.name: str = name or (os.path.basename(self.path) if self.path else _NAMELESS)
 
     def to_resource_content(self) -> EmbeddedResource:
         """Give the file as an embedded resource; its URI has the name and no folder of this machine."""
@@ -192,10 +192,10 @@ class ToolResult:
         is_error: bool = False,
     ) -> None:
         """Take content as a tool may return it; without any, the structured value is also the text."""
-        self.content = content
-        self.structured_content = structured_content
-        self.meta = meta
-        self.is_error = is_error
+        self.content: object = content
+        self.structured_content: object = structured_content
+        self.meta: Mapping[str, object] | None = meta
+        self.is_error: bool = is_error
 
 
 class Message:
@@ -211,7 +211,7 @@ class Message:
         """
         if role not in _ROLES:
             raise TypeError(f'The role of a prompt message is "user" or "assistant", not {role!r}')
-        self.content = content
+        self.content: object = content
         self.role = role
 
 
@@ -242,16 +242,14 @@ class ResourceContent:
 
     def __init__(self, content: object, mime_type: str | None = None, meta: Mapping[str, object] | None = None) -> None:
         """Take the content; its URI is that of the resource."""
-        self.content = content
-        self.mime_type = mime_type
-        self.meta = meta
+        self.content: object = content
+        self.mime_type: str | None = mime_type
+        self.meta: Mapping[str, object] | None = meta
 
 
-#: What a resource may be, or its function may return; a list holds several of the last five.
-ResourceValue: TypeAlias = (
-    "JsonInput | bytes | bytearray | ResourceContents | ResourceContent | Image | Audio | File"
-    " | Sequence[ResourceContents | ResourceContent | Image | Audio | File | bytes]"
-)
+_ResourceItem: TypeAlias = "ResourceContents | ResourceContent | Image | Audio | File"
+#: What a resource may be, or its function may return.
+ResourceValue: TypeAlias = "JsonInput | bytes | bytearray | _ResourceItem | Sequence[_ResourceItem | bytes]"
 
 
 # --- Tools

@@ -151,11 +151,11 @@ class Parameter:
         self, name: str, annotation: object, *, default: object = _UNSET, description: str | None = None
     ) -> None:
         """Keep what the function says of it."""
-        self.name = name
-        self.annotation = annotation
-        self.default = default
-        self.required = default is _UNSET
-        self.description = description
+        self.name: str = name
+        self.annotation: object = annotation
+        self.default: object = default
+        self.required: bool = default is _UNSET
+        self.description: str | None = description
 
     def __repr__(self) -> str:
         """Show the name and whether it is required."""

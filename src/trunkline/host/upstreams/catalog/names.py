@@ -198,7 +198,7 @@ class WireNameTable:
         named = ((wire_name(server, name, naming), (server, name)) for server, name in dict.fromkeys(pairs))
         self._pairs, clashing = split_ambiguous(named)
         #: The wire names that several pairs would share, and that therefore map to none.
-        self.ambiguous = frozenset(wire for wire, _ in clashing)
+        self.ambiguous: frozenset[str] = frozenset(wire for wire, _ in clashing)
 
     def find(self, wire: str) -> tuple[str, str] | None:
         """Return the server and own name of a wire name; None if unknown."""

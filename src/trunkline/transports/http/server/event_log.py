@@ -64,7 +64,7 @@ class EventStream:
 
         With ``awaited`` a response that will read it is under way.
         """
-        self.name = name
+        self.name: str = name
         self._log = log
         self._next = 1
         # Plain lists: an idle stream is nearly nothing, and there may be thousands.
@@ -73,11 +73,11 @@ class EventStream:
         self._waiting: list[asyncio.Future[None]] | None = None
         self.reader: Reader | None = None
         #: A response that will read it is under way.
-        self.has_pending_response = awaited
+        self.has_pending_response: bool = awaited
         #: Nothing more will be pushed.
-        self.ended = False
+        self.ended: bool = False
         #: Bytes that wait to be written.
-        self.pending_bytes = 0
+        self.pending_bytes: int = 0
 
     # --- for whoever sends -------------------------------------------------------------------------------------------
 

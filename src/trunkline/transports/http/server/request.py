@@ -30,7 +30,7 @@ class McpHeaders(Mapping[str, str]):
 
     def __init__(self, given: Mapping[bytes, bytes]) -> None:
         """Take all headers of a request, names in lower case."""
-        self.given = given
+        self.given: Mapping[bytes, bytes] = given
 
     def get(self, name: str, default: Any = None) -> Any:
         """Give a header's value without the white space that HTTP allows around it."""
@@ -80,16 +80,16 @@ class HttpRequest:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         """Take what the ASGI server brought; of a header given twice the last counts, if that is allowed at all."""
-        self.scope = scope
+        self.scope: Scope = scope
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        self.receive = receive
-        self.send = send
-        self.limits = limits
+        self.receive: Receive = receive
+        self.send: Send = send
+        self.limits: Limits = limits
         #: Who sent it; whoever found that out writes it.
         self.principal: Principal | None = None
         self._mirrored: McpHeaders | None = None
         #: The client takes no stream.
-        self.json_only = False
+        self.json_only: bool = False
 
     @property
     def carrier(self) -> ClientConnection | None:

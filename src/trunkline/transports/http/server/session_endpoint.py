@@ -37,8 +37,10 @@ class SessionEndpoint:
         self._acceptor = acceptor
         self._limits = limits
         self._retry_ms = retry_ms
-        self.sessions = SessionRegistry(limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
-        self.open_responses = OpenResponses(limits, self.sessions, challenge=challenge)
+        self.sessions: SessionRegistry = SessionRegistry(
+            limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32)
+        )
+        self.open_responses: OpenResponses = OpenResponses(limits, self.sessions, challenge=challenge)
 
     # --- POST --------------------------------------------------------------------------------------------------------
 

@@ -163,9 +163,9 @@ class SessionRequestTransport(HandshakeRequestTransport):
         super().__init__(request, open_responses)
         self._session = session
         self._retry_ms = retry_ms
-        self.ids = ids
+        self.ids: frozenset[RequestId] = ids
         #: What the ids of questions asked here begin with.
-        self.name = session.register(self)
+        self.name: str = session.register(self)
 
     def client_disconnected(self) -> None:
         """Called when the client disconnects: that cancels nothing, and what is sent is kept if it can be requested."""
@@ -234,21 +234,21 @@ class HttpSession:
 
     def __init__(self, id: str, origin: Origin, *, limits: Limits, now: float) -> None:
         """Begin a session that nobody has opened yet."""
-        self.id = id
-        self.origin = origin
-        self.principal = origin.principal
-        self.limits = limits
-        self.log = EventLog(limits)
+        self.id: str = id
+        self.origin: Origin = origin
+        self.principal: Principal | None = origin.principal
+        self.limits: Limits = limits
+        self.log: EventLog = EventLog(limits)
         #: What the server says unasked.
-        self.get_stream = self.log.open()
+        self.get_stream: EventStream = self.log.open()
         #: Responses that wait until the one that writes it ends.
         self.waiting_responses: list[SSEResponse] = []
-        self.link = SessionLink(self, limits.write_bytes)
+        self.link: SessionLink = SessionLink(self, limits.write_bytes)
         self.connection: AcceptedConnection | None = None
         self.session: Session | None = None
         self.features: frozenset[Feature] = frozenset()
         #: The last time the client said something.
-        self.seen = now
+        self.seen: float = now
         self._exchanges: dict[str, SessionRequestTransport] = {}
         self._last = 0
 
