@@ -37,9 +37,11 @@ _BELOW_TRANSPORTS = _CORE | {"backplane", "net"}
 _BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests", "connection", "auth", "compat"}
 _BELOW_HOST = _BELOW_ROLES | {"server", "client"}
 
-#: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names.
+#: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names;
+#: ``_lazy`` loads public names on first access, and the package file of every layer may import it.
 LAYERS = MappingProxyType(
     {
+        "_lazy": frozenset[str](),
         "errors": frozenset[str](),
         "types": frozenset({"errors"}),
         "protocol": frozenset({"errors", "types"}),
@@ -141,7 +143,7 @@ def _judge(module: Module, target: str) -> str | None:
     if module.layer == "trunkline" or target == "trunkline.__version__":
         return None
     layer = _layer_of(target)
-    if layer == module.layer:
+    if layer == module.layer or (layer == "_lazy" and module.is_package):
         return None
     if layer not in LAYERS.get(module.layer, frozenset()):
         return f"{module.name} imports {target}: {module.layer} may not know {layer}"

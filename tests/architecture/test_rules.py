@@ -45,6 +45,7 @@ FORBIDDEN = [
         "from trunkline.host.audit.trail import AuditTrail",
         id="policy-audit",
     ),
+    pytest.param("trunkline.server.run", "from trunkline._lazy import lazy_exports", id="lazy-names-of-a-module"),
     pytest.param("trunkline.unheard", "import trunkline.errors", id="an-unknown-layer-knows-nothing"),
 ]
 
@@ -57,6 +58,7 @@ ALLOWED = [
     pytest.param("trunkline.server.server", "from trunkline.server.registry import Registry", id="own-layer"),
     pytest.param("trunkline.server", "from .registry import Registry", id="own-layer-relative"),
     pytest.param("trunkline.server.run", "from trunkline.auth import tokens", id="server-auth"),
+    pytest.param("trunkline.server", "from trunkline._lazy import lazy_exports", id="lazy-names-of-a-package"),
     pytest.param(
         "trunkline.host.authorization.policy.rules",
         "from trunkline.host.authorization.policy.decisions import Act",

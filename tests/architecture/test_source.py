@@ -70,4 +70,4 @@ def test_the_friendly_names_are_shown_by_dir() -> None:
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
-        _ = trunkline.no_such_name
+        _ = trunkline.no_such_name  # type: ignore[attr-defined]

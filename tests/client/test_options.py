@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from trunkline.client.options import ClientOptions, ClientSettings, ServerNotification, resolve_settings
+from trunkline.client import ServerNotification
+from trunkline.client.options import ClientOptions, ClientSettings, resolve_settings
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST

@@ -21,12 +21,12 @@ __all__ = [
     "NONCE_REQUIRED",
     "PROOF_ALGORITHMS",
     "PROOF_ERRORS",
-    "Auth",
     "Authenticate",
     "InvalidToken",
     "PresentedToken",
     "PrincipalCache",
     "RequestTarget",
+    "ServerAuth",
     "TargetedHeaders",
     "Verifier",
     "bearer_token",
@@ -83,7 +83,7 @@ class TargetedHeaders(Mapping[str, str]):
     def __init__(self, given: Mapping[str, str], target: RequestTarget) -> None:
         """Combine the headers with the target of the request."""
         self._given = given
-        self.target = target
+        self.target: RequestTarget = target
 
     def __getitem__(self, name: str) -> str:
         return self._given[name]
@@ -129,7 +129,7 @@ class Verifier(Protocol):
 
 
 #: The accepted values of ``auth=``.
-Auth = Verifier | Authenticate
+ServerAuth = Verifier | Authenticate
 
 
 class PrincipalCache:

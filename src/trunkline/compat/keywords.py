@@ -3,25 +3,36 @@
 A keyword of another framework is one of three things here: another name of one of our options; without effect, which is
 a warning unless its value requests the behaviour that we have anyway; or not supported, which is a ``TypeError`` that
 says what to use instead, unless its value switches the feature off. Keywords in no table are left to the caller, which
-rejects them.
+rejects them. Callbacks of other clients are called as those clients call them.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["CompatibilityWarning", "Place", "translate"]
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+
+__all__ = ["CompatibilityWarning", "Place", "ServerNotification", "translate"]
 
 #: Where a keyword was passed.
-Place: TypeAlias = Literal["server", "tool", "prompt", "resource", "http", "run"]
+Place: TypeAlias = Literal["server", "tool", "prompt", "resource", "http", "run", "client"]
 
 
 class CompatibilityWarning(UserWarning):
     """A keyword of another framework was accepted and has no effect."""
+
+
+class ServerNotification(Struct, frozen=True):
+    """A notification as a ``message_handler`` receives it."""
+
+    method: str
+    params: dict[str, Any]
 
 
 class _NoEffect(NamedTuple):
@@ -47,6 +58,14 @@ _RENAMED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
             "ssl_certfile": "certfile",
             "ssl_keyfile": "keyfile",
             "ssl_keyfile_password": "keyfile_password",
+        },
+        "client": {
+            "mode": "revision",
+            "read_timeout_seconds": "timeout",
+            "logging_callback": "logging",
+            "log_handler": "logging",
+            "progress_handler": "on_progress",
+            "info": "client_info",
         },
     }
 )
@@ -124,18 +143,20 @@ def translate(place: Place, given: Mapping[str, Any], known: Container[str]) -> 
 
     Raises:
         TypeError: an option is not supported.
+        ConfigError: an option is given under two names.
     """
     options: dict[str, Any] = {}
     renamed, without = _RENAMED.get(place, _NONE), _WITHOUT_EFFECT.get(place, _NONE)
     unsupported = _UNSUPPORTED.get(place, _NONE)
     for name, value in given.items():
         if name in known:
-            options[name] = value
+            if value is not None or name not in options:
+                options[name] = value
         elif name in renamed:
-            options.setdefault(renamed[name], value)
+            _set(options, given, name, renamed[name], value)
         elif (place, name) in _CONVERTED:
             for own, converted in _CONVERTED[place, name](value).items():
-                options.setdefault(own, converted)
+                _set(options, given, name, own, converted)
         elif name in without:
             _explain(name, value, without[name])
         elif name not in unsupported:
@@ -143,6 +164,17 @@ def translate(place: Place, given: Mapping[str, Any], known: Container[str]) -> 
         elif value:
             raise TypeError(f"option {name!r}: {unsupported[name]}")
     return options
+
+
+def _set(options: dict[str, Any], given: Mapping[str, Any], name: str, own: str, value: object) -> None:
+    """Set an option that was given under another name."""
+    if value is None:
+        if own not in given:
+            options.setdefault(own, None)
+    elif given.get(own) is not None or options.get(own) is not None:
+        raise ConfigError(f"{name} is another name for {own}: give only one of them.")
+    else:
+        options[own] = value
 
 
 def _seconds(value: float | None) -> dict[str, Any]:
@@ -153,8 +185,35 @@ def _structured(value: bool | None) -> dict[str, Any]:
     return {"output_schema": None} if value is False else {}
 
 
+def _sampling(callback: Callable[..., Any] | None) -> dict[str, Any]:
+    return {} if callback is None else {"sampling": lambda params: callback(params.messages, params, None)}
+
+
+def _elicitation(callback: Callable[..., Any] | None) -> dict[str, Any]:
+    if callback is None:
+        return {}
+    # Such a callback builds its answer by calling the given type with the fields by name: a dictionary will do.
+    return {
+        "elicitation": lambda params: callback(params.message, dict if params.requested_schema else None, params, None)
+    }
+
+
+def _messages(callback: Callable[[ServerNotification], object] | None) -> dict[str, Any]:
+    if callback is None:
+        return {}
+    return {"on_notification": lambda method, params: callback(ServerNotification(method, params))}
+
+
 #: Options with another meaning, and the functions that convert them.
-_CONVERTED = MappingProxyType({("server", "cache_ttl"): _seconds, ("tool", "structured_output"): _structured})
+_CONVERTED: Mapping[tuple[Place, str], Callable[[Any], dict[str, Any]]] = MappingProxyType(
+    {
+        ("server", "cache_ttl"): _seconds,
+        ("tool", "structured_output"): _structured,
+        ("client", "sampling_handler"): _sampling,
+        ("client", "elicitation_handler"): _elicitation,
+        ("client", "message_handler"): _messages,
+    }
+)
 
 
 def _explain(name: str, value: object, row: _NoEffect) -> None:

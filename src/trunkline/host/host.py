@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.client.options import ProgressCallback, resolve_settings
+from trunkline.client.options import ProgressCallback, check_option_names, resolve_settings
 from trunkline.client.request_handlers import RequestHandlers
 from trunkline.client.tool_cache import CallResult, ToolCache
 from trunkline.errors import ConfigError, InvalidParams
@@ -63,7 +63,12 @@ class Host:
     """Runs servers side by side and uses them on behalf of one user; ``async with`` starts and closes it."""
 
     def __init__(self, sources: Sequence[object] = (), **options: Unpack[HostOptions]) -> None:
-        """Set the sources; nothing is read or started yet. See ``Host.open``."""
+        """Set the sources; nothing is read or started yet. See ``Host.open``.
+
+        Raises:
+            TypeError: an unknown option.
+        """
+        check_option_names("Host", options, HostOptions.__annotations__)
         self._sources = tuple(sources)
         self._options = options
         self._assembly: Assembly | None = None
@@ -326,7 +331,8 @@ class Host:
         return application(self._open, self._held(options))
 
     def _held(self, options: ServeOptions) -> ServeOptions:
-        """Resolve the policies of profiles, so that they are reloaded with everything else."""
+        """Check the names of the options, and resolve the policies of profiles: they are reloaded with everything."""
+        check_option_names("The gateway", options, ServeOptions.__annotations__)
         assembly, profiles = self._open, options.get("profiles") or {}
         held = {
             name: each if each.policy is None else replace(each, policy=assembly.policy_at(each.policy))

@@ -85,7 +85,7 @@ class ServerConnection:
         self.session = session
         self.connection: Connection | None = None
         #: Whether new requests except pings are rejected; running ones are still answered.
-        self.stopping = False
+        self.stopping: bool = False
 
     # --- as the service of a connection ------------------------------------------------------------------------------
 

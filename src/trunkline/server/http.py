@@ -25,7 +25,7 @@ from trunkline.transports.http.server.origin_policy import OriginPolicy
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
-    from trunkline.auth.verifiers import Auth
+    from trunkline.auth.verifiers import ServerAuth
     from trunkline.server.server import Server
 
 __all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "make_endpoint", "run_http"]
@@ -53,7 +53,7 @@ class AsgiOptions(TypedDict, total=False):
     #: After how many milliseconds a client that lost a stream should reconnect.
     retry_ms: int
     #: A verifier such as ``JWTVerifier(...)``, or a function that takes headers and returns a ``Principal`` or None.
-    auth: Auth | None
+    auth: ServerAuth | None
     #: The public URL of the endpoint, if it is behind a proxy; clients request tokens for it.
     resource: str | None
 
