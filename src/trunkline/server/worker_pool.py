@@ -44,15 +44,15 @@ class WorkerPool:
 
     __slots__ = (
         "_awake",
+        "_check_scheduled",
         "_clocks",
         "_closed",
         "_finished",
         "_jobs",
         "_lock",
-        "_check_scheduled",
         "_max_threads",
-        "_outbox",
         "_monitor",
+        "_outbox",
         "_threads",
         "_too_many",
         "_wakes",
