@@ -154,7 +154,7 @@ def _make_certificate(folder: Path) -> tuple[str, str]:
         pytest.param(("--http", "0", "--certfile", "/no/such.pem"), "/no/such.pem cannot be read", id="no certificate"),
         pytest.param(("--http", "0", "--certfile", DEMO), "does not hold a certificate", id="not a certificate"),
         pytest.param(("--http", "0", "--keyfile", DEMO), "needs a certificate", id="a key alone"),
-        pytest.param(("--http", "0", "--path", "mcp"), 'a path starts with "/"', id="no path"),
+        pytest.param(("--http", "0", "--path", "mcp"), 'a path must start with "/"', id="no path"),
         pytest.param(("--http", "0", "--allowed-host", "a b"), "allowed_hosts", id="no name"),
     ],
 )
