@@ -25,7 +25,7 @@ import pytest
 from tests.cli.support import serving
 from tests.docs.pages import ROOT, Block, blocks, pages, served
 from trunkline.cli.main import _trunkline
-from trunkline.host.authorization.policy.loader import parse_policy
+from trunkline.host.authorization.policy.loader import local_path_context, parse_policy
 from trunkline.server.http import AsgiOptions, HttpOptions
 
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
@@ -123,7 +123,7 @@ def test_toml_is_toml(block: Block) -> None:
 @pytest.mark.parametrize("block", _of("toml"))
 def test_rules_of_a_page_are_a_valid_policy(block: Block) -> None:
     if "[[rule]]" in block.text or "[[redact]]" in block.text:
-        assert parse_policy(block.text, file=block.name)
+        assert parse_policy(block.text, file=block.name, path_context=local_path_context())
 
 
 @pytest.mark.parametrize("block", _of("sh"))
