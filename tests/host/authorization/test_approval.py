@@ -141,21 +141,21 @@ def test_a_yes_holds_once(book: GrantStore) -> None:
 # --- when nobody can be asked ----------------------------------------------------------------------------------------
 
 
-def test_without_a_face_the_denial_says_that_no_one_can_be_asked(book: GrantStore) -> None:
+def test_without_a_prompter_the_denial_says_that_no_person_can_be_asked(book: GrantStore) -> None:
     ruling = rule(Approver(book))
     assert (ruling.allowed, ruling.by) == (False, "policy")
     assert "files/write needs approval" in ruling.reason
     assert "there is no terminal or client to ask" in ruling.reason
 
 
-def test_a_broken_book_allows_nothing_and_the_denial_says_so(book: GrantStore, tmp_path: Path) -> None:
+def test_a_broken_store_allows_nothing_and_the_denial_names_it(book: GrantStore, tmp_path: Path) -> None:
     (tmp_path / "grants.json").write_text("{")
     ruling = rule(Approver(book))
     assert not ruling.allowed
     assert "grants.json: the grants cannot be read, so none is used" in ruling.reason
 
 
-def test_with_a_broken_book_the_person_can_still_say_yes(book: GrantStore, tmp_path: Path) -> None:
+def test_with_a_broken_store_the_person_can_still_say_yes(book: GrantStore, tmp_path: Path) -> None:
     (tmp_path / "grants.json").write_text("{")
     ruling = rule(Approver(book), prompter=Faces(ApprovalAnswer(allow=True, remember="always")))
     assert (ruling.allowed, ruling.grant) == (True, None)
@@ -163,7 +163,7 @@ def test_with_a_broken_book_the_person_can_still_say_yes(book: GrantStore, tmp_p
     assert (tmp_path / "grants.json").read_text() == "{"
 
 
-def test_a_face_that_fails_is_a_no(book: GrantStore) -> None:
+def test_a_prompter_that_fails_counts_as_a_denial(book: GrantStore) -> None:
     ruling = rule(Approver(book), prompter=Faces(RuntimeError("secret detail")))
     assert (ruling.allowed, ruling.by) == (False, "policy")
     assert ruling.reason == f"the question about files/write could not be asked: RuntimeError.{STEP}"
@@ -265,14 +265,14 @@ async def aborted(question: ApprovalRequest) -> ApprovalAnswer | None:
 
 
 @pytest.mark.parametrize("prompter", [silent, stubborn])
-def test_a_question_that_nobody_answers_in_time_is_a_no(prompter: Prompter, book: GrantStore) -> None:
+def test_a_question_without_an_answer_in_time_is_denied(prompter: Prompter, book: GrantStore) -> None:
     ruling = rule(Approver(book, deadline=0.01), prompter=prompter)
     assert (ruling.allowed, ruling.by) == (False, "deadline")
     assert ruling.reason == f"the question about files/write was not answered within 0.01 s.{STEP}"
 
 
 @pytest.mark.parametrize("prompter", [impatient, aborted])
-def test_a_face_that_gives_up_by_itself_is_a_no(prompter: Prompter, book: GrantStore) -> None:
+def test_a_prompter_without_an_answer_counts_as_a_denial(prompter: Prompter, book: GrantStore) -> None:
     ruling = rule(Approver(book), prompter=prompter)
     assert (ruling.allowed, ruling.by) == (False, "policy")
 
@@ -341,7 +341,7 @@ async def started(*work: Coroutine[Any, Any, ApprovalResult]) -> list[asyncio.Ta
     return tasks
 
 
-async def test_a_face_is_asked_one_question_at_a_time(book: GrantStore) -> None:
+async def test_a_prompter_is_asked_one_question_at_a_time(book: GrantStore) -> None:
     consent, request_handler = Approver(book), Desk()
     tasks = await started(*(settled(consent, named(name), prompter=request_handler) for name in "abc"))
     assert len(request_handler.asked) == 1
@@ -349,7 +349,7 @@ async def test_a_face_is_asked_one_question_at_a_time(book: GrantStore) -> None:
     assert [(await task).allowed for task in tasks] == [True, True, True]
 
 
-async def test_two_faces_are_asked_at_once(book: GrantStore) -> None:
+async def test_two_prompters_are_asked_at_once(book: GrantStore) -> None:
     consent, one, other = Approver(book), Desk(), Desk()
     tasks = await started(settled(consent, prompter=one), settled(consent, prompter=other))
     assert (len(one.asked), len(other.asked)) == (1, 1)
@@ -371,7 +371,7 @@ async def test_sessions_take_turns(book: GrantStore) -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_whoever_waits_is_not_asked_if_the_answer_before_covers_it(book: GrantStore) -> None:
+async def test_a_queued_request_is_not_shown_if_the_last_answer_covers_it(book: GrantStore) -> None:
     consent, request_handler = Approver(book), Desk()
     tasks = await started(settled(consent, prompter=request_handler), settled(consent, prompter=request_handler))
     await request_handler.serve(1, ApprovalAnswer(allow=True, remember="always"))
@@ -399,7 +399,7 @@ async def test_a_session_may_have_so_many_questions_waiting(book: GrantStore) ->
     await asyncio.gather(*tasks)
 
 
-async def test_whoever_leaves_the_queue_does_not_hold_up_the_others(book: GrantStore) -> None:
+async def test_a_cancelled_waiter_does_not_hold_up_the_others(book: GrantStore) -> None:
     consent, request_handler = Approver(book), Desk()
     tasks = await started(*(settled(consent, named(name), prompter=request_handler) for name in "abcd"))
     tasks[1].cancel()
@@ -437,7 +437,7 @@ def test_a_yes_for_the_session_is_remembered_there(book: GrantStore) -> None:
     assert not rule(consent, replace(ACT, session="s2"), session_grants=session).allowed
 
 
-def test_a_yes_for_always_is_remembered_in_the_book(book: GrantStore) -> None:
+def test_an_answer_of_always_is_stored(book: GrantStore) -> None:
     answer = ApprovalAnswer(allow=True, remember="always", expires=1e12, uses=5)
     ruling = rule(Approver(book), prompter=Faces(answer))
     assert ruling.grant is not None
@@ -550,7 +550,7 @@ def test_likeness_that_makes_no_sense_is_not_remembered(book: GrantStore) -> Non
     assert "there is no argument at /nowhere" in ruling.reason
 
 
-def test_without_a_book_nothing_outlives_the_session() -> None:
+def test_without_a_store_nothing_outlives_the_session() -> None:
     ruling = rule(Approver(None), prompter=Faces(ApprovalAnswer(allow=True, remember="always")))
     assert (ruling.allowed, ruling.grant) == (True, None)
 
@@ -576,14 +576,14 @@ def test_only_what_the_question_shows_can_be_remembered(
     assert prompter.asked[0].can_remember == offered
 
 
-def test_a_face_cannot_remember_what_was_not_offered(book: GrantStore) -> None:
+def test_a_prompter_cannot_choose_a_scope_that_was_not_offered(book: GrantStore) -> None:
     prompter = Faces(ApprovalAnswer(allow=True, remember="always"))
     ruling = rule(Approver(book), prompter=prompter, question=lambda: question(definition=None))
     assert (ruling.allowed, ruling.grant) == (True, None)
     assert book.all() == []
 
 
-def test_whoever_makes_the_question_may_offer_less(book: GrantStore) -> None:
+def test_an_approval_request_may_offer_fewer_scopes(book: GrantStore) -> None:
     prompter = Faces(NO)
     rule(Approver(book), prompter=prompter, question=lambda: question(can_remember=("session",)))
     assert prompter.asked[0].can_remember == ("session",)
