@@ -84,7 +84,7 @@ def test_sources_are_bounded_and_too_many_taint_everything() -> None:
     assert (len(taint.sources) <= 257, taint.affects("s1999", "x"), taint.affects("s1", "x")) == (True, True, True)
 
 
-def test_the_source_is_reported() -> None:
+def test_the_sources_of_taint_are_named() -> None:
     taint = tainted(("web", "fetch", False, OPEN), ("mail", "read", False, ToolHints()))
     assert taint.told("mail", "send") == "web, web/fetch"
     assert repr(taint) == "Taint(mail, web, web/fetch)"

@@ -383,7 +383,7 @@ def test_what_the_user_wrote_cannot_be_approved(project: Path, book: TrustStore)
 
 
 @pytest.mark.parametrize("scope", ["project", "user"])
-def test_a_supervisor_checks_whether_a_server_may_run(scope: Scope, project: Path, book: TrustStore) -> None:
+def test_the_check_before_a_start_agrees_with_the_status(scope: Scope, project: Path, book: TrustStore) -> None:
     entry = _entry(project, scope=scope)
     status = _standing(book, entry)
     assert run_async(book.check(entry)) == (status.may_run, None if status.may_run else status.reason)

@@ -110,7 +110,7 @@ def test_an_end_without_its_mark_and_without_usage_is_an_end() -> None:
     assert finished.usage.output_tokens == 0
 
 
-def test_thoughts_beside_the_text_are_not_shown() -> None:
+def test_reasoning_is_not_shown() -> None:
     finished = _turn(_chunks(_delta(reasoning_content="Hm."), _delta(reasoning="Hm."), _delta("stop", content="Yes.")))
     assert finished.message.text == "Yes."
 

@@ -130,7 +130,7 @@ async def test_a_handshake_server_is_notified_at_once_on_every_connection(tmp_pa
         await until(lambda: len(heard) == 2)
 
 
-async def test_an_unchanged_status_is_not_published(tmp_path: Path) -> None:
+async def test_a_root_that_changes_nothing_is_not_announced(tmp_path: Path) -> None:
     heard = list[str]()
     async with opened({"notes": rooted(OLD, heard)}, tmp_path, settings={"roots": ("/srv/a",)}) as host:
         await host.remove_root("notes", "/srv/b")

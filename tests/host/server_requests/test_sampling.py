@@ -172,7 +172,7 @@ async def test_waiting_for_the_person_stops_the_clock(era: str, tmp_path: Path) 
         pytest.param(Reviewer(YES, NO), Policy(), "denied the response", "user", id="no-to-the-answer"),
     ],
 )
-async def test_a_refusal_tells_the_user_why_and_the_server_nothing(
+async def test_a_denial_gives_the_reason_to_the_user_and_not_to_the_server(
     review: SamplingPrompter | None, policy: Policy, words: str, by: str
 ) -> None:
     notices, told = list[str](), list[ReviewOutcome]()

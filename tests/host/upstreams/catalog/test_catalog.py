@@ -121,7 +121,7 @@ def test_icons_and_meta_cost_a_model_nothing() -> None:
     assert plain == loaded
 
 
-def test_the_hints_of_servers_are_shown() -> None:
+def test_a_catalog_has_the_instructions_of_its_servers() -> None:
     made = catalog(a=offering(instructions="Be kind."), b=offering())
     assert (made.instructions, made.servers) == ({"a": "Be kind."}, ("a", "b"))
 

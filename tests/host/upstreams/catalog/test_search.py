@@ -200,7 +200,7 @@ def test_five_hundred_small_tools_are_above_a_tenth_of_the_usual_window() -> Non
     assert choose_exposure(shop().tools.values()).searched
 
 
-def test_servers_that_are_always_loaded_are_shown_whole_beside_the_search() -> None:
+def test_tools_of_servers_that_are_always_loaded_are_listed_besides_the_search() -> None:
     exposure = choose_exposure(shop().tools.values(), mode="on", always=frozenset({"time", "fetch"}))
     assert {item.server for item in exposure.listed} == {"time", "fetch"}
 

@@ -97,7 +97,7 @@ async def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> N
     assert len(set(requester.connections)) == 1
 
 
-async def test_a_client_that_cannot_be_asked_has_no_connection_of_its_own(tmp_path: Path) -> None:
+async def test_a_client_without_capabilities_has_no_dedicated_connection(tmp_path: Path) -> None:
     async with on_stage({"a": Asker().server}, tmp_path) as stage, stage.client(OLD) as client:
         await client.call_tool("a__hi")
         assert _lanes(stage) == []

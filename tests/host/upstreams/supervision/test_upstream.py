@@ -227,7 +227,7 @@ async def test_a_bug_in_a_callback_of_the_host_fails_one_server_and_is_tried_aga
         await stage.upstream().connected_client()
 
 
-async def test_a_lazy_server_without_a_cached_catalog_is_started_to_list_it(tmp_path: Path) -> None:
+async def test_a_lazy_server_whose_trust_check_failed_is_started_to_list_it(tmp_path: Path) -> None:
     entry = scripted("a", good_server(), start="lazy")
     async with supervising({"a": entry}, trust=failing_once(), cache=kept_in(tmp_path)) as stage:
         await stage.until_count("known", 2)
