@@ -491,7 +491,7 @@ def own_calls(work: Callable[[], Any]) -> list[str]:
 def test_a_tool_result_costs_one_call_once_its_plan_is_made(revision: Revision) -> None:
     result = t.CallToolResult(content=[TEXT])
     adapt_result(result, revision, server_info=SERVER_INFO)
-    assert own_calls(lambda: adapt_result(result, revision, server_info=SERVER_INFO)) == ["shape"]
+    assert own_calls(lambda: adapt_result(result, revision, server_info=SERVER_INFO)) == ["adapt_result"]
 
 
 def test_every_hidden_field_can_be_left_out() -> None:
