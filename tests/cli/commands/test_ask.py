@@ -132,7 +132,7 @@ def test_an_answer_that_is_not_whole_has_a_code(place: Place) -> None:
 def test_time_that_ran_out_has_its_code(place: Place) -> None:
     done = ask(place, "slow", "--timeout", "0.5")
     assert done.code == 7
-    assert "its limit of 0.5 s" in done.err
+    assert "its time limit of 0.5 s" in done.err
 
 
 def test_what_is_piped_in_goes_with_the_message(place: Place) -> None:

@@ -195,7 +195,7 @@ def test_without_a_browser_and_a_terminal_the_page_is_shown_and_waited_for(prote
 def test_without_a_browser_the_address_that_the_page_led_to_can_be_pasted(
     protected: Served, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = (("paste its address here: ", _redirect),)
+    script = (("paste the address of that page here: ", _redirect),)
     code, screen = at_a_terminal(monkeypatch, "auth", "login", protected.url, "--no-browser", script=script)
     assert code == 0
     assert f"logged in to {protected.url} at " in screen
@@ -208,7 +208,7 @@ def test_who_says_nothing_when_asked_for_the_address_is_waited_for(
         threading.Thread(target=lambda: urlopen(_page(screen), timeout=10).close(), daemon=True).start()
         return "\x04"
 
-    script = (("paste its address here: ", end_input_and_visit),)
+    script = (("paste the address of that page here: ", end_input_and_visit),)
     code, screen = at_a_terminal(monkeypatch, "auth", "login", protected.url, "--no-browser", script=script)
     assert code == 0
     assert f"logged in to {protected.url} at " in screen
@@ -218,7 +218,7 @@ def test_a_browser_that_does_not_start_is_no_obstacle(
     protected: Served, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webbrowser.open", lambda url: False)
-    script = (("paste its address here: ", _redirect),)
+    script = (("paste the address of that page here: ", _redirect),)
     assert at_a_terminal(monkeypatch, "auth", "login", protected.url, script=script)[0] == 0
 
 
@@ -339,8 +339,8 @@ def test_the_list_shows_what_is_kept_and_no_token(
 @pytest.mark.parametrize(
     ("expires_at", "renewable", "shown"),
     [
-        pytest.param(None, False, "not said", id="not said"),
-        pytest.param(1.0, False, "over", id="over"),
+        pytest.param(None, False, "unknown", id="unknown"),
+        pytest.param(1.0, False, "expired", id="expired"),
         pytest.param(1.0, True, "renewed automatically", id="renewable"),
         pytest.param(4102444800.0, False, "2", id="a time"),
     ],

@@ -291,7 +291,7 @@ def test_what_the_policy_never_allows_is_not_listed_and_that_is_said(desk: Desk)
     desk.policy.write_text('[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "e*"\n', encoding="utf-8")
     ended = desk.run("list", "tools", "demo")
     assert "echo" not in ended.out
-    assert "the policy never allows it: 1 tool" in ended.err
+    assert "hidden, because the policy denies it: 1 tool" in ended.err
     assert "demo/evil is left out: the scan found" in ended.err
 
 

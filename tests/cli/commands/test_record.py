@@ -168,7 +168,7 @@ def test_others_cannot_be_let_in(capsys: pytest.CaptureFixture[str], tmp_path: P
     url = "http://127.0.0.1:9/mcp"
     outcome = run(capsys, "record", url, "-o", str(tmp_path / "a.jsonl"), "--http", "0.0.0.0:0")
     assert outcome.code == 1
-    assert "can be reached by others" in outcome.err
+    assert "is reachable from other machines" in outcome.err
 
 
 def test_a_name_of_a_configuration_is_recorded_and_its_secrets_are_hidden(tmp_path: Path) -> None:
