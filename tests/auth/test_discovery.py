@@ -231,7 +231,9 @@ DOCUMENT: list[tuple[str, dict[str, Any], TokenChallenge, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("pages", "challenge", "words"), [row[1:] for row in DOCUMENT], ids=[row[0] for row in DOCUMENT])
+@pytest.mark.parametrize(
+    ("pages", "challenge", "words"), [row[1:] for row in DOCUMENT], ids=[row[0] for row in DOCUMENT]
+)
 def test_what_cannot_be_believed_ends_the_login_before_anything_is_sent(
     pages: dict[str, Any], challenge: TokenChallenge, words: str
 ) -> None:

@@ -445,7 +445,7 @@ def test_the_commands_answer(place: Place) -> None:
         ("@demo:note://none x", "[failed]"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_the_chat_goes_on(typed: str, said: str, place: Place) -> None:
+def test_a_failed_command_is_reported_and_the_chat_continues(typed: str, said: str, place: Place) -> None:
     done = piped(place, stdin=f"{typed}\nhi\n")
     assert said in done.err
     assert done.out.endswith("You said <hi>.\n")
@@ -468,7 +468,7 @@ def test_a_file_that_is_no_conversation_is_not_written_over(place: Place) -> Non
     assert notes.read_text(encoding="utf-8") == "mine"
 
 
-def test_a_cleared_chat_begins_anew(place: Place) -> None:
+def test_clearing_a_chat_starts_an_empty_conversation(place: Place) -> None:
     done = piped(place, stdin="first\n/clear\nsecond\n")
     assert "[note] cleared" in done.err
     files = sorted((place.home / "conversations").iterdir())

@@ -204,7 +204,7 @@ def test_a_server_that_is_missing_is_said(place: Place) -> None:
     assert done.err.startswith("trunkline: gone: ")
 
 
-def test_calls_are_shown_to_whoever_wants_to_see_them(place: Place) -> None:
+def test_calls_are_shown_with_verbose(place: Place) -> None:
     done = ask(place, "please work", *allow(place), "-v")
     assert done.out == "It worked.\n"
     assert '[call] demo/work {"steps":3}\n' in done.err

@@ -396,12 +396,12 @@ def test_a_change_is_shown_under_the_servers_own_uri(desk: Desk) -> None:
     assert ended == (0, "a resource changed: tick://one\n", "")
 
 
-def test_log_messages_are_shown_to_whoever_wants_them(desk: Desk) -> None:
+def test_log_messages_are_shown_with_verbose(desk: Desk) -> None:
     ended = desk.run("call", "demo", "work", "-v")
     assert "[info] log\\x1b[1m 1\n" in ended.err
 
 
-def test_nothing_of_the_host_is_loaded_for_a_server_that_is_given_by_its_command(desk: Desk) -> None:
+def test_a_call_of_a_command_loads_no_host_module(desk: Desk) -> None:
     code = "import sys; from trunkline.cli.main import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", code, "call", DEMO, "echo", "text=hi"],

@@ -76,7 +76,7 @@ def test_typing_nothing_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_secret_given_as_an_argument_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "secret", "set", "github", "hunter2hunter2")
     assert (code, out) == (1, "")
-    assert "never an argument" in err
+    assert "other users could read it as an argument" in err
     assert "hunter2" not in err
 
 
