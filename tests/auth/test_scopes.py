@@ -378,7 +378,7 @@ async def test_an_http_caller_without_authentication_has_no_scopes(caplog: pytes
     listed = await modern(app, request("tools/list")).whole()
     assert (call.status, "www-authenticate" in call.headers) == (403, False)
     assert [each["name"] for each in listed.json["result"]["tools"]] == ["free"]
-    assert "needs scopes" in caplog.text
+    assert "requires scopes" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from trunkline.types import RequestId
 
 __all__ = [
     "INHERITED",
+    "STRAY_OUTPUT",
     "LaunchedProcess",
     "ProcessLink",
     "find_interpreter",
@@ -176,6 +177,9 @@ _TAIL_LINES = 10  # A short traceback.
 _TAIL_CHARACTERS = 2000  # About a screen.
 
 log = logging.getLogger("trunkline.transports")
+
+#: The log message about output that is not a message; ``trunkline doctor`` recognizes its records by it.
+STRAY_OUTPUT = "the server %s wrote something to stdout that is not a message (%s; %d so far); logs belong on stderr"
 
 
 class ProcessLink(PipeLink):
@@ -435,13 +439,7 @@ class StdoutFilter:
             self.skipped += 1
             # At 1, 2, 4, 8, ...: a server that keeps printing does not fill the log.
             if self.skipped & (self.skipped - 1) == 0:
-                log.warning(
-                    "the server %s wrote something to stdout that is not a message (%s; %d so far); "
-                    "logs belong on stderr",
-                    self._name,
-                    incoming.message,
-                    self.skipped,
-                )
+                log.warning(STRAY_OUTPUT, self._name, incoming.message, self.skipped)
             return
         self._receiver.message_received(incoming, origin)
 
