@@ -107,9 +107,9 @@ async def test_a_server_that_may_have_one_process_alone_is_used_without_a_handsh
 _SINGLE = """
 import os, sys
 from tests.host.gateway.both_eras import make
-from trunkline.protocol.revisions import ALL_NAMES
+from trunkline.protocol.revisions import REVISION_NAMES
 os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL))
-make(list(ALL_NAMES)).run()
+make(list(REVISION_NAMES)).run()
 """
 
 

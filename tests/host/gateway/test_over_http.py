@@ -192,8 +192,8 @@ async def test_a_request_from_a_foreign_origin_is_rejected_even_with_the_token(
         pytest.param({"no_auth": True, "token": "x"}, "no_auth", id="token and none"),
         pytest.param({"auth": USERS, "token": "x"}, "one of them", id="two ways"),
         pytest.param({"http": "0.0.0.0:0", "no_auth": True}, "can be reached by others", id="open to the world"),
-        pytest.param({"http": "localhost:port"}, "no address", id="no port"),
-        pytest.param({"http": "127.0.0.1:70000"}, "no address", id="large port"),
+        pytest.param({"http": "localhost:port"}, "is not an address", id="no port"),
+        pytest.param({"http": "127.0.0.1:70000"}, "is not an address", id="large port"),
     ],
 )
 async def test_a_gateway_that_would_not_be_safe_is_not_served(
@@ -446,7 +446,7 @@ async def test_the_gateway_can_be_mounted_in_another_application(channel: str, u
 
     async with Host.open({"o": Office(upstream).server}, folder=tmp_path, policy=allow("o"), audit=False) as host:
         gateway = host.asgi(no_auth=True, profiles={"dev": Profile(tools=Filters(allow=("hi",)))})
-        app = starlette.Starlette(handlers=[routing.Mount("/tools", app=gateway)])
+        app = starlette.Starlette(routes=[routing.Mount("/tools", app=gateway)])
         async with small(app=_drained(app)) as running:
             async with Client(f"{running.url}/tools/mcp", revision=channel, elicitation=lambda _: "Ada") as client:
                 assert (await client.call_tool("o__ask")).data == "Ada"
