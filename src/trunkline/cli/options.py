@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
-import msgspec
 
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.targets import CommandTarget, ConfiguredTarget, UrlTarget, resolve_target
@@ -71,6 +70,8 @@ def _parameter(name: str, schema: Mapping[str, Any]) -> Any:
 
 
 def _typed(text: str, parameter: Any, schema: Mapping[str, Any]) -> Any:
+    import msgspec
+
     text = read_value(text, binary=isinstance(parameter, dict) and parameter.get("contentEncoding") == "base64")
     wanted = _types(parameter, schema, _MOST_STEPS)
     if wanted == {"string"}:
@@ -143,6 +144,8 @@ def _file(path: str) -> bytes:
 
 def json_object(text: str) -> dict[str, Any]:
     """Parse the value of ``--args``: a JSON object, or ``@`` and a file with one."""
+    import msgspec
+
     try:
         value = msgspec.json.decode(read_value(text))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

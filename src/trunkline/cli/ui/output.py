@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import trunkline.types as t
 from trunkline.protocol.printable import UNSAFE, printable
 
 __all__ = [
@@ -48,6 +47,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    import trunkline.types as t
     from trunkline.host.events import DefinitionInspected
     from trunkline.host.secrets.registry import SecretRegistry
 
@@ -222,6 +222,8 @@ def _terminal_width() -> int:
 
 def block_text(block: Any) -> str:
     """Format one content block."""
+    import trunkline.types as t
+
     match block:
         case t.TextContent():
             return block.text
