@@ -14,11 +14,11 @@ PIP_FLAGS := -qq --disable-pip-version-check --no-input
 VERSIONS := 3.11 3.12 3.13 3.14
 
 # Branch coverage that `make test` holds, package by package.
-COVERED := types protocol connection server client host/policy
+COVERED := types protocol connection server client host/authorization/policy
 COVERAGE := 98
 # Counting makes a test nearly twice as long, so only what is held is counted, by the tests that reach it. `make
 # coverage` counts everything.
-COUNTED_TESTS := $(addprefix tests/,types protocol server client interaction transports host/policy host/gateway) \
+COUNTED_TESTS := $(addprefix tests/,types protocol server client interaction transports host/authorization host/gateway) \
 	$(wildcard tests/test_*.py)
 COUNTED := $(foreach part,$(COVERED),--cov=trunkline.$(subst /,.,$(part)))
 # One worker more than processors: many tests wait for a process or a clock.
@@ -151,27 +151,34 @@ test-all: ## the suite on every Python from 3.11 to 3.14 found here, each in its
 	echo "passed:$${passed:- none}   failed:$${failed:- none}   not found here:$${absent:- none}"; \
 	test -n "$$passed" && test -z "$$failed"
 
-fresh: $(VENV)/.installed-dev ## build wheel and sdist, install the wheel into an empty environment, run tour and smoke tests
+fresh: $(VENV)/.installed-dev ## build both distributions, install the wheels into an empty environment, run tour and smoke tests
 	@set -e; root="$$PWD"; work="$$(mktemp -d)"; trap 'rm -rf "$$work"' EXIT INT TERM; \
-	echo "== building wheel and sdist"; \
-	$(BIN)/python -m build --outdir "$$work/dist" . >"$$work/build.log" 2>&1 || { cat "$$work/build.log"; exit 1; }; \
+	echo "== building wheel and sdist of trunkline and trunkline-servers"; \
+	for project in . ./servers; do \
+		$(BIN)/python -m build --outdir "$$work/dist" $$project >"$$work/build.log" 2>&1 || { cat "$$work/build.log"; exit 1; }; \
+	done; \
 	ls "$$work/dist"; \
-	echo "== installing the wheel into an empty environment"; \
+	echo "== installing the wheel of trunkline into an empty environment"; \
 	$(BIN)/python -m venv "$$work/venv"; \
-	"$$work/venv/bin/python" -m pip install $(PIP_FLAGS) "$$work"/dist/*.whl; \
+	"$$work/venv/bin/python" -m pip install $(PIP_FLAGS) "$$work"/dist/trunkline-[0-9]*.whl; \
 	"$$work/venv/bin/python" -m pip list --disable-pip-version-check --format=freeze; \
+	programs="$$(ls "$$work/venv/bin" | grep -c '^trunkline')"; \
+	test "$$programs" = 1 || { echo "a plain install puts $$programs programs of ours on PATH, not one"; exit 1; }; \
 	mkdir "$$work/tests"; cp -R "$$root/examples" "$$work/examples"; cp -R "$$root/tests/smoke" "$$work/tests/smoke"; \
-	cp "$$root/tests/__init__.py" "$$root/tests/support.py" "$$work/tests/"; cp "$$root/pyproject.toml" "$$work/"; \
+	cp "$$root/tests/__init__.py" "$$root/tests/support.py" "$$work/tests/"; cp "$$root/pyproject.toml" "$$root/conftest.py" "$$work/"; \
 	cd "$$work"; \
 	echo "== the tour"; venv/bin/python -m examples.weather.tour </dev/null; \
 	echo "== the smoke tests"; \
 	venv/bin/python -m pip install $(PIP_FLAGS) pytest pytest-timeout; \
 	venv/bin/python -m pytest -q -p no:cacheprovider tests/smoke; \
 	echo "== the same with HTTP"; \
-	venv/bin/python -m pip install $(PIP_FLAGS) "$$(echo dist/*.whl)[http]"; \
+	venv/bin/python -m pip install $(PIP_FLAGS) "$$(echo dist/trunkline-[0-9]*.whl)[http]"; \
 	venv/bin/python -m examples.weather.tour </dev/null; \
 	venv/bin/python -m pytest -q -p no:cacheprovider tests/smoke; \
-	echo "OK: the built wheel runs the tour and passes the smoke tests, without HTTP and with it."
+	echo "== the same with the reference servers"; \
+	venv/bin/python -m pip install $(PIP_FLAGS) --find-links dist "$$(echo dist/trunkline-[0-9]*.whl)[servers]"; \
+	venv/bin/python -m pytest -q -p no:cacheprovider tests/smoke; \
+	echo "OK: the built wheels run the tour and pass the smoke tests: plain, with HTTP, with the reference servers."
 
 bench: $(VENV)/.installed-dev ## measure ours, the peers and the bare floor in one run
 	@$(BIN)/python -m benchmarks

@@ -1,8 +1,8 @@
 """Check with pyright that the public API is completely typed: ``make typecheck-public``.
 
-``pyright --verifytypes`` counts every module whose name has no underscore as public. Here only the names that the public
-packages export count, and what can be reached from them: each must have a known type that does not depend on how a type
-checker infers it.
+``pyright --verifytypes`` counts every module whose name has no underscore as public. Here only the names count that the
+public packages export, and what can be reached from them: each must have a known type that does not depend on how a
+type checker infers it.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from tests.architecture.rules import (
     MAX_MODULE,
     Module,
     all_faults,
+    constant_faults,
     date_faults,
     docstring_faults,
     import_faults,
@@ -175,3 +176,31 @@ def test_what_can_change_at_module_level_is_found(text: str) -> None:
 )
 def test_what_cannot_change_at_module_level_passes(text: str) -> None:
     assert mutable_faults(Module("trunkline.errors", text)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SECONDS = 5.0",
+        "_SIZE = 64 * 1024",
+        "SIZE: int = 3",
+        "STEPS = (1.0, -2.0)",
+        "# The first one.\nONE = 1\nTWO = 2",
+    ],
+)
+def test_a_number_without_a_comment_is_found(text: str) -> None:
+    assert constant_faults(Module("trunkline.errors", text)) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# As RFC 1 has it.\nSECONDS = 5.0",
+        "SIZE = 64 * 1024  # As long as a frame.",
+        "NAMES = ('a', 'b')",
+        "IS_SET = True",
+        "def f():\n    SIZE = 3\n    return SIZE",
+    ],
+)
+def test_a_number_with_a_comment_and_other_values_pass(text: str) -> None:
+    assert constant_faults(Module("trunkline.errors", text)) == []

@@ -10,6 +10,7 @@ import trunkline
 from tests.architecture.rules import (
     Module,
     all_faults,
+    constant_faults,
     date_faults,
     docstring_faults,
     import_faults,
@@ -46,6 +47,11 @@ def test_a_module_says_what_it_is(module: Module) -> None:
 @each_module
 def test_a_module_lists_its_public_names_in_order(module: Module) -> None:
     assert all_faults(module) == []
+
+
+@each_module
+def test_a_number_at_module_level_has_its_reason_beside_it(module: Module) -> None:
+    assert constant_faults(module) == []
 
 
 @each_module

@@ -14,7 +14,7 @@ from tests.cli.support import Person, Script, _terminal
 from tests.host.gateway.support import OLD
 from tests.host.server_requests.support import ERAS, call, eliciting, entry, new_session
 from tests.support import run_async
-from trunkline.cli.ui.reviews import terminal_elicitation
+from trunkline.cli.ui.elicitation import terminal_elicitation
 from trunkline.host.server_requests.elicitation import ElicitationHandler, FormPrompt, UrlPrompt, parse_page_url
 from trunkline.host.server_requests.handlers import HostRequestHandler
 

@@ -130,3 +130,11 @@ def test_the_command_is_installed() -> None:
     command = Path(sys.executable).with_name("trunkline")
     ended = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=50, check=False)
     assert ended.stdout.strip() == f"trunkline {trunkline.__version__}"
+
+
+@pytest.mark.skipif(find_spec("trunkline_servers") is None, reason="needs trunkline[servers]")
+async def test_a_reference_server_is_called_by_its_command() -> None:
+    command = Path(sys.executable).with_name("trunkline-server-time")
+    async with Client([str(command)]) as client:
+        called = await client.call_tool("get_current_time", {"timezone": "Europe/London"})
+    assert "Europe/London" in called.text

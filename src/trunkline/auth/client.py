@@ -47,7 +47,7 @@ __all__ = ["BearerAuthorizer", "LoggedOut", "OAuthAuthorizer", "guarded_fetch", 
 log = logging.getLogger("trunkline.auth")
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-_LONGEST_NONCE = 1024
+_LONGEST_NONCE = 1024  # Nonces have about 50 characters; it is sent back with every request.
 # Errors of an authorization server that no longer knows the client.
 _CLIENT_UNKNOWN = frozenset({"invalid_client", "unauthorized_client"})
 # Errors after which a later attempt may succeed.

@@ -40,8 +40,8 @@ __all__ = [
 
 # Longer than a token request may take.
 _LONGEST_WAIT = 60.0
-_FIRST_PAUSE = 0.01
-_LONGEST_PAUSE = 0.25
+_FIRST_PAUSE = 0.01  # Pause before the lock is tried again; it doubles each time.
+_LONGEST_PAUSE = 0.25  # A token that was renewed elsewhere is used without a noticeable delay.
 
 
 class TaskLock:
@@ -131,7 +131,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 _CONTEXT = b"trunkline credentials 1"
-_NONCE = 12
+_NONCE = 12  # NIST SP 800-38D: 96 bits for GCM.
 _SERVICE = "trunkline"
 _INDEX = "index"
 

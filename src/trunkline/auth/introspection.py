@@ -40,8 +40,8 @@ __all__ = ["IntrospectionVerifier"]
 
 log = logging.getLogger("trunkline.auth")
 
-_LEEWAY = 30.0
-_ANSWER_BYTES = 256 * 1024
+_LEEWAY = 30.0  # RFC 7519, 4.1.4: a few minutes at most; servers with NTP differ by less than a second.
+_ANSWER_BYTES = 256 * 1024  # Responses have a few KiB, or tens with all groups of a user.
 # Anyone can send made-up tokens; beyond this many concurrent introspections, further tokens are rejected unchecked.
 _MAX_PENDING = 64
 _UNAVAILABLE = "The token cannot be checked at the moment; try again later"

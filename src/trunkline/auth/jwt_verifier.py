@@ -48,12 +48,12 @@ __all__ = ["JWTVerifier"]
 #: The accepted ``typ`` values: that of RFC 9068, and the one used before it. A token that declares itself an ID token,
 #: a logout token or a proof of possession is not an access token.
 _TYPES = frozenset({"at+jwt", "jwt"})
-_MOST_LEEWAY = 60.0
+_MOST_LEEWAY = 60.0  # More would keep expired tokens valid noticeably longer.
 #: A valid token is verified again after this time, so that a withdrawn key is of no use for longer.
 _REMEMBERED_SECONDS = 60.0
 
 
-class _Header(Struct):
+class _TokenHeader(Struct):
     alg: str
     kid: str | None = None
     typ: str | None = None
@@ -141,7 +141,7 @@ class JWTVerifier:
 
     async def _signed(self, token: str) -> Mapping[str, Any]:
         """Verify the signature before anything else in a token is trusted; return its claims."""
-        header = read_header(token, _Header)
+        header = read_header(token, _TokenHeader)
         if header is None:
             raise InvalidToken("The token is not a JWT")
         if header.alg not in self._algorithms:

@@ -75,7 +75,7 @@ class ResourceServer:
         hierarchy: ScopeHierarchy | None = None,
         scopes: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """Guard the endpoint at a path; ``scopes`` returns the scopes that its parts need.
+        """Protect the endpoint at a path; ``scopes`` returns the scopes that its parts need.
 
         Raises:
             ConfigError: the resource is not a URL.
@@ -167,7 +167,7 @@ class ResourceServer:
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     def route(self, path: str) -> App | None:
-        """Return the application at a path beside the endpoint: the metadata, or a route of the verifier."""
+        """Return the application at a path besides the endpoint: the metadata, or a route of the verifier."""
         return self._routes.get(path) or (self._serve_metadata if self._is_metadata(path) else None)
 
     def metadata(self, *, origin: str, path: str) -> dict[str, Any]:

@@ -46,7 +46,7 @@ Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Princ
 _TOKEN_BYTES = 16 * 1024
 # RFC 6750, 2.1.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-_REMEMBERED = 4096
+_REMEMBERED = 4096  # Verified tokens kept: more than the active clients of one server.
 
 
 #: The signature algorithms accepted in DPoP proofs (RFC 9449).

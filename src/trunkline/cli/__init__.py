@@ -12,7 +12,8 @@ from trunkline._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from trunkline.cli.ui.approvals import terminal_prompter
-    from trunkline.cli.ui.reviews import terminal_elicitation, terminal_sampling_review
+    from trunkline.cli.ui.elicitation import terminal_elicitation
+    from trunkline.cli.ui.reviews import terminal_sampling_review
 
 __all__ = [
     "terminal_elicitation",
@@ -25,6 +26,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "trunkline.cli.ui.approvals": ("terminal_prompter",),
-            "trunkline.cli.ui.reviews": ("terminal_elicitation", "terminal_sampling_review"),
+            "trunkline.cli.ui.elicitation": ("terminal_elicitation",),
+            "trunkline.cli.ui.reviews": ("terminal_sampling_review",),
         },
     )

@@ -29,7 +29,7 @@ ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "mi
 _LISTS: tuple[Literal["tools", "prompts", "resources"], ...] = ("tools", "prompts", "resources")
 # A server that dies again and again is not restarted in a tight loop: the delay doubles until a change arrives.
 _FIRST_WAIT = 0.1
-_LONGEST_WAIT = 30.0
+_LONGEST_WAIT = 30.0  # A server that comes back is noticed within half a minute.
 
 
 class Change(Struct, frozen=True):

@@ -49,7 +49,7 @@ encode = msgspec.json.Encoder().encode
 _KNOWN_NAMES = frozenset(row.name for row in METHODS)
 # The delay before a request is repeated although the server asked for no input: doubled each time, up to the maximum.
 _FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
+_LONGEST_PAUSE = 5.0  # A server that only waits is asked again every five seconds.
 
 
 class SessionOwner(Protocol):
@@ -343,6 +343,11 @@ class ClientSession:
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
         """Called with a notification; pass it to the owner."""
         self._owner.notified(self, event.method, event.params)
+
+    @property
+    def session(self) -> None:
+        """Always None: a ``Session`` is the server's record of a client."""
+        return None
 
     def accepts_batches(self) -> bool:
         """Return True if the revision allows batches."""

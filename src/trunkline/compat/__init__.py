@@ -1,6 +1,6 @@
-"""Compatibility with FastMCP and the official SDK: the keywords of theirs that servers bring along when they move here.
+"""Compatibility with FastMCP and the official SDK: their keywords, for servers that are ported from them.
 
-It is loaded only when such a keyword is used.
+It is imported only when such a keyword is used.
 """
 
 from __future__ import annotations

@@ -116,14 +116,13 @@ if TYPE_CHECKING:
     from trunkline.host.secrets.registry import Redaction, SecretRegistry
     from trunkline.host.secrets.vault import StoredSecret, Vault, open_stores
     from trunkline.host.server_requests.elicitation import ElicitationPrompter, FormPrompt, PageUrl, UrlPrompt
-    from trunkline.host.server_requests.factory import RequestHandlerOptions, build_request_handler
     from trunkline.host.server_requests.handlers import ServerRequestHandler
     from trunkline.host.server_requests.sampling.handler import SamplingDecision, SamplingPrompter, SamplingReview
     from trunkline.host.server_requests.sampling.limits import SamplingLimits
     from trunkline.host.session import HostSession
     from trunkline.host.upstreams.catalog.catalog import Catalog
     from trunkline.host.upstreams.catalog.items import CatalogItem, DroppedItem, ItemKind, ServerCatalog
-    from trunkline.host.upstreams.catalog.names import NamingScheme, WireNameTable, item_id, wire_name
+    from trunkline.host.upstreams.catalog.names import NamingScheme, item_id, wire_name
     from trunkline.host.upstreams.supervision.upstream import ServerStatus
 
 __all__ = [
@@ -205,7 +204,6 @@ __all__ = [
     "Reloaded",
     "RememberScope",
     "Rendered",
-    "RequestHandlerOptions",
     "ResourceLimits",
     "SamplingDecision",
     "SamplingLimits",
@@ -253,8 +251,6 @@ __all__ = [
     "VariableUse",
     "Vault",
     "Verification",
-    "WireNameTable",
-    "build_request_handler",
     "choose_model",
     "detect_capabilities",
     "entries_from_mapping",
@@ -390,7 +386,6 @@ if not TYPE_CHECKING:
             "trunkline.host.secrets.registry": ("Redaction", "SecretRegistry"),
             "trunkline.host.secrets.vault": ("StoredSecret", "Vault", "open_stores"),
             "trunkline.host.server_requests.elicitation": ("ElicitationPrompter", "FormPrompt", "PageUrl", "UrlPrompt"),
-            "trunkline.host.server_requests.factory": ("RequestHandlerOptions", "build_request_handler"),
             "trunkline.host.server_requests.handlers": ("ServerRequestHandler",),
             "trunkline.host.server_requests.sampling.handler": (
                 "SamplingDecision",
@@ -401,7 +396,7 @@ if not TYPE_CHECKING:
             "trunkline.host.session": ("HostSession",),
             "trunkline.host.upstreams.catalog.catalog": ("Catalog",),
             "trunkline.host.upstreams.catalog.items": ("CatalogItem", "DroppedItem", "ItemKind", "ServerCatalog"),
-            "trunkline.host.upstreams.catalog.names": ("NamingScheme", "WireNameTable", "item_id", "wire_name"),
+            "trunkline.host.upstreams.catalog.names": ("NamingScheme", "item_id", "wire_name"),
             "trunkline.host.upstreams.supervision.upstream": ("ServerStatus",),
         },
     )

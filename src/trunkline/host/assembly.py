@@ -87,6 +87,8 @@ class HostOptions(TypedDict, total=False):
     notice: Callable[[str], object] | None
     #: Called with the servers' log messages.
     logging: Callable[[t.LoggingMessageNotificationParams], object] | None
+    #: The configuration, if it was already loaded from the sources; they are read again only by ``reload``.
+    configuration: Configuration | None
     #: Prompts for the values of ``${input:…}``.
     inputs: Callable[[InputVariable], str | None] | None
     #: The folder of approvals, grants, catalogs and the audit trail.
@@ -364,7 +366,9 @@ async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
     Raises:
         ConfigError: a named configuration or policy cannot be read.
     """
-    configuration = await asyncio.to_thread(_read, sources, options)
+    configuration = options.get("configuration")
+    if configuration is None:
+        configuration = await asyncio.to_thread(_read, sources, options)
     policy = await asyncio.to_thread(policy_of, options, configuration)
     return Assembly(sources, options, configuration=configuration, policy=policy)
 

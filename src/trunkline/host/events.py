@@ -108,7 +108,7 @@ Event: TypeAlias = (
     ServerStateChanged | CatalogChanged | ConsentAsked | ActCompleted | DefinitionInspected | Reloaded | EventsMissed
 )
 
-_MOST = 1024
+_MOST = 1024  # A subscriber that is this far behind has stopped reading.
 
 
 class EventBus:

@@ -1,10 +1,11 @@
-"""The taint of a session: where untrusted text in it came from, and which acts that text might influence.
+"""A session with the host, and the state that belongs to it alone: grants, taint, budget and connections.
 
-A result, a resource, a prompt or an error of an untrusted server may contain instructions, and the model that reads it
-next may follow them. So a session remembers where such text came from, and an act elsewhere is *tainted*: the policy
-then asks before anything is changed, even if a rule would allow it (``policy/policy.py``).
+A server sees the calls made to it, never a session or the answers of other servers.
 
-There are two kinds of source:
+The **taint** of a session is where untrusted text in it came from, and which acts that text might influence. A result,
+a resource, a prompt or an error of an untrusted server may contain instructions, and the model that reads it next may
+follow them. So a session remembers where such text came from, and an act elsewhere is *tainted*: the policy then asks
+before anything is changed, even if a rule would allow it (``policy/policy.py``). There are two kinds of source:
 
 - **a server** that is not trusted. Its text does not taint acts at the same server: it could have done those anyway.
 - **a tool that reaches the outside world** by its own hint (``openWorldHint``), even of a trusted server. What it
@@ -13,12 +14,8 @@ There are two kinds of source:
   itself.
 
 Hints can only add taint here: a source without ``openWorldHint`` counts as its server does, and the taint of the second
-kind is lifted only by a hint of the same server that the act is read-only. No I/O and no clock.
-
-A session with the host, and the state that belongs to it alone.
-
-A session owns its grants, its taint, its budget and its connections to servers. A server sees the calls made to it,
-never a session or the answers of other servers.
+kind is lifted only by a hint of the same server that the act is read-only. No I/O, and the clock comes in as an
+argument.
 """
 
 from __future__ import annotations
@@ -133,7 +130,7 @@ class CallBudget:
         self.in_flight -= 1
 
     def _wait(self) -> float:
-        """Take one call from the budget and return 0, or return the seconds until one is available."""
+        """Use one call of the budget and return 0, or return the seconds until one is available."""
         if self._per_second is None:
             return 0.0
         now = self._now()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from trunkline.host.authorization.policy.decisions import Act
+from trunkline.host.authorization.acts import act_for_item
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import ITEM_KINDS, CatalogItem, ItemKind
@@ -18,16 +18,7 @@ __all__ = ["is_usable", "usable_counts", "with_usable_counts"]
 
 def is_usable(item: CatalogItem, policy: Policy) -> bool:
     """Return False if the policy denies every use of an item by the user."""
-    act = Act(
-        kind="resource" if item.kind == "template" else item.kind,
-        server=item.server,
-        name=item.name,
-        annotations=item.annotations,
-        pin=item.pin,
-        trusted=item.trusted,
-        caller="user",
-    )
-    return policy.is_visible(act)
+    return policy.is_visible(act_for_item(item, caller="user"))
 
 
 def usable_counts(catalog: Catalog, policy: Policy) -> Mapping[str, Mapping[ItemKind, int]]:

@@ -30,6 +30,7 @@ __all__ = [
     "has_scopes",
     "origin_has_scopes",
     "parse_scopes",
+    "required_capabilities",
     "supports",
 ]
 
@@ -136,6 +137,14 @@ class Session:
     def revision(self) -> Revision:
         """The negotiated revision."""
         return self.caller.revision
+
+
+def required_capabilities(path: str) -> dict[str, Any]:
+    """Return the error data that names a missing capability, given as a dotted path."""
+    declared: dict[str, Any] = {}
+    for name in reversed(path.split(".")):
+        declared = {name: declared}
+    return {"requiredCapabilities": declared}
 
 
 def supports(capabilities: Mapping[str, Any], path: str) -> bool:

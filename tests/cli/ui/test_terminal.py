@@ -189,7 +189,7 @@ def test_a_page_is_shown_whole_and_opened_by_nobody(
     ended, screen = at_a_terminal(monkeypatch, "call", DEMO, "visit", "--revision", revision, script=script)
     assert ended == code
     assert "  | Please pay.\n" in screen
-    assert "  https://user@example.com/pay?id=1\n  at example.com\n" in screen
+    assert "  https://user@example.com/pay?id=1\n               ^^^^^^^^^^^\nThe page is at: example.com\n" in screen
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------

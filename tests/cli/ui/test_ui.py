@@ -16,10 +16,11 @@ from tests.support import run_async
 from trunkline.cli.client_session import error_document
 from trunkline.cli.exit_codes import CommandError
 from trunkline.cli.options import json_object, read_value, typed_arguments
-from trunkline.cli.ui.output import block_text, clip, one_line, printable, result_text, size_text, table, wire_json
-from trunkline.cli.ui.server_requests import display_host, fill_form
+from trunkline.cli.ui.elicitation import display_host, fill_form
+from trunkline.cli.ui.output import block_text, clip, one_line, result_text, size_text, table, wire_json
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal
 from trunkline.errors import InvalidParams
+from trunkline.protocol.printable import printable
 
 # --- output ----------------------------------------------------------------------------------------------------------
 

@@ -403,7 +403,7 @@ def test_a_broken_file_is_not_written_over(content: bytes, book: GrantStore, pat
 def test_a_file_that_others_can_write_grants_nothing(book: GrantStore, path: Path) -> None:
     book.add(always())
     path.chmod(0o666)
-    with pytest.raises(ConfigError, match=r"others can change grants in it: run chmod 600"):
+    with pytest.raises(ConfigError, match=r"others can change grants in it: check the file, then run chmod 600"):
         GrantStore(path).find(ACT)
 
 
@@ -456,15 +456,15 @@ def test_a_disk_that_fails_leaves_what_there_was(
     assert sorted(each.name for each in path.parent.iterdir()) == ["grants.json", "grants.json.lock"]
 
 
-def test_a_book_shows_where_it_is(book: GrantStore, path: Path) -> None:
-    assert repr(book) == f"GrantBook({str(path)!r})"
+def test_the_repr_of_a_store_shows_its_file(book: GrantStore, path: Path) -> None:
+    assert repr(book) == f"GrantStore({str(path)!r})"
 
 
 ADDING = """
 import sys
-from trunkline.host.authorization.grants import GrantBook, make_grant
+from trunkline.host.authorization.grants import GrantStore, make_grant
 from trunkline.host.authorization.policy.decisions import Act
-book = GrantBook(sys.argv[1])
+book = GrantStore(sys.argv[1])
 for number in range(20):
     book.add(make_grant(Act(kind="prompt", server=sys.argv[2], name=str(number)), "always", now=0.0, expires=1e12))
 """

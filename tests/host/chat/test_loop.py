@@ -100,10 +100,10 @@ def test_a_call_goes_to_its_server_and_its_result_to_the_model(tmp_path: Path) -
     assert consistent(talk.conversation.messages)
 
 
-def test_a_face_sees_a_call_proposed_begun_and_ended_in_this_order(tmp_path: Path) -> None:
+def test_the_events_of_a_call_come_in_order(tmp_path: Path) -> None:
     _, events, _ = run(tmp_path, [calls(("add", {"a": 1, "b": 2})), "ok"])
     kinds = [type(event).__name__ for event in events if not isinstance(event, TextReceived)]
-    assert kinds == ["CallProposed", "CallStarted", "Ended", "TurnEnded"]
+    assert kinds == ["CallProposed", "CallStarted", "CallFinished", "TurnEnded"]
     (proposed,), (end,) = of(events, CallProposed), ended(events)
     assert (proposed.server, proposed.tool, proposed.arguments) == ("shop", "add", {"a": 1, "b": 2})
     assert (end.preview, end.is_error, end.denied) == ("3", False, False)

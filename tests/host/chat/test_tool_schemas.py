@@ -12,10 +12,10 @@ from trunkline.host.chat.tool_schemas import (
     SCHEMA_DIALECTS,
     UnsupportedTool,
     flatten,
-    inline_references,
     schema_dialect,
     to_tool_spec,
 )
+from trunkline.protocol.json_schema import inline_references
 
 
 def projected(schema: dict[str, Any], dialect: str = "openai", **more: Any) -> dict[str, Any]:

@@ -405,7 +405,7 @@ def test_the_book_is_for_its_owner_alone(project: Path, book: TrustStore, tmp_pa
     book.approve(_entry(project), fingerprint(_entry(project)))
     assert _path(tmp_path).stat().st_mode & 0o777 == 0o600
     assert _path(tmp_path).parent.stat().st_mode & 0o777 == 0o700
-    assert repr(book) == f"TrustBook({str(_path(tmp_path))!r})"
+    assert repr(book) == f"TrustStore({str(_path(tmp_path))!r})"
 
 
 def _cut(path: Path) -> None:
@@ -490,9 +490,9 @@ import sys
 from pathlib import Path
 from trunkline.host.config.model import ServerEntry, Source
 from trunkline.host.integrity.fingerprints import fingerprint
-from trunkline.host.integrity.trust import TrustBook
+from trunkline.host.integrity.trust import TrustStore
 
-book, folder, letter = TrustBook(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
+book, folder, letter = TrustStore(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(40):

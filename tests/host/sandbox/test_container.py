@@ -161,7 +161,7 @@ def test_docker_understands_every_word(stage: Stage, limits: dict[str, Any]) -> 
 
 
 @pytest.fixture
-def able(tmp_path: Path) -> Capabilities:
+def capabilities(tmp_path: Path) -> Capabilities:
     engine = tmp_path / "docker"
     engine.write_text(f"#!{sys.executable}\n" + Path(fake_engine.__file__).read_text())
     engine.chmod(0o755)

@@ -40,10 +40,10 @@ def hosting(stage: Stage, sandbox: Any, **options: Any) -> Host:
 def weaken(monkeypatch: pytest.MonkeyPatch, **less: Any) -> None:
     """Have the machine be able to do less."""
 
-    def look(path: str | None = None) -> Capabilities:
+    def inspect(path: str | None = None) -> Capabilities:
         return replace(ABLE, bwrap=None, **less)
 
-    monkeypatch.setattr("trunkline.host.sandbox.launch.look", look)
+    monkeypatch.setattr("trunkline.host.sandbox.launch.inspect_machine", inspect)
 
 
 @each_kind

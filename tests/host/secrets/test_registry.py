@@ -26,7 +26,7 @@ from trunkline.host.config.loading import explain
 from trunkline.host.host import Host
 from trunkline.host.secrets.vault import Vault, open_stores
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Each example starts processes: looking for a smaller one that fails would take minutes.
 QUICK = (Phase.explicit, Phase.generate)
 RULES = allow("serves", "crashes", "dies", "web", more='[[rule]]\neffect = "deny"\nserver = "denied"\ntool = "*"\n')

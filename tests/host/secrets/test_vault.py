@@ -449,7 +449,7 @@ class Asked(Vault):
 
 def program(**env: str) -> dict[str, Any]:
     """Make the entry of a server that knows whether it has the right secret."""
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     words = ["-S", "-m", "tests.host.servers.leaky", "quiet"]
     return {"command": sys.executable, "args": words, "env": {"PYTHONPATH": root, **env}, "era": "handshake"}
 

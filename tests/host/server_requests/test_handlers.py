@@ -15,6 +15,7 @@ from trunkline.client.options import resolve_settings
 from trunkline.client.request_handlers import RequestHandlers
 from trunkline.errors import MethodNotFound
 from trunkline.host.audit.trail import AuditTrail
+from trunkline.host.authorization.acts import act_for_server_request
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.events import ConsentAsked, EventBus
 from trunkline.host.models.scripted import ScriptedModel
@@ -23,7 +24,6 @@ from trunkline.host.server_requests.handlers import (
     CallbackRequestHandler,
     HostRequestHandler,
     review_recorder,
-    server_request_act,
 )
 from trunkline.host.server_requests.sampling.handler import (
     SamplingDecision,
@@ -98,7 +98,7 @@ async def test_what_nobody_answers_is_refused(method: str) -> None:
 
 def test_a_question_is_judged_as_the_servers() -> None:
     session = new_session()
-    act = server_request_act(entry(trusted=True), "elicitation/create", FORM, session)
+    act = act_for_server_request(entry(trusted=True), "elicitation/create", FORM, session)
     assert (act.kind, act.server, act.name, act.caller) == ("elicitation", "notes", "elicitation/create", "server")
     assert (act.trusted, act.session) == (True, session.id)
     assert act.arguments is not None

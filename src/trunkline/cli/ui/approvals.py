@@ -29,8 +29,8 @@ _VERBS: Mapping[str, str] = MappingProxyType({"tool": "call the tool", "resource
 _CALLERS: Mapping[str, str] = MappingProxyType(
     {"user": "You want", "model": "The model wants", "gateway": "A client of the gateway wants"}
 )
-_MOST_FIELDS = 30
-_LONGEST_LINE = 160
+_MOST_FIELDS = 30  # More do not fit on a screen.
+_LONGEST_LINE = 160  # Two lines of a terminal.
 
 
 class _Choice(NamedTuple):

@@ -141,11 +141,11 @@ class CheckRecorder:
 
 #: The tool names that models accept.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_LONGEST_NAME = 64
-_LONGEST_DESCRIPTION = 4000
-_MANY_TOKENS = 10_000
-_MANY_INSTRUCTIONS = 2_000
-_NAMED = 5
+_LONGEST_NAME = 64  # The limit of the large providers for tool names.
+_LONGEST_DESCRIPTION = 4000  # About 1000 tokens, in every request to a model.
+_MANY_TOKENS = 10_000  # A tenth of a window of 100,000 tokens, before the first message.
+_MANY_INSTRUCTIONS = 2_000  # They are part of every conversation; usual ones have a few hundred tokens.
+_NAMED = 5  # Examples in one line.
 
 
 def lint(recorder: CheckRecorder, offering: Offering) -> None:

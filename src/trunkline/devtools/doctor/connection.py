@@ -32,9 +32,9 @@ from trunkline.protocol.revisions import REVISION_NAMES, Feature, find_revision
 
 __all__ = ["check_connection"]
 
-_SLOW_START = 10.0
-_SLOW_LIST = 3.0
-_TAIL = 5
+_SLOW_START = 10.0  # Some clients give up after ten seconds.
+_SLOW_LIST = 3.0  # A person who opens a client notices it.
+_TAIL = 5  # The last line of a traceback and what led to it.
 _NOISE = "wrote to stdout"
 #: The lists: the method of each, the capability it needs, and the part of an offering that it fills.
 _LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from trunkline.transports.http.client.http_client import HttpClient
 
 
-_STEP_SECONDS = 10.0
-_SOON_DAYS = 14
-_DAY = 86_400.0
+_STEP_SECONDS = 10.0  # Each step is one request that a sound server answers in milliseconds.
+_SOON_DAYS = 14  # Certificates that renew by themselves do so 30 days before their end.
+_DAY = 86_400.0  # In seconds.
 _BODY = b'{"jsonrpc":"2.0","id":"doctor","method":"ping"}'
 # One connection per request: reusing one that was just closed would fail through no fault of the server.
 _HEAD: Mapping[str, str] = MappingProxyType(

@@ -214,13 +214,13 @@ def _revision_in(message: dict[str, Any]) -> str | None:
 #: The default size limit of a recording.
 MAX_BYTES = 64 * 1024 * 1024
 
-_UNLIMITED = 2**62
+_UNLIMITED = 2**62  # A recording keeps texts whole, unlike the audit trail.
 # Members of the protocol whose names look like credentials, but are not.
 _NEVER_HIDDEN = frozenset({"progressToken"})
 # Inside these, names are those of properties, not of values.
 _SCHEMAS = frozenset({"inputSchema", "outputSchema", "requestedSchema"})
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_LONGEST_NOTE = 500
+_LONGEST_NOTE = 500  # A few lines, enough to recognize what was printed.
 _BEGINNING = b'{"format":"trunkline-recording"'
 
 

@@ -126,7 +126,7 @@ RememberScope: TypeAlias = Literal["once", "session", "always", "read-only", "se
 #: The kinds of no: declined, cancelled without an answer, or an answer that is none of the choices.
 DenialKind: TypeAlias = Literal["declined", "cancelled", "misfit"]
 
-_MAX_QUEUED = 64
+_MAX_QUEUED = 64  # More questions than a person answers in one session.
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):

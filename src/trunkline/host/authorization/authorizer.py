@@ -1,12 +1,11 @@
-"""Deferred grants: they become grants for the read-only tools of a server when it is first listed.
-
-``trunkline import`` writes such grants when the user allows the read-only tools of servers that never ran here. Once
-resolved, the grant covers the tools of the first list, each with its pin. Tools added or changed later need approval.
-
-The single path for every act at a server: decided by the policy, approved if needed, recorded, performed, recorded.
+"""The single path for every act at a server: decided by the policy, approved if needed, recorded, performed, recorded.
 
 Every caller goes through here: programs, the command line, the gateway and a model in a chat. An act that cannot be
 recorded is not performed. What is denied never reaches the server.
+
+Deferred grants are resolved here too. ``trunkline import`` writes them when the user allows the read-only tools of
+servers that never ran here; when such a server is first listed, the grant covers the read-only tools of that list, each
+with its pin. Tools added or changed later need approval.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.errors import ConfigError, LinkError, PolicyDenied, RequestFailed
 from trunkline.host.audit.trail import AuditEntry, AuditTrail, note_entry, result_digest
+from trunkline.host.authorization.acts import act_for_item, act_for_unlisted
 from trunkline.host.authorization.approval import (
     ApprovalRequest,
     ApprovalResult,
@@ -41,7 +41,7 @@ from trunkline.host.authorization.denial_messages import (
     needs_approval_message,
 )
 from trunkline.host.authorization.grants import Grant, GrantStore, ServerTool, make_deferred_grant, make_server_grant
-from trunkline.host.authorization.policy.decisions import Act, ActKind, Decision, ToolHints
+from trunkline.host.authorization.policy.decisions import Act, ActKind, Decision
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import ActCompleted, ConsentAsked, EventBus
@@ -158,24 +158,13 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     @property
     def act(self) -> Act:
         """The act as the policy sees it."""
-        item, session = self.item, self.session
-        hints = ToolHints() if item is None else item.annotations
-        return Act(
-            kind=self.kind,
-            server=self.entry.name,
-            name=self.name,
-            arguments=self.arguments,
-            annotations=hints,
-            pin=None if item is None else item.pin,
-            trusted=self.entry.settings.trusted,
-            tainted=session.taint.affects(self.entry.name, self.name, hints=hints),
-            flagged=item is not None and bool(item.flagged),
-            changed=item is not None and bool(item.changed),
-            caller=self.caller,
-            principal=session.subject,
-            session=session.id,
-            profile=session.profile,
-        )
+        # The configuration may have changed since the catalog was built.
+        trusted = self.entry.settings.trusted
+        asked: dict[str, Any] = {"caller": self.caller, "session": self.session, "arguments": self.arguments}
+        if self.item is None:
+            return act_for_unlisted(self.kind, self.entry.name, self.name, trusted=trusted, **asked)
+        uri = self.name if self.kind == "resource" else None
+        return act_for_item(self.item, uri=uri, trusted=trusted, **asked)
 
 
 class Authorizer:

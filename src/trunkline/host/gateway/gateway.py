@@ -7,10 +7,9 @@ Request validation, eras, sessions and lists are the server's; the path from a c
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -28,10 +27,10 @@ from trunkline.errors import (
     ResourceNotFound,
     TooManyRequests,
 )
+from trunkline.host.authorization.acts import act_for_item, act_for_unlisted
 from trunkline.host.authorization.approval import APPROVAL_MODES, Prompter
 from trunkline.host.authorization.authorizer import decode_arguments
 from trunkline.host.authorization.denial_messages import CLIENT_CANNOT_ELICIT, MODE_NEVER_ASKS, called_by_proxy_reason
-from trunkline.host.authorization.policy.decisions import Act, ToolHints
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.core import HostCore, Requester
 from trunkline.host.gateway.consent import client_prompter
@@ -45,23 +44,16 @@ from trunkline.host.gateway.registry import (
     rewrite_result,
     translate_errors,
 )
-from trunkline.host.gateway.sessions import (
-    GatewayHub,
-    GatewayOptions,
-    GatewaySessions,
-    SubscriptionOwner,
-    UpstreamSubscriptions,
-    WatchedResource,
-)
+from trunkline.host.gateway.sessions import GatewayOptions, GatewaySessions
+from trunkline.host.gateway.subscriptions import GatewayHub, GatewaySubscriptions
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.items import CatalogItem, ItemKind, hidden_reason
 from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, inner_uri, outer_uri
 from trunkline.host.upstreams.catalog.search import SEARCH_TOOL
 from trunkline.host.upstreams.routing.channels import GatewayChannel, gateway_capability, request_gateways
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds, prefers_handshake
+from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import NEWEST, find_revision
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.handlers import session_of
 from trunkline.server.server import Server
@@ -72,7 +64,6 @@ __all__ = ["Gateway"]
 
 T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-_SUBSCRIBE_SECONDS = 5.0
 #: How long a list waits for what servers list only to clients with certain capabilities.
 _LEARN_SECONDS = 10.0
 
@@ -111,13 +102,10 @@ class Gateway(Server):
         self._prompter = prompter
         self._sessions = GatewaySessions(core, self.options, notify=self._notify_session)
         self._tool_search = ToolSearch(core, self.options)
-        self._upstream_subscriptions = UpstreamSubscriptions(lambda: core.supervisor.upstreams, self.changed)
+        self._subscriptions = GatewaySubscriptions(core, serves=self._serves, notify=self.changed)
         self.hub = GatewayHub(self._left)
-        self._following = False
         #: The session whose list is being built; building never awaits, so there is one at a time.
         self._listing_for: HostSession | None = None
-        #: The URIs that each session and each listener is subscribed to, and on whose connection.
-        self._subscribers: dict[object, tuple[SubscriptionOwner, Callable[[], Iterable[str]]]] = {}
         #: Which items each principal may see; a cache for the current catalog.
         self._seen: dict[tuple[Any, CatalogItem], bool] = {}
         self._entries: GatewayRegistry | None = None
@@ -149,7 +137,7 @@ class Gateway(Server):
         self._unfollow()
         self._unfollow_resources()
         self.close()
-        await self._upstream_subscriptions.aclose()
+        await self._subscriptions.aclose()
         await self._sessions.aclose()
 
     # --- the catalog -------------------------------------------------------------------------------------------------
@@ -158,7 +146,7 @@ class Gateway(Server):
         self._refresh_registry()
         for kind in kinds:
             self.hub.notify_change((kind, None))
-        self._follow_soon()
+        self._subscriptions.follow_soon()
 
     def _resource_changed(self, server: str, uri: str) -> None:
         if self._serves(server):
@@ -207,24 +195,13 @@ class Gateway(Server):
         if seen is None:
             if len(self._seen) > 100_000:
                 self._seen = {}
-            act = self._act_for(caller, item.server, item.name, "resource" if item.kind == "template" else item.kind)
-            seen = self._seen[key] = self.policy.is_visible(
-                replace(act, annotations=item.annotations, pin=item.pin, trusted=item.trusted)
-            )
+            seen = self._seen[key] = self.policy.is_visible(act_for_item(item, **self._asker(caller)))
         return seen
 
-    def _act_for(self, caller: Caller, server: str, name: str, kind: Any) -> Act:
-        """Return the act for any use of an item, whatever the arguments."""
-        principal = caller.principal
-        return Act(
-            kind=kind,
-            server=server,
-            name=name,
-            annotations=ToolHints(),
-            caller="gateway",
-            principal=None if principal is None else principal.subject,
-            profile=self.options.profile,
-        )
+    def _asker(self, caller: Caller) -> dict[str, Any]:
+        """Return who asks, for an act that is the same in every session of a caller, as lists are."""
+        subject = None if caller.principal is None else caller.principal.subject
+        return {"caller": "gateway", "principal": subject, "profile": self.options.profile}
 
     # --- the handlers ------------------------------------------------------------------------------------------------
 
@@ -346,11 +323,7 @@ class Gateway(Server):
         caller: Caller = exchange.admitted.caller
         if item is None or self._may_see(caller, item):
             return
-        act = replace(
-            self._act_for(caller, item.server, item.name, item.kind),
-            session=self._sessions.session(exchange).id,
-            pin=item.pin,
-        )
+        act = act_for_item(item, caller="gateway", session=self._sessions.session(exchange))
         self._core.authorizer.record_denied(act, self.policy.decide(act, now=time.time()))
 
     def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
@@ -443,18 +416,19 @@ class Gateway(Server):
                 data={"limit": "subscriptions", "allowed": self.limits.notices},
             )
         session.subscribe(params.uri)
-        owner = self._subscription_owner(exchange)
-        self._subscribers[session] = (owner, lambda: session.subscriptions)
-        self._follow()
         # Once subscribed, the client may change the resource at once, and expects the notification.
-        await self._upstream_subscriptions.wait_until_active(
-            self._watched_resources(owner, [params.uri]), _SUBSCRIBE_SECONDS
+        await self._subscriptions.subscribe(
+            session,
+            self._sessions.session(exchange),
+            exchange.admitted.caller,
+            uris=lambda: session.subscriptions,
+            added=[params.uri],
         )
         return t.EmptyResult()
 
     async def _unsubscribe(self, exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
         session_of(exchange).unsubscribe(params.uri)
-        self._follow_soon()
+        self._subscriptions.follow_soon()
         return t.EmptyResult()
 
     def _listens(self, exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
@@ -474,23 +448,14 @@ class Gateway(Server):
         uris = wanted.resource_subscriptions or []
         if not uris:
             return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
-        owner = self._subscription_owner(exchange)
-        self._subscribers[exchange] = (owner, lambda: uris)
+        session = self._sessions.session(exchange)
         try:
-            self._follow()
-            await self._upstream_subscriptions.wait_until_active(
-                self._watched_resources(owner, uris), _SUBSCRIBE_SECONDS
+            await self._subscriptions.subscribe(
+                exchange, session, exchange.admitted.caller, uris=lambda: uris, added=uris
             )
             return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
         finally:
-            del self._subscribers[exchange]
-            self._follow_soon()
-
-    def _subscription_owner(self, exchange: Exchange) -> SubscriptionOwner:
-        session = self._sessions.session(exchange)
-        caller = exchange.admitted.caller
-        needs = ConnectionNeeds.of(caller.capabilities, logs=session.log_level is not None)
-        return SubscriptionOwner(session, needs, caller.revision.handshake)
+            self._subscriptions.remove(exchange)
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         session_of(exchange).log_level = params.level
@@ -512,8 +477,12 @@ class Gateway(Server):
             found = catalog.find_resource(outer)
             if found is not None:
                 server, uri, item = found
-                act = self._act_for(caller, server, uri, "resource")
-                if self.policy.is_visible(replace(act, pin=None if item is None else item.pin)):
+                trusted, asker = catalog.parts[server].settings.trusted, self._asker(caller)
+                if item is None:
+                    act = act_for_unlisted("resource", server, uri, trusted=trusted, **asker)
+                else:
+                    act = act_for_item(item, uri=uri, **asker)
+                if self.policy.is_visible(act):
                     return server, uri, item
         raise not_found(caller, outer)
 
@@ -560,36 +529,11 @@ class Gateway(Server):
             strict=mode == "deny",
         )
 
-    # --- subscriptions -----------------------------------------------------------------------------------------------
+    # --- clients that leave ------------------------------------------------------------------------------------------
 
-    def _follow_soon(self) -> None:
-        """Update the upstream subscriptions in the next iteration of the event loop."""
-        if not self._following:
-            self._following = True
-            asyncio.get_running_loop().call_soon(self._follow)
-
-    def _follow(self) -> None:
-        self._following = False
-        self._upstream_subscriptions.follow(
-            watched for owner, uris in self._subscribers.values() for watched in self._watched_resources(owner, uris())
-        )
-
-    def _watched_resources(self, owner: SubscriptionOwner, uris: Iterable[str]) -> Iterator[WatchedResource]:
-        """Yield for each resource the server, and the connection to subscribe on."""
-        parts, upstreams = self._core.catalog.parts, self._core.supervisor.upstreams
-        for pair in (inner_uri(uri, parts) for uri in uris):
-            if pair is None or not self._serves(pair[0]) or pair[0] not in upstreams:
-                continue
-            revision = find_revision(parts[pair[0]].offering.revision) or NEWEST
-            upstream = upstreams[pair[0]]
-            needs = owner.needs.within(upstream.entry.settings.asks)
-            handshake = revision.handshake or (owner.is_handshake and prefers_handshake(upstream, needs))
-            alone = self._core.router.needs_dedicated(upstream, needs, handshake=handshake)
-            yield WatchedResource(*pair, owner if alone else None)
-
-    async def _end(self, connection: Connection) -> None:
+    async def _clean_up(self, connection: Connection) -> None:
         """Clean up after a connection, with the session of a stateless client that used it alone."""
-        await super()._end(connection)
+        await super()._clean_up(connection)
         self._sessions.disconnected(connection)
 
     def _notify_session(self, session: Session, method: str, params: Any) -> None:
@@ -600,8 +544,7 @@ class Gateway(Server):
 
     def _left(self, sink: ChangeListener) -> None:
         session = getattr(sink, "session", None)
-        if self._subscribers.pop(session, None) is not None:
-            self._follow_soon()
+        self._subscriptions.remove(session)
         self._sessions.session_ended(session)
 
 

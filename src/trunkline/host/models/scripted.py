@@ -39,7 +39,7 @@ from trunkline.host.models.selection import traits_of
 
 __all__ = ["ScriptedCall", "ScriptedModel", "ScriptedTurn", "read_script"]
 
-_CHARACTERS_A_TOKEN = 4
+_CHARACTERS_A_TOKEN = 4  # A rule of thumb for English text.
 
 
 class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -209,7 +209,7 @@ def _tool(name: str, offered: tuple[ToolSpec, ...]) -> str:
     return ending[0] if name not in names and len(ending) == 1 else name
 
 
-_MOST_BYTES = 4 * 1024 * 1024
+_MOST_BYTES = 4 * 1024 * 1024  # Scripts have a few KiB; a larger file is another file.
 _MEMBERS = ("turn", "piece", "traits")
 
 

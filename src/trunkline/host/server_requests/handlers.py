@@ -3,10 +3,9 @@
 A handler takes the place of the gateway's client: ``LocalChannel`` calls it when a program, a chat or the command line
 uses the host. Requests that the policy denies do not reach it.
 
-The roots of each server: those of its entry, plus and minus those added and removed while the host runs.
-
-Roots are set per server, so that each learns only of the folders it needs. A server without roots in its entry, and
-without added ones, gets those of the caller. The sandbox opens the same list (``paths``). Servers are not notified
+``ServerRoots`` has the roots of each server: those of its entry, plus and minus those added and removed while the host
+runs. Roots are set per server, so that each learns only of the folders it needs. A server without roots in its entry,
+and without added ones, gets those of the caller. The sandbox opens the same list (``paths``). Servers are not notified
 here; that is up to the caller that changes the list.
 """
 
@@ -38,7 +37,6 @@ __all__ = [
     "UserNotice",
     "review_recorder",
     "root_path",
-    "server_request_act",
 ]
 
 if TYPE_CHECKING:
@@ -139,23 +137,6 @@ class ReviewOutcome(Struct, frozen=True, kw_only=True):
 
 #: Called with the outcome of each request.
 OnReviewed: TypeAlias = Callable[[ReviewOutcome], object]
-
-
-def server_request_act(entry: ServerEntry, method: str, params: Any, session: HostSession) -> Act:
-    """Return a server request as the act that the policy decides about."""
-    kind: Any = method.partition("/")[0]
-    return Act(
-        kind=kind,
-        server=entry.name,
-        name=method,
-        arguments=msgspec.to_builtins(params),
-        trusted=entry.settings.trusted,
-        tainted=session.taint.affects(entry.name, method),
-        caller="server",
-        principal=session.subject,
-        session=session.id,
-        profile=session.profile,
-    )
 
 
 def review_recorder(audit: AuditTrail | None, events: EventBus | None) -> OnReviewed:

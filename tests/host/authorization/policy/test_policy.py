@@ -19,7 +19,6 @@ from trunkline.host.authorization.policy import (
     Predicate,
     Rule,
     ToolHints,
-    join_policies,
 )
 
 EFFECTS = ("allow", "ask", "deny")
@@ -287,7 +286,7 @@ def test_no_spelling_of_a_uri_leads_out_of_what_is_allowed_or_past_what_is_denie
         '[[rule]]\nname = "keys"\neffect = "deny"\nuri = "file:///home/me/.ssh/*"\n'
     )
     assert rules.decide(make_act(f"files/{uri}", kind="resource")).rule == "keys"
-    assert join_policies(Policy(rules.rules[:1])).decide(make_act(f"files/{uri}", kind="resource")).rule != "work"
+    assert Policy(rules.rules[:1]).decide(make_act(f"files/{uri}", kind="resource")).rule != "work"
 
 
 def test_a_uri_that_is_written_out_is_meant_as_written() -> None:
@@ -414,16 +413,6 @@ def test_what_is_remembered_of_names_is_bounded() -> None:
     assert len(rules._names) <= 4096
     assert rules.decide(make_act(f"{'s' * 600}/x{'y' * 600}")).rule == "it"
     assert not any(len(name) > 512 for _, _, name in rules._names)
-
-
-def test_policies_join_with_all_their_rules_and_redactions() -> None:
-    one = policy('[[rule]]\neffect = "ask"\n[[redact]]\narg = "/a"\n')
-    two = policy('[[rule]]\nname = "no"\neffect = "deny"\n[[redact]]\narg = ["/b", "/c"]\n')
-    joined = join_policies(one, two)
-    assert joined.decide(make_act()).rule == "no"
-    assert [each.pointers for each in joined.redactions] == [("/a",), ("/b", "/c")]
-    assert joined.path_context.home == HOME
-    assert join_policies().rules == ()
 
 
 @pytest.mark.parametrize(

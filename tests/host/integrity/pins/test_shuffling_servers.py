@@ -20,7 +20,7 @@ from trunkline.host.host import Host
 from trunkline.host.integrity.pins.store import PinStore
 from trunkline.host.integrity.pins.views import pin_views
 
-PATHS = f"{Path(__file__).parents[2]}:{Path(trunkline.__file__).parents[1]}"
+PATHS = f"{Path(__file__).parents[4]}:{Path(trunkline.__file__).parents[1]}"
 ALLOW = parse_policy('[[rule]]\neffect = "allow"\nserver = "shell"\n', file="p.toml")
 TOOLS = ["shell/execute", "shell/get_issue"]
 #: Seeds under which both tools are listed in ten different orders.

@@ -14,13 +14,13 @@ from tests.host.integrity.scan.corpus import BENIGN, HOSTILE, OTHERS, tool
 from trunkline.host.integrity.scan.scanner import (
     Finding,
     combine_findings,
-    escape_invisible,
     foreign_tool_names,
     scan_definition,
     scan_references,
     tool_references,
     worst_severity,
 )
+from trunkline.protocol.printable import escape_invisible
 
 
 def judged(document: Any) -> tuple[Finding, ...]:

@@ -110,7 +110,7 @@ async def test_a_list_that_cannot_be_read_again_stays_as_it_was() -> None:
 async def test_a_repeated_cursor_is_named_and_hurts_nobody() -> None:
     async with supervising({"a": program("a", "lying_list", "cursor")}) as stage:
         await stage.upstream().connected_client()
-        assert "'again' twice" in (stage.upstream().status.reason or "")
+        assert "repeated the cursor 'again'" in (stage.upstream().status.reason or "")
         assert stage.upstream().state == "partial"
 
 

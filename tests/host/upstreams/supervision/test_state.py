@@ -144,7 +144,7 @@ async def _do(step: str, stage: Stage, server: Any) -> None:
         server.table["tools/call"] = {"content": []}
     elif step == "die" and server.stages:
         server.stage.die()
-    elif step == "storm" and server.stages and not server.stage.call_ended:
+    elif step == "storm" and server.stages and not server.stage.ended:
         server.stage.say("notifications/tools/list_changed")
     elif step == "new":
         await stage.supervisor.apply({"a": upstream.entry})

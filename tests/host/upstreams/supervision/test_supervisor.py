@@ -155,7 +155,7 @@ async def test_a_server_that_is_taken_out_is_ended() -> None:
         assert "a" not in stage.supervisor.upstreams
         await stage.until(lambda: stage.states()[-1] == "stopped")
         assert gone_within([pid], 5.0) == []
-        with pytest.raises(ServerUnavailable, match="a is stopped: not in the configuration any more"):
+        with pytest.raises(ServerUnavailable, match="The server a is stopped: removed from the configuration"):
             await upstream.connected_client()
 
 

@@ -203,7 +203,7 @@ async def test_a_server_that_may_not_run_any_more_is_ended_when_it_is_vetted() -
 
 async def test_no_other_client_is_made_before_it_is_clear_that_the_server_may_run() -> None:
     async with supervising({"a": scripted("a", good_server())}) as stage:
-        with pytest.raises(ServerUnavailable, match="not yet found to be approved"):
+        with pytest.raises(ServerUnavailable, match="was not checked for approval yet"):
             stage.upstream().make_client()
 
 

@@ -12,7 +12,7 @@ from trunkline.host.authorization.policy.decisions import DEFAULT_RULES, Act, Ac
 from trunkline.host.authorization.policy.lint import PolicyIssue, lint_policy
 from trunkline.host.authorization.policy.loader import load_policy, local_path_context, parse_policy
 from trunkline.host.authorization.policy.locations import PathContext
-from trunkline.host.authorization.policy.policy import DEFAULT_POLICY, Policy, Trace, TraceStep, join_policies
+from trunkline.host.authorization.policy.policy import DEFAULT_POLICY, Policy, Trace, TraceStep
 from trunkline.host.authorization.policy.predicates import Predicate
 from trunkline.host.authorization.policy.rules import RedactionRule, Rule
 
@@ -32,7 +32,6 @@ __all__ = [
     "ToolHints",
     "Trace",
     "TraceStep",
-    "join_policies",
     "lint_policy",
     "load_policy",
     "local_path_context",

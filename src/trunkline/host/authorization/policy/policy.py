@@ -40,7 +40,6 @@ __all__ = [
     "Trace",
     "TraceOutcome",
     "TraceStep",
-    "join_policies",
     "trace_steps",
 ]
 
@@ -121,7 +120,7 @@ _STRICTNESS = ("allow", "ask", "deny")
 _CAUSES: tuple[Cause, ...] = ("default", "taint", "changed", "flagged", "rule")
 # The cache by name is bounded, since there may be any number of URIs; longer names are not cached.
 _MOST_NAMES = 4096
-_LONGEST_NAME = 512
+_LONGEST_NAME = 512  # Longer names are judged, but not cached, so that a server cannot fill the memory.
 
 
 class _RulesForName(NamedTuple):
@@ -223,13 +222,6 @@ class Policy:
             if len(server) <= _LONGEST_NAME:
                 _cache(self._servers, (kind, server), found)
         return found
-
-
-def join_policies(*policies: Policy) -> Policy:
-    """Join policies into one; the path context is that of the first."""
-    rules = [rule for policy in policies for rule in policy.rules]
-    redactions = [each for policy in policies for each in policy.redactions]
-    return Policy(rules, redactions=redactions, path_context=policies[0].path_context if policies else None)
 
 
 # --- evaluating rules in order ----------------------------------------------------------------------------------------

@@ -4,11 +4,10 @@ The limits of a server are in its entry, under ``sampling``. An entry of a proje
 those of the host. An invalid setting gives the server nothing. Usage is counted per server, across sessions, in memory;
 the clock is passed in.
 
-Earlier results of a server in a session, kept as context for that server's own sampling requests.
-
-A server may ask for context (``includeContext``). It gets none unless a person says so, and then only its own results:
-they are kept by session and by server, and no server gets those of another. The latest few are kept, each cut to a
-maximum length; they are dropped with the session.
+``ServerResults`` keeps earlier results of a server in a session, as context for its own sampling requests. A server may
+ask for context (``includeContext``). It gets none unless a person says so, and then only its own results: they are kept
+by session and by server, and no server gets those of another. The latest few are kept, each cut to a maximum length;
+they are dropped with the session.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from trunkline.host.config.model import ServerEntry
 
 __all__ = ["SamplingLimitExceeded", "SamplingLimits", "SamplingUsage", "ServerResults", "limits_for"]
 
-_MINUTE = 60.0
-_HOUR = 3600.0
+_MINUTE = 60.0  # In seconds.
+_HOUR = 3600.0  # In seconds.
 
 
 class SamplingLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,9 +158,9 @@ class _SpentTokens:
         self.tokens = tokens
 
 
-_MOST_RESULTS = 8
-_LONGEST = 4000
-_MOST_SERVERS = 64
+_MOST_RESULTS = 8  # The last calls of a server are what its request is about.
+_LONGEST = 4000  # About 1000 tokens for each result.
+_MOST_SERVERS = 64  # More servers than one session uses.
 
 
 class ServerResults:

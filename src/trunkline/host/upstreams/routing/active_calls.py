@@ -96,13 +96,13 @@ class ConcurrencySlot:
         self._over = False
 
     def suspend(self) -> None:
-        """Give up the slot for a while."""
+        """Release the slot for a while."""
         if self._held:
             self._held = False
             self._limiter.remove()
 
     def resume(self) -> None:
-        """Take the slot back, without waiting."""
+        """Reacquire the slot at once, over the limit if necessary."""
         if not self._held and not self._over:
             self._held = True
             self._limiter.add()

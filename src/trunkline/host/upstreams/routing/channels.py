@@ -23,7 +23,7 @@ from trunkline.host.server_requests.handlers import ServerRequestHandler
 from trunkline.host.upstreams.catalog.items import Offering
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import Feature
-from trunkline.server.elicitors import ClientQuestion
+from trunkline.server.elicitors import RequestToClient
 from trunkline.server.server import Server
 
 __all__ = [
@@ -179,7 +179,8 @@ class GatewayChannel:
     @property
     def left(self) -> bool:
         """Whether the request ended with questions."""
-        return bool(getattr(self._exchange.questions, "left", False))
+        elicitor = self._exchange.elicitor
+        return elicitor is not None and elicitor.interrupted
 
     @property
     def open(self) -> bool:
@@ -215,7 +216,7 @@ class GatewayChannel:
         if isinstance(params, t.ElicitRequestParams) and params.mode == "url" and self.knows_url_errors:
             # This revision requires an elicitation id; the server may not have sent one.
             params = replace(params, elicitation_id=params.elicitation_id or os.urandom(16).hex())
-        return await self._server.elicitor_for(self._exchange).ask(ClientQuestion(method, params, key))
+        return await self._server.elicitor_for(self._exchange).ask(RequestToClient(method, params, key))
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
         """Call a function once in all rounds of the request."""
@@ -223,7 +224,7 @@ class GatewayChannel:
 
     def did(self, key: str) -> bool:
         """Return True if an earlier round did it."""
-        return self._exchange.questions is not None and self._exchange.questions.did(key)
+        return self._exchange.elicitor is not None and self._exchange.elicitor.did(key)
 
 
 class LocalChannel:
@@ -300,9 +301,9 @@ GATEWAYS = "dev.trunkline/gateways"
 VIA = "dev.trunkline/via"
 
 _VIA = VIA.encode()
-_MOST_HOPS = 8
-_MAX_GATEWAYS = 64
-_MAX_ID_LENGTH = 64
+_MOST_HOPS = 8  # Gateways behind gateways: real chains have two or three.
+_MAX_GATEWAYS = 64  # Gateways behind one gateway, announced in a capability.
+_MAX_ID_LENGTH = 64  # An id has 16 hexadecimal digits.
 
 
 def gateway_capability(own: str, offerings: Iterable[Offering]) -> dict[str, Any]:

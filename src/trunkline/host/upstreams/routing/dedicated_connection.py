@@ -54,8 +54,8 @@ log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
 #: How long the first call on a new connection waits at most for its lists.
 _MEET_SECONDS = 5.0
-_QUIET_SECONDS = 0.1
-_APART_SECONDS = 1.0
+_QUIET_SECONDS = 0.1  # Servers that list changes one by one send them within milliseconds.
+_APART_SECONDS = 1.0  # A server that keeps sending changes is listed once a second at most.
 #: Returns the client options that authenticate the caller to a server.
 Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
 #: Called with a log message that belongs to no call.

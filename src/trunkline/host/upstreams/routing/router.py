@@ -8,9 +8,8 @@ away. A server of both eras may be able to ask in only one of them; a handshake 
 dedicated connection with a handshake there, as if it were connected directly. Nothing is authorized here: that was done
 before, and each question is reviewed by a function that comes with the request.
 
-Per-user credentials, for servers that are used on behalf of many users: never one user's for another.
-
-The logins of a user are in a separate store, found by the identity from the gateway's authentication. A server with
+Per-user credentials are for servers that are used on behalf of many users: one user's are never used for another. The
+logins of a user are in a separate store, found by the identity from the gateway's authentication. A server with
 per-user credentials never receives those of the host.
 """
 
@@ -62,9 +61,9 @@ __all__ = ["QuestionReview", "Router", "UpstreamRequest", "shared_needs", "user_
 #: Returns the host's answer to a question, or None to forward it to the caller; raises to refuse it.
 QuestionReview = Callable[[str, Any], Awaitable[Raw | None]]
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
-_MOST_PAGES = 8
+_FIRST_PAUSE = 0.1  # Pause before the next round if the server asked nothing; it doubles each time.
+_LONGEST_PAUSE = 5.0  # A server that only waits is asked again every five seconds.
+_MOST_PAGES = 8  # Pages that one error may ask a user to open.
 _USUAL = Limits()
 #: The log level requested from a stateless server for a handshake client that set none: our servers' own default.
 _USUAL_LEVEL: t.LoggingLevel = "info"

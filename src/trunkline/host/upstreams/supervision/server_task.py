@@ -66,12 +66,12 @@ _Phase: TypeAlias = "Callable[[], Awaitable[_Phase | None]]"
 #: Returns whether a server may run, and if not, why.
 TrustCheck: TypeAlias = Callable[[ServerEntry], Awaitable[tuple[bool, str | None]]]
 
-_LONGEST_REASON = 2000
+_LONGEST_REASON = 2000  # Some lines of stderr in a status.
 # How often the stored logins are checked while a server waits for one.
 _LOGIN_SECONDS = 30.0
 # Limit of starts in a row that time out; each takes the whole timeout, so the crash breaker would never trip.
 _MOST_LATE_STARTS = 3
-_LATE_FIRST = 5.0
+_LATE_FIRST = 5.0  # A start that timed out has taken long already; it is not repeated as soon as a crash.
 
 
 class ServerCommand(IntEnum):

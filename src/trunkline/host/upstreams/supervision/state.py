@@ -15,10 +15,9 @@
 
 ``TRANSITIONS`` is the whole table; any other transition raises. Starts nothing and knows no process.
 
-The era of one server as known from earlier runs; cached in the same file as the server's catalog.
-
-A server that needed the handshake is not probed again for a while. One that answered ``server/discover``, even too
-late, gets as long to answer as a start may take: a slow start must not be mistaken for an older server.
+``EraMemory`` is the era of one server as known from earlier runs, cached in the same file as its catalog. A server that
+needed the handshake is not probed again for a while. One that answered ``server/discover``, even too late, gets as long
+to answer as a start may take: a slow start must not be mistaken for an older server.
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ UNAVAILABLE_STATES: frozenset[ServerState] = frozenset(
     {"broken", "disabled", "misconfigured", "needs login", "stopped", "unapproved"}
 )
 
-_STDERR_BYTES = 8 * 1024
-_STDERR_LINES = 10
+_STDERR_BYTES = 8 * 1024  # The end of stderr, for the reason in a status.
+_STDERR_LINES = 10  # A short traceback.
 
 
 class UpstreamState:
@@ -278,7 +277,7 @@ class EraMemory:
         return await asyncio.to_thread(cache.handshake_probed_at, entry, time.time())
 
     async def expect(self, client: Client) -> None:
-        """Let a client wait for its probe as long as a start may take, if the server is known to answer."""
+        """Extend the probe timeout of a client to that of a start, if the server is known to answer."""
         self._state.discovers.clear()
         client._core.on_discovered = self._discovered
         cache, entry = self._cache, self._state.entry

@@ -1,4 +1,4 @@
-"""Settings all tests share."""
+"""Settings and hooks of all tests, those of the reference servers included."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import functools
 import inspect
 import os
 import signal
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.support import run_async
 
-# A loaded machine is no counterexample: the global timeout bounds a test, not Hypothesis's clock. Failures print the
-# blob that reproduces them; no database is written into the tree.
-settings.register_profile(
-    "default", deadline=None, database=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+if find_spec("hypothesis") is not None:  # the smoke tests of an installed wheel run without it
+    from hypothesis import HealthCheck, settings
+
+    # A loaded machine is no counterexample: the global timeout bounds a test, not Hypothesis's clock. Failures print
+    # the blob that reproduces them; no database is written into the tree.
+    settings.register_profile(
+        "default", deadline=None, database=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # A shell that runs the tests in the background has them ignore interrupts, and what they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,3 +46,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     run_async(test(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
     return True
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print the name of a test as soon as it fails: the report of a long run comes only at its end."""
+    if report.failed and os.environ.get("PYTEST_XDIST_WORKER") is None:
+        print(f"\nFAILED {report.nodeid} ({report.when})", flush=True)  # noqa: T201 - the terminal of a test run

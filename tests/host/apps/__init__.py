@@ -1,1 +1,0 @@
-"""Tests of what is taken from and put into other applications."""
