@@ -104,10 +104,10 @@ class Exchange:
 
     def __init__(self, connection: Connection, event: RequestReceived, batch: BatchReply | None) -> None:
         """Create the exchange of a request that was just received."""
-        self.connection = connection
-        self.id = event.id
-        self.method = event.method
-        self.params = event.params
+        self.connection: Connection = connection
+        self.id: RequestId = event.id
+        self.method: str = event.method
+        self.params: Raw | None = event.params
         #: Sends requests back to the caller while its request is served; created for the first of them.
         self.elicitor: serving.ElicitorState | None = None
         self.store: serving.RequestStore | None = None
@@ -172,16 +172,16 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._create_task = task_factory(self._loop) if create_task is None else create_task
         self._link = link
-        self.service = service
+        self.service: Service = service
         self._limits = limits
         self._timers = timers
-        self.peer = Peer(max_in_flight=limits.in_flight, prefix=prefix)
+        self.peer: Peer = Peer(max_in_flight=limits.in_flight, prefix=prefix)
         #: Requests being served, by id.
         self.exchanges: dict[RequestId, Exchange] = {}
         self._pending: PendingRequests | None = None
         self._flush_scheduled = False
         #: Whether the other side has stopped sending.
-        self.input_ended = False
+        self.input_ended: bool = False
         self._error: Exception | None = None
         self._hung_up = False
         self._closed: asyncio.Future[None] | None = None

@@ -43,14 +43,14 @@ class PendingRequest:
         on_progress: Callable[[ProgressNotificationParams], None] | None,
     ) -> None:
         """Start both timeouts."""
-        self.future = future
-        self.timeouts = timeouts
-        self.method = method
-        self.started = started
-        self.on_progress = on_progress
+        self.future: asyncio.Future[Raw] = future
+        self.timeouts: Timeouts = timeouts
+        self.method: str = method
+        self.started: float = started
+        self.on_progress: Callable[[ProgressNotificationParams], None] | None = on_progress
         idle, total = timeouts.idle, timeouts.total
         #: When the request times out if nothing happens until then.
-        self.expires_at = started + (
+        self.expires_at: float = started + (
             idle if idle is not None and (total is None or idle < total) else _NEVER if total is None else total
         )
 
@@ -103,9 +103,9 @@ class PendingRequests:
         #: Requests that nothing awaits any more, and the callbacks for their responses.
         self.detached: dict[RequestId, Callable[[Raw | RequestFailed], None]] = {}
         #: When any of them last made progress, by the clock of the timers.
-        self.progress_at = float("-inf")
+        self.progress_at: float = float("-inf")
         #: When the deadlines are checked next; adding a request that expires sooner requires a call of ``check_at``.
-        self.next_at = _NEVER
+        self.next_at: float = _NEVER
 
     def check_at(self, at: float) -> None:
         """Check the deadlines at the given time, unless an earlier check is due."""

@@ -29,7 +29,7 @@ class Deadline:
 
     def __init__(self, at: float, expired: Callable[[], None] | None) -> None:
         """Create a deadline; use ``DeadlineQueue.add``."""
-        self.at = at
+        self.at: float = at
         self.expired = expired
 
     def cancel(self) -> None:
@@ -119,7 +119,7 @@ class LoopClock:
     __slots__ = ("_loop",)
 
     #: The time in seconds. Every request reads it, so it is the system's function without a wrapper.
-    now = staticmethod(time.monotonic)
+    now: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
         """Use the running event loop."""

@@ -94,7 +94,7 @@ class DPoPPolicy:
         if mode == "off" and nonces:
             raise ConfigError('dpop_nonces= needs dpop="allowed" or dpop="required"')
         self.mode: DPoPMode = mode
-        self.proofs = ProofVerifier(nonces=nonces, now=now)
+        self.proofs: ProofVerifier = ProofVerifier(nonces=nonces, now=now)
 
     @property
     def schemes(self) -> tuple[str, ...]:

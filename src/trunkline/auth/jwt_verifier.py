@@ -90,18 +90,18 @@ class JWTVerifier:
         Raises:
             ConfigError: an option is not safe or not valid.
         """
-        self.issuer = _issuer(issuer)
-        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
+        self.issuer: str = _issuer(issuer)
+        self.required_scopes: tuple[str, ...] = parse_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = parse_scopes(scopes_supported, "scopes_supported")
         self.authorization_servers: Sequence[str] = (issuer,)
         self._audience = read_audience(audience)
         #: The resource URI that clients request tokens for, if it is known.
-        self.resource = resource or first_url_audience(self._audience)
+        self.resource: str | None = resource or first_url_audience(self._audience)
         self._algorithms = _pinned(algorithms)
         self._leeway = _bounded(leeway)
         self._now = now
         #: How tokens that are bound to a key are treated.
-        self.binding = DPoPPolicy(dpop, nonces=dpop_nonces, now=now)
+        self.binding: DPoPPolicy = DPoPPolicy(dpop, nonces=dpop_nonces, now=now)
         self._remembered = PrincipalCache()
         self._keys: KeySource = (
             IssuerKeys(

@@ -94,7 +94,7 @@ class ResourceServer:
         self._scheme: str = getattr(verifier, "scheme", "Bearer")
         name_of_header: str = getattr(verifier, "header", "authorization")
         #: The header that carries the credentials.
-        self.header = name_of_header.lower().encode()
+        self.header: bytes = name_of_header.lower().encode()
         routes: Callable[[], Mapping[str, App]] | None = getattr(verifier, "routes", None)
         self._routes: Mapping[str, App] = MappingProxyType({} if routes is None else dict(routes()))
 

@@ -83,7 +83,7 @@ class TargetedHeaders(Mapping[str, str]):
     def __init__(self, given: Mapping[str, str], target: RequestTarget) -> None:
         """Combine the headers with the target of the request."""
         self._given = given
-        self.target = target
+        self.target: RequestTarget = target
 
     def __getitem__(self, name: str) -> str:
         return self._given[name]

@@ -147,15 +147,15 @@ class Assembly:
         """Assemble the parts; nothing is started."""
         self._sources = sources
         self.options = options
-        self.configuration = configuration
+        self.configuration: Configuration = configuration
         #: The current rules; those of a file are replaced in place on reload.
         self.policy: Policy = policy if isinstance(options.get("policy"), Policy) else LivePolicy(policy)
         #: The policies of profiles, by their files.
         self._policies: dict[str, LivePolicy] = {}
         self._reloading = asyncio.Lock()
-        self.folder = _folder(options)
-        self.trust = TrustStore(trust_file(self.folder))
-        self.grants = GrantStore(self.folder / "grants.json")
+        self.folder: Path = _folder(options)
+        self.trust: TrustStore = TrustStore(trust_file(self.folder))
+        self.grants: GrantStore = GrantStore(self.folder / "grants.json")
         self._hash_seed = HashSeed(self.folder / "hash-seed")
         #: The client capabilities of the program that uses the host; set before ``start``.
         self.declared_capabilities: Mapping[str, Any] = {}
@@ -168,7 +168,7 @@ class Assembly:
         events = EventBus()
         # First, since an unreadable lock file raises here, and an audit trail would be left open.
         inspector = self._inspector(events, secrets)
-        self.core = HostCore(
+        self.core: HostCore = HostCore(
             consent=consent,
             audit=_trail(options, self.folder),
             events=events,

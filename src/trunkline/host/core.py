@@ -105,25 +105,25 @@ class HostCore:
         """
         limits = limits or Limits()
         #: Identifies this host to other gateways, so that none forwards a request to itself.
-        self.id = os.urandom(8).hex()
+        self.id: str = os.urandom(8).hex()
         self.events = events
         #: The folder of the host's files.
         self.folder = folder
         self.limits = limits
         self.audit = audit
-        self.parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
+        self.parking: Parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
         #: Secrets that must not occur in anything shown or stored.
-        self.secrets = SecretRegistry() if secrets is None else secrets
-        self.authorizer = Authorizer(consent=consent, audit=audit, events=events, secrets=self.secrets)
-        self.roots = ServerRoots()
-        self.router = Router(name=self.id, parking=self.parking, rounds=limits.rounds, roots=self.roots)
-        self.supervisor = supervisor(self)
+        self.secrets: SecretRegistry = SecretRegistry() if secrets is None else secrets
+        self.authorizer: Authorizer = Authorizer(consent=consent, audit=audit, events=events, secrets=self.secrets)
+        self.roots: ServerRoots = ServerRoots()
+        self.router: Router = Router(name=self.id, parking=self.parking, rounds=limits.rounds, roots=self.roots)
+        self.supervisor: Supervisor = supervisor(self)
         self.catalog: Catalog = build_catalog({}, {}, naming=naming, counter=0)
         #: The catalog before inspection.
         self._whole = self.catalog
         self.sessions: set[HostSession] = set()
         #: What each session sees, including what its dedicated connections list.
-        self.views = SessionViews(
+        self.views: SessionViews = SessionViews(
             router=self.router,
             sessions=lambda: self.sessions,
             upstreams=lambda: self.supervisor.upstreams,

@@ -49,7 +49,7 @@ class Taint:
 
     def __init__(self, *, kept: bool = True) -> None:
         """Start clean; ``kept`` is False where requests do not form a conversation, and then it stays clean."""
-        self.kept = kept
+        self.kept: bool = kept
         #: Names of servers, and ids (``server/tool``) of open-world tools.
         self.sources: frozenset[str] = frozenset()
 
@@ -96,13 +96,13 @@ class CallBudget:
     def __init__(self, now: Callable[[], float], *, per_minute: float | None, concurrent: int) -> None:
         """Start with a full bucket: one minute of calls."""
         self._now = now
-        self.per_minute = per_minute
+        self.per_minute: float | None = per_minute
         self._per_second = None if per_minute is None else per_minute / 60.0
-        self.burst = 0.0 if per_minute is None else max(1.0, per_minute)
+        self.burst: float = 0.0 if per_minute is None else max(1.0, per_minute)
         self._left = self.burst
         self._at = now()
-        self.concurrent = concurrent
-        self.in_flight = 0
+        self.concurrent: int = concurrent
+        self.in_flight: int = 0
 
     def enter(self) -> None:
         """Start a call.
@@ -161,21 +161,21 @@ class HostSession:
         conversation: bool = True,
     ) -> None:
         """Create a session; ``conversation`` is False where its requests have nothing in common."""
-        self.id = os.urandom(8).hex()
+        self.id: str = os.urandom(8).hex()
         self.principal = principal
         self.profile = profile
-        self.grants = SessionGrants()
+        self.grants: SessionGrants = SessionGrants()
         #: The servers whose untrusted content entered the session.
-        self.taint = Taint(kept=conversation)
+        self.taint: Taint = Taint(kept=conversation)
         #: Recent results of each server, for its own sampling requests that ask for context.
-        self.results = ServerResults()
+        self.results: ServerResults = ServerResults()
         #: The wire names of tools found by tool search through the gateway, the latest last.
         self.found: dict[str, None] = {}
-        self.connections = ConnectionPool(now, credentials)
-        self.budget = budget or CallBudget(now, per_minute=None, concurrent=1024)
+        self.connections: ConnectionPool = ConnectionPool(now, credentials)
+        self.budget: CallBudget = budget or CallBudget(now, per_minute=None, concurrent=1024)
         #: The log messages a handshake client asked for by ``logging/setLevel``.
         self.log_level: t.LoggingLevel | None = None
-        self.used_at = now()
+        self.used_at: float = now()
 
     @property
     def subject(self) -> str | None:

@@ -106,13 +106,13 @@ class Session:
         id: str | None = None,
     ) -> None:
         """Start a session that waits for ``notifications/initialized``."""
-        self.id = id
-        self.initialized = False
+        self.id: str | None = id
+        self.initialized: bool = False
         self._waiting: list[Callable[[], None]] = []
         self.log_level: LoggingLevel | None = "info"
         #: The resources whose changes the client subscribed to; most clients subscribe to none.
         self.subscriptions: set[str] | frozenset[str] = _NO_SUBSCRIPTIONS
-        self.caller = Caller(revision, client_info, capabilities, origin, self)
+        self.caller: Caller = Caller(revision, client_info, capabilities, origin, self)
 
     def ready(self) -> None:
         """Called when the client has sent ``notifications/initialized``."""

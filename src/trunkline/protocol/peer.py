@@ -164,7 +164,7 @@ class Peer:
         self._limit = max_in_flight
         self._prefix = prefix
         #: Messages that matched nothing: late or unknown responses, progress of finished requests.
-        self.dropped = 0
+        self.dropped: int = 0
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 

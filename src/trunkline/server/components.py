@@ -62,7 +62,7 @@ class ComponentRegistry:
         self._lock = threading.RLock()
         #: Everything offered now, including mounted servers.
         self.registry: RegistrySnapshot = EMPTY
-        self.hub = ChangeHub()
+        self.hub: ChangeHub = ChangeHub()
         self.custom_methods: dict[str, tuple[Method, HandlerFunction]] = {}
         self.notification_handlers: dict[str, Callable[..., Any]] = {}
         self.fallback_completion: HandlerFunction | None = None

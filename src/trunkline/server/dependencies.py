@@ -40,7 +40,7 @@ class Depends:
             raise TypeError(
                 f"Depends needs a function, not a {type(function).__name__}: write Depends(make), not Depends(make())"
             )
-        self.function = function
+        self.function: Callable[..., object] = function
 
     def __repr__(self) -> str:
         """Return the marker with the function's name."""
@@ -62,11 +62,11 @@ class Dependency:
         dependencies: tuple[Dependency, ...],
     ) -> None:
         """Create the dependency; ``open`` is what is called for a value."""
-        self.name = name
-        self.function = function
+        self.name: str = name
+        self.function: Callable[..., object] = function
         self.open: Callable[..., Any] = open
-        self.context_name = context_name
-        self.dependencies = dependencies
+        self.context_name: str | None = context_name
+        self.dependencies: tuple[Dependency, ...] = dependencies
 
 
 class HasDependencies(Protocol):

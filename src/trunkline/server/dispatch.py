@@ -79,13 +79,13 @@ class ServerConnection:
 
     def __init__(self, server: Server, session: Session | None = None) -> None:
         """Serve a connection, within a session that another connection opened, if one is given."""
-        self.server = server
+        self.server: Server = server
         self._profile = server.profile
         self._declared: Container[str] = ()
         self.session = session
         self.connection: Connection | None = None
         #: Whether new requests except pings are rejected; running ones are still answered.
-        self.stopping = False
+        self.stopping: bool = False
 
     # --- as the service of a connection ------------------------------------------------------------------------------
 

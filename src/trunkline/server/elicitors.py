@@ -54,9 +54,9 @@ class RequestToClient:
 
     def __init__(self, method: str, params: t.RequestParams, key: str | None) -> None:
         """Create the request; ``key`` is the handler's own name for it."""
-        self.method = method
-        self.params = params
-        self.key = key
+        self.method: str = method
+        self.params: t.RequestParams = params
+        self.key: str | None = key
         #: The unique name of the request in this call; set by the elicitor when it is sent.
         self.name: str | None = None
 
@@ -152,13 +152,13 @@ class ReplayElicitor:
         self._seal = seal
         self._limits = limits
         self._binding = state_binding(exchange)
-        self.round = 0 if state is None else state.round
+        self.round: int = 0 if state is None else state.round
         #: Identifies the state that this round was resumed from, for calls that may be resumed only once.
-        self.nonce = None if state is None else state.nonce
+        self.nonce: str | None = None if state is None else state.nonce
         self._answers: dict[str, tuple[str, Raw]] = {}
         self._once = OnceResults({} if state is None else dict(state.once))
         #: Whether the handler's task has been cancelled so that its requests can be sent.
-        self.interrupted = False
+        self.interrupted: bool = False
         self._open_requests: dict[str, tuple[t.InputRequest, str]] = {}
         self._seen: dict[str, int] = {}
         if state is not None:
@@ -256,7 +256,7 @@ class OnceResults:
 
     def __init__(self, results: dict[str, Any]) -> None:
         """Start with the results of earlier rounds."""
-        self.results = results
+        self.results: dict[str, Any] = results
         self._running: dict[str, asyncio.Future[None]] = {}
 
     @property

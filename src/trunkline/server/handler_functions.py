@@ -44,9 +44,11 @@ class HandlerFunction:
     ) -> None:
         """Read the signature; ``what`` names the function in errors, ``unchecked`` skips the check of arguments."""
         self.function: Callable[..., Any] = function
-        self.owner = owner
-        self.signature = UncheckedSignature(function) if unchecked else _read(function, what, exclude)
-        self.context_name = self.signature.context_name
+        self.owner: Server = owner
+        self.signature: UncheckedSignature | Signature = (
+            UncheckedSignature(function) if unchecked else _read(function, what, exclude)
+        )
+        self.context_name: str | None = self.signature.context_name
         self._in_loop = not thread
         signature = self.signature
         self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
@@ -127,8 +129,8 @@ class UncheckedSignature:
 
     __slots__ = ("context_name", "description", "is_async", "is_async_generator", "is_generator", "names", "required")
 
-    dependencies = ()
-    parameters = ()
+    dependencies: tuple[()] = ()
+    parameters: tuple[()] = ()
 
     def __init__(self, function: Callable[..., object]) -> None:
         """Determine the kind of the function, and its context parameter."""
@@ -141,16 +143,18 @@ class UncheckedSignature:
         contexts = [
             name for name, hint in hints.items() if name != "return" and is_context(hint, (Context, BlockingContext))
         ]
-        self.context_name = contexts[0] if contexts else None
+        self.context_name: str | None = contexts[0] if contexts else None
         parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in contexts]
         open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters)
         #: The names of its parameters; None if it accepts any.
-        self.names = None if open_ended else frozenset(each.name for each in parameters)
-        self.required = frozenset(each.name for each in parameters if each.default is each.empty and not open_ended)
-        self.description = inspect.getdoc(function)
-        self.is_async = inspect.iscoroutinefunction(function)
-        self.is_async_generator = inspect.isasyncgenfunction(function)
-        self.is_generator = inspect.isgeneratorfunction(function)
+        self.names: frozenset[str] | None = None if open_ended else frozenset(each.name for each in parameters)
+        self.required: frozenset[str] = frozenset(
+            each.name for each in parameters if each.default is each.empty and not open_ended
+        )
+        self.description: str | None = inspect.getdoc(function)
+        self.is_async: bool = inspect.iscoroutinefunction(function)
+        self.is_async_generator: bool = inspect.isasyncgenfunction(function)
+        self.is_generator: bool = inspect.isgeneratorfunction(function)
 
     def bind(self, raw: bytes | Raw | None) -> dict[str, Any]:
         """Never called: the given schema validates the arguments."""

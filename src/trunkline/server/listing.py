@@ -57,7 +57,7 @@ class Listing:
         self._hierarchy = hierarchy
         self._public = public
         #: Whether anything may be hidden from a caller; set by the server, since mounted servers may filter too.
-        self.has_hidden = visible is not None
+        self.has_hidden: bool = visible is not None
         self._pages: dict[Key, Raw] = {}
 
     @property

@@ -32,9 +32,11 @@ class CompletionDefinition:
 
     def __init__(self, ref: str, argument: str, function: Callable[..., object], *, owner: Server) -> None:
         """Create a completion from ``function(value)`` or ``function(value, arguments)``, sync or async."""
-        self.ref = ref
-        self.argument = argument
-        self.function = HandlerFunction(function, owner=owner, what=f"completion of {argument!r} of {ref!r}")
+        self.ref: str = ref
+        self.argument: str = argument
+        self.function: HandlerFunction = HandlerFunction(
+            function, owner=owner, what=f"completion of {argument!r} of {ref!r}"
+        )
         self.mounted_by: tuple[Server, ...] = ()
         #: The original of this copy, if it is mounted from another server.
         self.source: CompletionDefinition | None = None
@@ -107,10 +109,12 @@ class PromptDefinition:
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
             raise TypeError("a prompt needs a name: pass name= for a lambda or a callable object")
-        self.name = name
-        self.options = options
-        self.scopes = options.scopes
-        self.function = HandlerFunction(function, owner=owner, what=f"prompt {name!r}", thread=options.thread)
+        self.name: str = name
+        self.options: PromptOptions = options
+        self.scopes: tuple[str, ...] = options.scopes
+        self.function: HandlerFunction = HandlerFunction(
+            function, owner=owner, what=f"prompt {name!r}", thread=options.thread
+        )
         self.mounted_by: tuple[Server, ...] = ()
         #: The original of this copy, if it is mounted from another server.
         self.source: PromptDefinition | None = None

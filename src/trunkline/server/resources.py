@@ -48,12 +48,14 @@ class _Readable:
     __slots__ = ("function", "mounted_by", "name", "options", "scopes", "source", "uri")
 
     def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
-        self.uri = uri
-        self.options = replace(options, annotations=_annotations(options.annotations))
-        self.scopes = options.scopes
+        self.uri: str = uri
+        self.options: ResourceOptions = replace(options, annotations=_annotations(options.annotations))
+        self.scopes: tuple[str, ...] = options.scopes
         name = options.name or getattr(function, "__name__", uri)
-        self.name = uri if name == "<lambda>" else name
-        self.function = HandlerFunction(function, owner=owner, what=f"resource {uri!r}", thread=options.thread)
+        self.name: str | Any = uri if name == "<lambda>" else name
+        self.function: HandlerFunction = HandlerFunction(
+            function, owner=owner, what=f"resource {uri!r}", thread=options.thread
+        )
         self.mounted_by: tuple[Server, ...] = ()
         #: The original of this copy, if it is mounted from another server.
         self.source: ResourceDefinition | TemplateDefinition | None = None
@@ -117,7 +119,7 @@ class TemplateDefinition(_Readable):
     def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
         """Create a template from a function that has its variables as parameters."""
         super().__init__(uri, function, options, owner=owner)
-        self.template = _parsed(uri)
+        self.template: UriTemplate = _parsed(uri)
         known = {each.name for each in self.function.signature.parameters}
         needed = {each.name for each in self.function.signature.parameters if each.required}
         named = set(self.template.names)

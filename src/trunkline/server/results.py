@@ -88,14 +88,14 @@ class _Media:
         if path is not None:
             self.path: str | None = os.path.expanduser(path)
             with open(self.path, "rb") as file:
-                self.data = file.read()
+                self.data: bytes = file.read()
         elif isinstance(data, bytes | bytearray | memoryview):
             self.path = None
             self.data = bytes(data)
         else:
             raise TypeError(f"{kind} needs bytes as data, not {type(data).__name__}")
-        self.mime_type = mime_type or self._type_of_format(format) or self._type_of_path() or self._type_of_data()
-        self.annotations = annotations
+        self.mime_type: str = mime_type or self._type_of_format(format) or self._type_of_path() or self._type_of_data()
+        self.annotations: Annotations | None = annotations
 
     def _base64(self) -> str:
         return b2a_base64(self.data, newline=False).decode()
@@ -169,7 +169,7 @@ class File(_Media):
     ) -> None:
         """Create content from a file or bytes; ``name`` is the name to show, by default the file's own."""
         super().__init__(path, data, format, mime_type=mime_type, annotations=annotations)
-        self.name = name or (os.path.basename(self.path) if self.path else _NAMELESS)
+        self.name: str = name or (os.path.basename(self.path) if self.path else _NAMELESS)
 
     def to_resource_content(self) -> EmbeddedResource:
         """Return the file as an embedded resource; its URI has the name, but no folder of this machine."""
@@ -197,10 +197,10 @@ class ToolResult:
 
         Without ``content``, the structured content is also sent as text.
         """
-        self.content = content
-        self.structured_content = structured_content
-        self.meta = meta
-        self.is_error = is_error
+        self.content: object = content
+        self.structured_content: object = structured_content
+        self.meta: Mapping[str, object] | None = meta
+        self.is_error: bool = is_error
 
 
 class Message:
@@ -216,7 +216,7 @@ class Message:
         """
         if role not in _ROLES:
             raise TypeError(f'the role of a prompt message must be "user" or "assistant", not {role!r}')
-        self.content = content
+        self.content: object = content
         self.role = role
 
 
@@ -247,16 +247,14 @@ class ResourceContent:
 
     def __init__(self, content: object, mime_type: str | None = None, meta: Mapping[str, object] | None = None) -> None:
         """Create the content; its URI is that of the resource."""
-        self.content = content
-        self.mime_type = mime_type
-        self.meta = meta
+        self.content: object = content
+        self.mime_type: str | None = mime_type
+        self.meta: Mapping[str, object] | None = meta
 
 
+_ResourceItem: TypeAlias = "ResourceContents | ResourceContent | Image | Audio | File"
 #: The value of a resource, or the return value of its function; a list has several contents.
-ResourceValue: TypeAlias = (
-    "JsonInput | bytes | bytearray | ResourceContents | ResourceContent | Image | Audio | File"
-    " | Sequence[ResourceContents | ResourceContent | Image | Audio | File | bytes]"
-)
+ResourceValue: TypeAlias = "JsonInput | bytes | bytearray | _ResourceItem | Sequence[_ResourceItem | bytes]"
 
 
 # --- tools

@@ -22,7 +22,7 @@ from trunkline.protocol.caller import Caller, Origin, ScopeHierarchy, Session, s
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import METHODS, notifications_to_client
 from trunkline.protocol.peer import NotificationReceived
-from trunkline.protocol.request_validation import make_server_profile
+from trunkline.protocol.request_validation import ServerProfile, make_server_profile
 from trunkline.protocol.revisions import NEWEST, REVISION_NAMES, REVISIONS, Feature, Revision
 from trunkline.server import handlers
 from trunkline.server.components import ComponentRegistry, OnDuplicate
@@ -113,22 +113,22 @@ class Server(ComponentRegistry):
         """Define a server; nothing runs until ``run``, ``serve`` or ``accept`` is called."""
         options = _read_options(options)
         super().__init__(on_duplicate=options.get("on_duplicate", "error"))
-        self.limits = _limits(limits or Limits(), options.get("list_page_size"))
-        self.info = _info(name, version, options)
-        self.instructions = instructions
-        self.experimental = options.get("experimental")
-        self.announced = frozenset(options.get("capabilities", ()))
+        self.limits: Limits = _limits(limits or Limits(), options.get("list_page_size"))
+        self.info: t.Implementation = _info(name, version, options)
+        self.instructions: str | None = instructions
+        self.experimental: Mapping[str, Any] | None = options.get("experimental")
+        self.announced: frozenset[str] = frozenset(options.get("capabilities", ()))
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
-        self.masks_errors = options.get("mask_error_details", True)
+        self.masks_errors: bool = options.get("mask_error_details", True)
         #: Whether tools send a value that is not an object as ``{"result": …}`` in every revision, so that a tool's
         #: results always have the same shape; False sends the bare value where the revision allows it.
-        self.wraps_results = options.get("wrap_results", True)
-        self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
+        self.wraps_results: bool = options.get("wrap_results", True)
+        self.cache_ttl_ms: int = options.get("cache_ttl_ms", 0)
         #: Authenticates requests over HTTP; None accepts all of them.
         self.auth: ServerAuth | None = options.get("auth")
         #: The scopes that imply others.
-        self.hierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
-        self.http_options = _http_options(options)
+        self.hierarchy: ScopeHierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
+        self.http_options: dict[str, Any] = _http_options(options)
         self._state_keys = options.get("state_keys")
         self._clock = options.get("clock")
         self._revisions = tuple(options.get("revisions") or REVISION_NAMES)
@@ -140,10 +140,10 @@ class Server(ComponentRegistry):
         #: The lifespans in use, by holder: a connection, or the acceptor of an HTTP endpoint.
         self._held: dict[object, list[Lifespan]] = {}
         #: The server's name and version, encoded once and added to every result.
-        self.stamp = Raw(msgspec.json.encode(self.info))
+        self.stamp: Raw = Raw(msgspec.json.encode(self.info))
         self._pool: WorkerPool | None = None
         self._closed = False
-        self.listing = Listing(
+        self.listing: Listing = Listing(
             page_size=self.limits.page_size,
             ttl_ms=self.cache_ttl_ms,
             public=options.get("auth") is None,
@@ -431,19 +431,20 @@ class Server(ComponentRegistry):
     def _refresh(self) -> None:
         declared = handlers.capabilities(self, NEWEST)
         #: The capabilities that methods need and this server does not declare now.
-        self.undeclared = frozenset(
+        self.undeclared: frozenset[str] = frozenset(
             row.capability
             for row in METHODS
             if row.to_server is not None and row.capability is not None and not supports(declared, row.capability)
         )
         #: Whether anything may be hidden from a caller, by a filter of this server or a mounted one, or by scopes.
         filters = any(server.listing.has_filter for server in self._all())
-        self.has_hidden = self.listing.has_hidden = filters or self.registry.needs_scopes
+        self.has_hidden: bool = filters or self.registry.needs_scopes
+        self.listing.has_hidden = self.has_hidden
         #: Whether handlers are called directly: there is no middleware, and no lifespan to enter first.
-        self.calls_directly = not self.middleware and self._lifespan is None and not self._mounts
+        self.calls_directly: bool = not self.middleware and self._lifespan is None and not self._mounts
 
     def _methods_changed(self) -> None:
-        self.profile = make_server_profile(
+        self.profile: ServerProfile = make_server_profile(
             {name: row for name, (row, _) in self.custom_methods.items()}, self._revisions
         )
         if not self.custom_methods:

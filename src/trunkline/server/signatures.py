@@ -147,11 +147,11 @@ class Parameter:
         self, name: str, annotation: object, *, default: object = _UNSET, description: str | None = None
     ) -> None:
         """Create a parameter."""
-        self.name = name
-        self.annotation = annotation
-        self.default = default
-        self.required = default is _UNSET
-        self.description = description
+        self.name: str = name
+        self.annotation: object = annotation
+        self.default: object = default
+        self.required: bool = default is _UNSET
+        self.description: str | None = description
 
     def __repr__(self) -> str:
         """Return the name and whether it is required."""

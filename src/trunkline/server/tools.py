@@ -95,10 +95,11 @@ class ToolDefinition:
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
             raise TypeError("a tool needs a name: pass name= for a lambda or a callable object")
-        self.name = name
-        self.options = options = replace(options, annotations=_annotations(options.annotations))
-        self.scopes = options.scopes
-        self.function = HandlerFunction(
+        self.name: str = name
+        options = replace(options, annotations=_annotations(options.annotations))
+        self.options: ToolOptions = options
+        self.scopes: tuple[str, ...] = options.scopes
+        self.function: HandlerFunction = HandlerFunction(
             function,
             owner=owner,
             what=f"tool {name!r}",

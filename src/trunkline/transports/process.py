@@ -44,9 +44,12 @@ class LaunchedProcess:
 
     def __init__(self, control: socket.socket, watcher: subprocess.Popen[bytes], *, pipes: Sequence[int]) -> None:
         """Set our ends; the pipes in the order stdin, stdout, stderr."""
+        self.stdin: int
+        self.stdout: int
+        self.stderr: int
         self.stdin, self.stdout, self.stderr = pipes
-        self.control = control
-        self.watcher = watcher
+        self.control: socket.socket = control
+        self.watcher: subprocess.Popen[bytes] = watcher
 
 
 def server_environment(given: Mapping[str, str] | None, inherit: Collection[str] = INHERITED) -> dict[str, str]:
@@ -424,7 +427,7 @@ class StdoutFilter:
     def __init__(self, receiver: Receiver, name: str) -> None:
         self._receiver = receiver
         self._name = name
-        self.skipped = 0
+        self.skipped: int = 0
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
         """Forward messages, and answers that were too long; count other lines."""

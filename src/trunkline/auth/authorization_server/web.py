@@ -69,7 +69,7 @@ class OAuthExchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wrap the arguments of an ASGI call."""
-        self.scope = scope
+        self.scope: Scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: Mapping[bytes, bytes] = MappingProxyType(dict(scope["headers"]))

@@ -54,10 +54,10 @@ class ReplayServer:
 
     def __init__(self, recording: Recording, *, speed: float = 0.0, limits: Limits | None = None) -> None:
         """Use a recording; with ``speed`` 1 responses take as long as recorded, with 0 no time at all."""
-        self.name = (recording.head.target if recording.head is not None else None) or "recording"
+        self.name: str = (recording.head.target if recording.head is not None else None) or "recording"
         self.speed = speed
-        self.limits = limits or Limits()
-        self.redaction = MessageRedaction()
+        self.limits: Limits = limits or Limits()
+        self.redaction: MessageRedaction = MessageRedaction()
         self.by_key: dict[tuple[str, str], list[RecordedExchange]] = defaultdict(list)
         self.by_method: dict[str, list[RecordedExchange]] = defaultdict(list)
         for each in read_exchanges(recording):

@@ -205,7 +205,7 @@ class History:
         self._kept: list[HistoryEntry] = list(kept)
         self._ids = {use.id for each in self._kept for use in each.message.tool_uses}
         #: How many of the oldest messages are no longer sent.
-        self.left_out = 0
+        self.left_out: int = 0
 
     @property
     def messages(self) -> tuple[ModelMessage, ...]:

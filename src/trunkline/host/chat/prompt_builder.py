@@ -66,8 +66,8 @@ class PromptBuilder:
         self.options = options
         self.history = history
         self.spill = spill
-        self.toolbox = Toolbox()
-        self.usage = Usage()
+        self.toolbox: Toolbox = Toolbox()
+        self.usage: Usage = Usage()
         #: The cost so far, as far as prices are known; None if they never were.
         self.cost: float | None = None
         self._seen: tuple[object, ...] | None = None

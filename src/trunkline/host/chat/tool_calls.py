@@ -294,7 +294,7 @@ class ToolCaller:
         self._spill = spill
         self._options = options
         #: The time limit of the turn, which is paused while a person is asked.
-        self.timer = TurnTimer()
+        self.timer: TurnTimer = TurnTimer()
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._everywhere = asyncio.Semaphore(max(1, options.limits.calls_at_once))
         self._validators: dict[str, Validator | None] = {}

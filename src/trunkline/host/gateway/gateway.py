@@ -56,6 +56,7 @@ from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.handlers import session_of
+from trunkline.server.registry import RegistrySnapshot
 from trunkline.server.server import Server
 from trunkline.server.subscriptions import ChangeListener, serve_subscription, supported_filter
 from trunkline.server.tools import check_headers, error_result
@@ -85,7 +86,7 @@ class Gateway(Server):
         Raises:
             ConfigError: there is no such approval mode.
         """
-        self.options = options or GatewayOptions()
+        self.options: GatewayOptions = options or GatewayOptions()
         if self.options.approval not in APPROVAL_MODES:
             raise ConfigError(f"{self.options.approval!r} is not an approval mode: use {', '.join(APPROVAL_MODES)}.")
         profile = self.options.profile
@@ -103,7 +104,7 @@ class Gateway(Server):
         self._sessions = GatewaySessions(core, self.options, notify=self._notify_session)
         self._tool_search = ToolSearch(core, self.options)
         self._subscriptions = GatewaySubscriptions(core, serves=self._serves, notify=self.changed)
-        self.hub = GatewayHub(self._left)
+        self.hub: GatewayHub = GatewayHub(self._left)
         #: The session whose list is being built; building never awaits, so there is one at a time.
         self._listing_for: HostSession | None = None
         #: Which items each principal may see; a cache for the current catalog.
@@ -163,9 +164,11 @@ class Gateway(Server):
         ]
         self._entries = GatewayRegistry.build(self._tool_search.choose(items), self._entries)
         self._meta_tools = self._tool_search.meta_tools()
-        self.registry = self._entries.registry(self.registry.counter + 1, self._meta_tools)
-        self.instructions = _instructions(catalog.instructions, self.options.servers)
-        self.experimental = gateway_capability(self._core.id, (part.offering for part in catalog.parts.values()))
+        self.registry: RegistrySnapshot = self._entries.registry(self.registry.counter + 1, self._meta_tools)
+        self.instructions: str | None = _instructions(catalog.instructions, self.options.servers)
+        self.experimental: Mapping[str, Any] | None = gateway_capability(
+            self._core.id, (part.offering for part in catalog.parts.values())
+        )
         self._seen = {}
 
     def _belongs(self, item: CatalogItem) -> bool:

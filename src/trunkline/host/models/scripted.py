@@ -91,15 +91,15 @@ class ScriptedModel:
             ConfigError: a turn is invalid.
         """
         self.name = name
-        self.traits = traits_of("scripted:script") if traits is None else traits
+        self.traits: Traits = traits_of("scripted:script") if traits is None else traits
         self._turns = [_turn(number, turn, name) for number, turn in enumerate(script, 1)]
         self._left = list(range(len(self._turns)))
         self._piece = max(1, piece)
         #: All requests, in order.
         self.requests: list[ModelRequest] = []
         #: How often a turn was closed before its end.
-        self.stopped = 0
-        self.closed = False
+        self.stopped: int = 0
+        self.closed: bool = False
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run the next turn of the script; closing the iterator stops it.

@@ -63,7 +63,7 @@ class PathReader:
 
     def __init__(self, path_context: PathContext) -> None:
         """Read paths in this context."""
-        self.path_context = path_context
+        self.path_context: PathContext = path_context
         self._read: dict[tuple[str, str], _Path | None] = {}
 
     def read(self, value: str, server: str) -> _Path | None:
@@ -90,8 +90,8 @@ class _Path:
 
     def __init__(self, written: str) -> None:
         self._written = written
-        self.straight = _normalize_folder(written)
-        self.folded = _fold(self.straight)
+        self.straight: str = _normalize_folder(written)
+        self.folded: str = _fold(self.straight)
         self._real: _Path | None = None
 
     def real(self, resolve: Callable[[str], str]) -> _Path:

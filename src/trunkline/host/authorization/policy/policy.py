@@ -148,10 +148,10 @@ class Policy:
             ValueError: a rule is invalid; the message says what to write.
         """
         #: The rules as written.
-        self.rules = tuple(rules)
+        self.rules: tuple[Rule, ...] = tuple(rules)
         #: The arguments that the audit trail must not show.
-        self.redactions = tuple(redactions)
-        self.path_context = PathContext() if path_context is None else path_context
+        self.redactions: tuple[RedactionRule, ...] = tuple(redactions)
+        self.path_context: PathContext = PathContext() if path_context is None else path_context
         self._paths = PathReader(self.path_context)
         ready = (compile_rule(rule, self._paths) for rule in self.rules)
         self._ordered = tuple(sorted(ready, key=_rank))

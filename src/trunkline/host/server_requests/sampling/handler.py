@@ -140,7 +140,7 @@ class SamplingHandler:
         """Use these models and this policy."""
         self.models = models
         self.policy = policy
-        self.options = options or SamplingOptions()
+        self.options: SamplingOptions = options or SamplingOptions()
         self._accounts: dict[str, SamplingUsage] = {}
 
     @property

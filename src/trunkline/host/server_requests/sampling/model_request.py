@@ -143,7 +143,7 @@ class SamplingModels:
         self._opened: dict[str, Model] = {}
         self._opener = opener
         #: The models for servers whose entries name none.
-        self.names = tuple(dict.fromkeys((*self._given, *(names if opener is not None else ()))))
+        self.names: tuple[str, ...] = tuple(dict.fromkeys((*self._given, *(names if opener is not None else ()))))
 
     def allowed(self, globs: Sequence[str] | None) -> list[str]:
         """Return the names of the models that a server may use; a literal name in ``globs`` need not be known yet."""

@@ -39,7 +39,7 @@ class ConnectionPool:
         self._now = now
         self._credentials = credentials
         #: Whether the session has ended: no connection is opened any more.
-        self.ended = False
+        self.ended: bool = False
         #: Whether its client has left, and only calls that wait for an answer remain.
         self.abandoned = False
         #: What the connections of all sessions share.

@@ -157,15 +157,15 @@ class DedicatedConnection:
     ) -> None:
         """Prepare a connection; ``roots`` answers in place of the caller, ``on_log`` gets messages between calls."""
         self.upstream = upstream
-        self.needs = replace(needs, logs=True)
+        self.needs: ConnectionNeeds = replace(needs, logs=True)
         self.calls: dict[ActiveCall, None] = {}
         #: The callers of requests to a stateless server, which sends nothing on its own but log messages.
         self._rounds: dict[CallerChannel, None] = {}
         #: The roots of the client whose calls use this connection, once known.
         self._folders: list[t.Root] | None = None
         #: The number of users that wait for it to open, or listen on it.
-        self.holders = 0
-        self.used_at = 0.0
+        self.holders: int = 0
+        self.used_at: float = 0.0
         self._level: t.LoggingLevel | None = None
         options: dict[str, Any] = {}
         if needs.sampling:

@@ -92,7 +92,7 @@ class UpstreamState:
         #: The entry as launched, with its secrets filled in; the entry itself until they are looked up.
         self.launch = entry
         #: Secrets that must not occur in reasons or anything else that is shown.
-        self.secrets = SecretRegistry() if secrets is None else secrets
+        self.secrets: SecretRegistry = SecretRegistry() if secrets is None else secrets
         self.secrets.add(entry.secrets)
         self.now = now
         self._on_move = on_move
@@ -100,21 +100,21 @@ class UpstreamState:
         self.state: ServerState = "disabled" if entry.disabled else "misconfigured" if entry.problem else "known"
         self.reason: str | None = entry.problem
         #: Seconds since the epoch at which the state began.
-        self.since = time.time()
+        self.since: float = time.time()
         #: Whether the outcome of a start is still open.
-        self.busy = self.state == "known"
+        self.busy: bool = self.state == "known"
         #: The shared client; None while it cannot be used.
         self.client: Client | None = None
         self.offering: Offering | None = None
         #: Whether the server was approved at the last trust check.
         self.approved = False
         #: Seconds since the epoch at which its era was last probed, in this run or before.
-        self.probed_at = 0.0
+        self.probed_at: float = 0.0
         #: Set once the server answered ``server/discover``, and whether that is cached for the next run.
-        self.discovers = asyncio.Event()
+        self.discovers: asyncio.Event = asyncio.Event()
         self.discovers_kept = False
         #: Serializes writes to the cache.
-        self.keeping = asyncio.Lock()
+        self.keeping: asyncio.Lock = asyncio.Lock()
         #: Whether its start is queued.
         self.queued = False
         self.last_error: str | None = None
@@ -122,9 +122,10 @@ class UpstreamState:
         #: A remark on how it was launched.
         self.remark: str | None = None
         #: Calls in progress, and callers that wait for the server to start.
-        self.active_calls = 0
+        self.active_calls: int = 0
         self.waiting = 0
-        self.used_at = self.heard_at = now()
+        self.used_at: float = now()
+        self.heard_at: float = self.used_at
         #: The shared client during a health check, when no call may use it.
         self.held: Client | None = None
         #: Called when a call timed out or was refused for lack of a login; set while the server runs.

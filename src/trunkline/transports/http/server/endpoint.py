@@ -36,9 +36,10 @@ from trunkline.transports.http.server.asgi import (
     method_not_allowed,
     stopping,
 )
+from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.origin_policy import OriginPolicy, accepts
 from trunkline.transports.http.server.request import HttpRequest, RequestHeaders
-from trunkline.transports.http.server.sessions import SessionEndpoint, requests_of
+from trunkline.transports.http.server.sessions import SessionEndpoint, SessionRegistry, requests_of
 from trunkline.transports.http.server.single_request import SingleRequestTransport
 from trunkline.transports.link import Acceptor
 
@@ -121,16 +122,16 @@ class Endpoint:
         self._limits = limits
         self._authenticator = authenticator
         self._single = _SINGLE if authenticator is None else _SINGLE | {authenticator.header}
-        self.path = options.path.rstrip("/")
+        self.path: str = options.path.rstrip("/")
         #: Combinations of Host, Origin and local address that the origin policy has accepted.
         self._accepted_heads: set[tuple[bytes | None, bytes | None, str | None]] = set()
         self._paths = frozenset({self.path, f"{self.path}/"})
         self._session_endpoint = SessionEndpoint(
             acceptor, limits=limits, retry_ms=options.retry_ms, challenge=self._scope_challenge
         )
-        self.sessions = self._session_endpoint.sessions
-        self.open_responses = self._session_endpoint.open_responses
-        self.draining = False
+        self.sessions: SessionRegistry = self._session_endpoint.sessions
+        self.open_responses: OpenResponses = self._session_endpoint.open_responses
+        self.draining: bool = False
         self._methods: Mapping[str, Callable[[HttpRequest], Awaitable[None]]] = MappingProxyType(
             {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         )

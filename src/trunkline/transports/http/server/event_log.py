@@ -64,7 +64,7 @@ class EventStream:
 
         With ``awaited`` a response is about to read it.
         """
-        self.name = name
+        self.name: str = name
         self._log = log
         self._next = 1
         # Plain lists: an idle stream must be small, as there may be thousands.
@@ -73,11 +73,11 @@ class EventStream:
         self._waiting: list[asyncio.Future[None]] | None = None
         self.reader: Reader | None = None
         #: Whether a response is about to read it.
-        self.has_pending_response = awaited
+        self.has_pending_response: bool = awaited
         #: Nothing more will be pushed.
-        self.ended = False
+        self.ended: bool = False
         #: The size of the pending events.
-        self.pending_bytes = 0
+        self.pending_bytes: int = 0
 
     # --- for the sender ----------------------------------------------------------------------------------------------
 

@@ -41,8 +41,8 @@ class LegacySseServerLink(Link):
     def __init__(self, origin: Origin, limit: int) -> None:
         """Create the link of a stream; ``drain`` waits while more than ``limit`` bytes are pending."""
         self._limit = limit
-        self.origin = origin
-        self.stream = EventStream()
+        self.origin: Origin = origin
+        self.stream: EventStream = EventStream()
         self.receiver: Receiver | None = None
         self.connection: AcceptedConnection | None = None
 
@@ -81,8 +81,8 @@ class LegacySseEndpoint:
         self._endpoint = endpoint
         self._acceptor = acceptor
         self._limits = limits
-        self.sse_path = options.sse_path or f"{base}/sse"
-        self.message_path = options.message_path or f"{base}/messages"
+        self.sse_path: str = options.sse_path or f"{base}/sse"
+        self.message_path: str = options.message_path or f"{base}/messages"
         self._links: dict[str, LegacySseServerLink] = {}
 
     def serves(self, path: str) -> bool:

@@ -96,16 +96,16 @@ class HttpRequest:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         """Wrap what the ASGI server passes; of a repeated header the last counts, where repeating is allowed."""
-        self.scope = scope
+        self.scope: Scope = scope
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        self.receive = receive
-        self.send = send
-        self.limits = limits
+        self.receive: Receive = receive
+        self.send: Send = send
+        self.limits: Limits = limits
         #: The sender of the request; set by the endpoint once it is authenticated.
         self.principal: Principal | None = None
         self._mirrored: McpHeaders | None = None
         #: The client does not accept a stream.
-        self.json_only = False
+        self.json_only: bool = False
 
     @property
     def connection(self) -> ClientConnection | None:

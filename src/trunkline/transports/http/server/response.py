@@ -70,7 +70,7 @@ class SSEResponse:
         ``listener`` is notified if the client disconnects before the end.
         """
         self._listener = listener
-        self.stream = stream
+        self.stream: EventStream = stream
         self._send = send
         # Nothing is written before the headers.
         self._busy = True

@@ -129,9 +129,9 @@ class SessionRequestTransport(HandshakeRequestTransport):
         super().__init__(request, open_responses)
         self._session = session
         self._retry_ms = retry_ms
-        self.ids = ids
+        self.ids: frozenset[RequestId] = ids
         #: The prefix of the ids of requests that the server sends here.
-        self.name = session.register(self)
+        self.name: str = session.register(self)
 
     def client_disconnected(self) -> None:
         """Called when the client disconnects: that cancels nothing, and a stream that can be resumed is kept."""
@@ -199,22 +199,22 @@ class HttpSession:
 
     def __init__(self, id: str, origin: Origin, *, limits: Limits, now: float) -> None:
         """Create a session that ``initialize`` has not opened yet."""
-        self.id = id
+        self.id: str = id
         #: The sender of ``initialize``; no other principal may use the session.
-        self.origin = origin
-        self.log = EventLog(limits)
+        self.origin: Origin = origin
+        self.log: EventLog = EventLog(limits)
         #: The stream of messages that belong to no request.
-        self.get_stream = self.log.open()
+        self.get_stream: EventStream = self.log.open()
         #: Responses that wait until the one that writes the GET stream ends.
         self.waiting_responses: list[SSEResponse] = []
-        self.link = SessionLink(self, limits.write_bytes)
+        self.link: SessionLink = SessionLink(self, limits.write_bytes)
         self.connection: AcceptedConnection | None = None
         self.session: Session | None = None
         self.features: frozenset[Feature] = frozenset()
         #: The name of the negotiated revision, as ``MCP-Protocol-Version`` has it.
-        self.version = b""
+        self.version: bytes = b""
         #: The time of the client's last request.
-        self.seen = now
+        self.seen: float = now
         self._requests: dict[str, SessionRequestTransport] = {}
         self._last = 0
 
@@ -399,8 +399,10 @@ class SessionEndpoint:
         self._acceptor = acceptor
         self._limits = limits
         self._retry_ms = retry_ms
-        self.sessions = SessionRegistry(limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
-        self.open_responses = OpenResponses(limits, self.sessions, challenge=challenge)
+        self.sessions: SessionRegistry = SessionRegistry(
+            limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32)
+        )
+        self.open_responses: OpenResponses = OpenResponses(limits, self.sessions, challenge=challenge)
 
     # --- POST --------------------------------------------------------------------------------------------------------
 
