@@ -153,7 +153,7 @@ async def test_a_request_withdrawn_silently_is_not_cancelled_on_the_wire() -> No
     scene = Scene()
     task = scene.ask(timeouts=Timeouts(10, None))
     await scene.turn()
-    scene.connection.peer.send_cancel(1, tell=False)
+    scene.connection.peer.send_cancel(1, notify=False)
     task.cancel()
     await scene.turn()
     scene.wire.bring(result(1))

@@ -340,7 +340,7 @@ def test_a_model_that_is_none_ends_with_a_readable_report(
 ) -> None:
     """No traceback either."""
     assert ran(monkeypatch, "acme/project", "42", TRUNKLINE_MODEL="foo:bar") == 1
-    assert "  problem: 'foo:bar' names no model" in capsys.readouterr().out
+    assert "  problem: 'foo:bar' names no known model" in capsys.readouterr().out
 
 
 def test_who_interrupts_the_review_sees_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,8 +359,8 @@ def test_who_interrupts_the_review_sees_no_traceback(monkeypatch: pytest.MonkeyP
     [
         pytest.param(["acme"], "give OWNER/REPO and the pull request's NUMBER", id="no number"),
         pytest.param(["acme", "42"], "'acme' is not OWNER/REPO", id="no repository"),
-        pytest.param(["acme/project", "0"], "0 is no number of a pull request", id="number"),
-        pytest.param(["acme/project", "42", "--folder", "/no/such"], "/no/such is no folder", id="folder"),
+        pytest.param(["acme/project", "0"], "0 is not the number of a pull request", id="number"),
+        pytest.param(["acme/project", "42", "--folder", "/no/such"], "/no/such is not a folder", id="folder"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_said_before_anything_starts(

@@ -1,4 +1,4 @@
-"""Async tests run as in ``tests``, and sockets left open by the MongoDB driver do not fail the next test."""
+"""Sockets left open by the MongoDB driver do not fail the next test."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import gc
 import warnings
 
 import pytest
-
-from tests.conftest import pytest_pyfunc_call
-
-__all__ = ["pytest_collection_modifyitems", "pytest_pyfunc_call", "pytest_runtest_teardown"]
 
 # If no deployment answers, or one goes away, the driver is often still connecting when its client is closed. pymongo
 # cancels the attempt and leaves the socket to the garbage collector, which warns; and a warning is an error here.

@@ -552,7 +552,7 @@ class Connection:
         # If the request ended in another way (a subscription that the server closed), the peer knows already.
         if self.peer.waits(id):
             # The specification: a client MUST NOT attempt to cancel its initialize request.
-            self.peer.send_cancel(id, reason=reason, tell=request.method != "initialize")
+            self.peer.send_cancel(id, reason=reason, notify=request.method != "initialize")
             self._flush_soon()
         if error is not None and not request.future.done():
             request.future.set_exception(error)

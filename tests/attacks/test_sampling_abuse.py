@@ -243,7 +243,7 @@ async def test_no_server_gets_what_another_said(era: str, context: bool, tmp_pat
     assert "4711" not in reviewer.shown[0].context
 
 
-async def test_a_lent_model_hears_nothing_of_the_conversation_that_goes_on(tmp_path: Path) -> None:
+async def test_a_model_used_for_sampling_gets_nothing_of_the_conversation(tmp_path: Path) -> None:
     talking = _model({"calls": [{"tool": "evil__plant", "arguments": {}}]}, {"says": "Well."})
     lent = _model()
     async with _hosting(tmp_path, _greedy(OLD, []), allowing("evil")) as host:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import re
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,8 @@ PUBLIC = {
     *(f"trunkline.{name}" for name in ("auth", "cli", "client", "errors", "host", "net")),
     *(f"trunkline.{name}" for name in ("server", "testing", "transports", "types")),
 }
+#: Names that look like modules: a method of the everything server.
+NOT_MODULES = {"trunkline.everything"}
 #: Scripts that generate pages from the source; they need what the pages describe.
 GENERATORS = {"docs/make_reference.py", "docs/draw_states.py"}
 
@@ -57,8 +58,8 @@ def test_a_dotted_name_that_a_page_mentions_exists(page: Path) -> None:
 
 @cache
 def _exists(name: str) -> bool:
-    """Return whether a dotted name is a module, or an attribute of one; names of loggers, labels and files pass."""
-    if name.endswith((".server", ".toml", ".json", ".sock")) and importlib.util.find_spec("trunkline") is not None:
+    """Return whether a dotted name is a module, or an attribute of one."""
+    if name in NOT_MODULES:
         return True
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
@@ -157,3 +158,10 @@ def test_a_term_of_our_own_is_in_the_glossary(term: str) -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.M)
     assert term in [heading.lower() for heading in headings]
     assert headings == sorted(headings)
+
+
+@pytest.mark.parametrize("page", _parameters([*pages(), ROOT / "SECURITY.md", *EXAMPLES]))
+def test_a_page_is_written_in_plain_terms(page: Path) -> None:
+    """A program is not a person, and an internal name of an earlier version is not a term."""
+    prose = _FENCED.sub("", page.read_text(encoding="utf-8")).partition("## Differences from the official server")[0]
+    assert re.findall(r"\b(?:whoever|nobody|somebody|errands?|lanes?|judged?|judges|his|him)\b", prose, re.I) == []

@@ -66,7 +66,7 @@ async def test_cookies_are_not_kept() -> None:
     assert [got.headers.get("cookie") for got in server.got] == [None, None]
 
 
-async def test_proxy_settings_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_proxy_and_netrc_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login me password secret\n")
     netrc.chmod(0o600)

@@ -384,7 +384,7 @@ def test_a_withdrawn_request_is_cancelled_on_the_wire_with_its_id_for_the_link()
 
 def test_a_request_can_be_withdrawn_without_a_word() -> None:
     peer, id = waiting("initialize")
-    peer.send_cancel(id, tell=False)
+    peer.send_cancel(id, notify=False)
     assert (sent(peer), peer.waits(id)) == ([], False)
 
 

@@ -280,6 +280,6 @@ async def test_without_auth_no_http_caller_has_scopes() -> None:
 
 
 @pytest.mark.parametrize("scopes", [{}, {"write": ""}, {"read": " "}, {"write": 'a"b'}])
-def test_require_scopes_without_scopes_is_rejected(scopes: dict[str, str]) -> None:
+def test_require_scopes_without_valid_scopes_is_rejected(scopes: dict[str, str]) -> None:
     with pytest.raises(TypeError, match=r"require_scopes needs|is not a scope"):
         Server("s").require_scopes(**scopes)

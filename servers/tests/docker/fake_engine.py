@@ -1,4 +1,4 @@
-"""A loopback double of the Docker engine's API on a unix socket: containers with state, multiplexed logs, and a record of requests."""
+"""A loopback double of the Docker engine's API on a Unix socket: containers, multiplexed logs, a record of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real container engine for one module: Docker's or Podman's, on a socket in its own folder, always stopped at the end.
+"""A real container engine for one module: Docker's or Podman's, on its own socket, always stopped at the end.
 
 It runs in namespaces of its own for mounts and processes, with nothing of the machine's engines in sight: its state is
 in memory, it touches no network, and whatever it started ends with it. Where it cannot be had (no engine, no root, no

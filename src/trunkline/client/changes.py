@@ -241,7 +241,7 @@ class ChangeStream:
     def subscription_ended(self) -> None:
         """Called when the server ended the subscription; our request is dropped without a cancellation."""
         if self._session is not None and self._id is not None and self._session.connection.peer.waits(self._id):
-            self._session.connection.peer.send_cancel(self._id, tell=False)
+            self._session.connection.peer.send_cancel(self._id, notify=False)
             if self._request is not None:
                 self._request.cancel()
         self.end()

@@ -3,7 +3,7 @@
 A keyword of another framework is one of three things here: another name of one of our options; without effect, which is
 a warning unless its value requests the behaviour that we have anyway; or not supported, which is a ``TypeError`` that
 says what to use instead, unless its value switches the feature off. Keywords in no table are left to the caller, which
-rejects them. Callbacks of other clients are called the way those clients call them.
+rejects them. Callbacks of other clients are called as those clients call them.
 """
 
 from __future__ import annotations

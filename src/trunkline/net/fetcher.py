@@ -431,10 +431,10 @@ def _failure(error: Exception, target: ParsedURL, *, proxied: bool) -> str:
 
 def _without_bytes(message: str) -> str:
     """Return what is wrong with a response without the excerpt that follows, which is untrusted text."""
-    told = message.partition("\n")[0]
+    reason = message.partition("\n")[0]
     for begin in (": b'", ': b"', ": bytearray("):
-        told = told.partition(begin)[0]
-    return told.rstrip(": ")
+        reason = reason.partition(begin)[0]
+    return reason.rstrip(": ")
 
 
 def _reason(error: OSError) -> str:

@@ -159,7 +159,7 @@ def test_a_yes_is_for_once_and_without_context(monkeypatch: pytest.MonkeyPatch) 
     assert reviewed(monkeypatch, REVIEW, ("Send it", "yes\n"))[0] == YES
 
 
-def test_a_yes_for_the_session_is_given_in_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_approval_for_a_session_takes_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     decision, screen = reviewed(
         monkeypatch,
         REVIEW,
@@ -196,7 +196,7 @@ def test_tools_are_shown_whole_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Tell\\u001b[2J it" in screen.partition("Its own tools, none of yours:")[2]
 
 
-def test_the_last_message_may_be_typed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_message_can_be_replaced_at_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     decision, screen = reviewed(
         monkeypatch, REVIEW, ("Send it", "edit\n"), ("new last message: ", "Say hello\n"), ("Send it", "yes\n")
     )
@@ -262,7 +262,7 @@ def test_the_end_of_input_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reviewed(monkeypatch, REVIEW, ("Send it", "\x04"))[0] is None
 
 
-def test_without_a_terminal_nobody_is_asked() -> None:
+def test_without_a_terminal_there_is_no_prompt() -> None:
     assert terminal_sampling_review(no_input=True) is None
     assert terminal_elicitation(no_input=True) is None
 

@@ -260,7 +260,7 @@ def test_a_field_that_may_be_left_out_is() -> None:
     assert filled({"type": "string"}, "", required=False) == ({}, "it (optional): ")
 
 
-def test_a_field_says_what_it_is() -> None:
+def test_a_field_shows_its_title_description_and_format() -> None:
     field = {"type": "string", "title": "The\x1b[1m\nunit", "description": "Of it.", "oneOf": TITLED}
     assert filled(field, "r")[1] == "The\\x1b[1m unit\n  Of it.\n  1. Red (r)\n  2. Green (g)\nit: "
 

@@ -82,18 +82,18 @@ def test_a_flagged_or_changed_definition_is_refused_with_the_command_that_accept
     )
 
 
-def test_taint_is_told_with_its_source() -> None:
+def test_taint_is_reported_with_its_source() -> None:
     act = replace(ACT, tainted=True)
     text = refusal(act, rule_to_add(ACT), tainted_by="web/fetch")
     assert "The untrusted text came from web/fetch." in text
     assert text.endswith(f"{WRITTEN}\ntainted = true")
 
 
-def test_taint_is_not_told_where_it_is_not_the_reason() -> None:
+def test_taint_is_not_mentioned_where_it_is_not_the_reason() -> None:
     assert "untrusted text" not in refusal(replace(ACT, tainted=True), tainted_by="web/fetch")
 
 
-def test_what_went_wrong_with_remembered_answers_is_told() -> None:
+def test_a_problem_with_stored_grants_is_reported() -> None:
     assert "grants.json cannot be read." in refusal(ACT, problem="grants.json cannot be read.")
 
 

@@ -129,7 +129,7 @@ def test_a_grant_given_in_spite_of_taint_covers_both() -> None:
 
 
 @pytest.mark.parametrize(("now", "covered"), [(30 * DAY - 1, True), (30 * DAY, False)])
-def test_a_grant_ends_after_thirty_days_if_nobody_says_when(now: float, covered: bool) -> None:
+def test_a_grant_expires_after_thirty_days_by_default(now: float, covered: bool) -> None:
     assert covers(always(), ACT, now) is covered
 
 
@@ -382,7 +382,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("content", BROKEN)
-def test_a_broken_file_grants_nothing_and_says_so(content: bytes, book: GrantStore, path: Path) -> None:
+def test_a_broken_file_grants_nothing_and_is_reported(content: bytes, book: GrantStore, path: Path) -> None:
     book.add(always())
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"grants\.json: the grants cannot be read, so none is used"):

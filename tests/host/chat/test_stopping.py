@@ -49,7 +49,7 @@ async def until(talk: Talking, kind: str, text: str = "Hello.") -> list[ChatEven
     return heard_so_far
 
 
-def test_a_model_that_is_stopped_while_it_talks_leaves_what_it_said(tmp_path: Path) -> None:
+def test_the_text_of_a_cancelled_answer_is_kept(tmp_path: Path) -> None:
     async def main() -> Any:
         async with talking(tmp_path, {}, [ScriptedTurn(says="I think that", hangs=True), "go on"]) as talk:
             events = await until(talk, "TextReceived")

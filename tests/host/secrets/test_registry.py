@@ -186,7 +186,7 @@ async def fail_in_every_way(folder: Path, secret: str, way: Way, sinks: Sinks) -
 @WAYS
 @settings(max_examples=4, phases=QUICK)
 @given(secret=secrets)
-def test_a_server_that_fails_gives_away_no_secret(way: Way, secret: str) -> None:
+def test_the_errors_of_a_failing_server_contain_no_secret(way: Way, secret: str) -> None:
     sinks = Sinks()
     with TemporaryDirectory() as place, sinks.listening():
         folder = Path(place)
@@ -211,7 +211,7 @@ async def be_refused(folder: Path, url: str, secret: str, sinks: Sinks) -> None:
 
 @settings(max_examples=8, phases=QUICK)
 @given(secret=secrets.map(lambda text: text.encode("ascii", "ignore").decode()))
-def test_a_page_that_repeats_a_token_gives_it_away_to_nobody(secret: str) -> None:
+def test_a_token_repeated_by_a_page_is_not_disclosed(secret: str) -> None:
     sinks = Sinks()
     with TemporaryDirectory() as place, sinks.listening(), refusing() as url:
         folder = Path(place)

@@ -75,7 +75,7 @@ def test_the_former_definition_is_a_change_once_another_was_accepted_in_its_plac
     assert changed(bench.files(tool())) != {}
 
 
-def test_a_change_is_told_once_with_the_difference_and_the_command(bench: PinBench) -> None:
+def test_a_change_is_reported_once_with_the_difference_and_the_command(bench: PinBench) -> None:
     bench.files(tool())
     bench.told()
     bench.files(CHANGED)
@@ -130,7 +130,7 @@ def test_what_the_scan_hides_stays_hidden_and_what_it_flags_stays_flagged(bench:
     assert (len(item.flagged), len(item.changed)) == (1, 1)
 
 
-def test_a_definition_too_large_to_be_kept_is_asked_about_all_the_same(bench: PinBench) -> None:
+def test_a_definition_too_large_to_be_kept_is_asked_about_anyway(bench: PinBench) -> None:
     bench.files(tool(description="a" * 5_000), tool("large", "b" * 70_000))
     catalog = bench.files(tool(description="a" * 5_000), tool("large", "c" * 70_000))
     assert ["too large to be kept" in line for line in catalog.tools["files/large"].changed] == [True]
@@ -160,7 +160,7 @@ def test_a_server_whose_pins_are_switched_off_is_not_asked_about_any_more(bench:
     assert changed(bench.files(CHANGED)) == {}
 
 
-def test_a_lock_file_still_lets_pass_only_what_is_in_it(bench: PinBench) -> None:
+def test_a_lock_file_still_allows_only_what_is_in_it(bench: PinBench) -> None:
     bench.restart(lock=PinLock(servers={"files": {"tool": {"read": LockedPin(pin_of(tool()))}}}))
     assert list(bench.files(tool()).tools) == ["files/read"]
     assert list(bench.files(CHANGED).tools) == []

@@ -172,7 +172,7 @@ def test_a_seed_of_the_users_own_counts_before_it(
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n", b"random\n", b"99999999999999999999\n", b"\xff"])
-def test_a_file_that_holds_no_seed_is_written_anew(
+def test_a_file_that_holds_no_seed_is_written_again(
     content: bytes, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)

@@ -112,7 +112,7 @@ def test_distinct_pairs_have_distinct_wire_names(one: tuple[str, str], other: tu
 
 
 @given(CLOSE, CLOSE, CLOSE)
-def test_a_wire_name_given_as_a_tools_own_name_is_not_taken_for_it(server: str, name: str, other: str) -> None:
+def test_a_tool_named_like_a_wire_name_gets_another_wire_name(server: str, name: str, other: str) -> None:
     forged = wire_name(server, name)
     assert wire_name(other, forged) != forged
 
@@ -181,7 +181,7 @@ def test_all_that_share_a_name_are_given_apart() -> None:
 
 
 @pytest.mark.parametrize("joiner", ["", "a", "0", "!"])
-def test_a_joiner_that_could_not_be_told_from_names_is_refused(joiner: str) -> None:
+def test_a_joiner_that_cannot_be_distinguished_from_names_is_rejected(joiner: str) -> None:
     with pytest.raises(ValueError, match="joiner"):
         NamingScheme(alphabet=ANTHROPIC.alphabet, max_length=64, joiner=joiner)
 
