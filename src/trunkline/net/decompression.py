@@ -18,6 +18,7 @@ ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 PIECE_BYTES = 64 * 1024
 # Compressed data may be padded and may have empty members, but what decompresses to nothing must not go on for ever.
 MAX_MEMBERS = 1000
+#: Padding after the last member is a few kilobytes at most.
 MAX_IDLE_BYTES = 64 * 1024
 
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -22,7 +22,7 @@ log = logging.getLogger("trunkline.transports")
 
 # The delay before a stream is resumed, unless the server sets another; doubled with each failure in a row.
 _FIRST_DELAY = 1.0
-_LONGEST_DELAY = 30.0
+_LONGEST_DELAY = 30.0  # A server that comes back is reconnected to within half a minute.
 # A server should end a stream after its answer; if it does not, the connection is closed after this time.
 _LINGER_SECONDS = 1.0
 
