@@ -101,6 +101,29 @@ def test_users_import_from_public_packages_only(path: Path) -> None:
     assert sorted(own - set(PUBLIC)) == []
 
 
+def _names(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the names that are imported from public packages."""
+    text = path.read_text(encoding="utf-8")
+    for block in [text] if path.suffix == ".py" else [found.group(2) for found in _FENCE.finditer(text)]:
+        for found in _FROM.finditer(block):
+            listed = re.sub(r"#.*", "", found.group(2)).strip("()")
+            names = (each.strip().partition(" as ")[0] for each in listed.split(","))
+            yield from ((found.group(1), name) for name in names if name)
+
+
+_FROM = re.compile(r"^\s*from (trunkline(?:\.\w+)*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", READERS)
+def test_users_import_names_that_are_exported(path: Path) -> None:
+    absent = [
+        f"{package}.{name}"
+        for package, name in _names(path)
+        if package in PUBLIC and name not in (*_all(package), "__version__") and f"{package}.{name}" not in PUBLIC
+    ]
+    assert absent == []
+
+
 # --- (b), (c) the names ----------------------------------------------------------------------------------------------
 
 

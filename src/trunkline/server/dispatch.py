@@ -79,7 +79,7 @@ class ServerConnection:
 
     def __init__(self, server: Server, session: Session | None = None) -> None:
         """Serve a connection, within a session that another connection opened, if one is given."""
-        self.server = server
+        self.server: Server = server
         self._profile = server.profile
         self._declared: Container[str] = ()
         self.session = session

@@ -158,7 +158,7 @@ class ReplayElicitor:
         self._answers: dict[str, tuple[str, Raw]] = {}
         self._once = OnceResults({} if state is None else dict(state.once))
         #: Whether the handler's task has been cancelled so that its requests can be sent.
-        self.interrupted = False
+        self.interrupted: bool = False
         self._open_requests: dict[str, tuple[t.InputRequest, str]] = {}
         self._seen: dict[str, int] = {}
         if state is not None:

@@ -109,7 +109,7 @@ class PromptDefinition:
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
             raise TypeError("a prompt needs a name: pass name= for a lambda or a callable object")
-        self.name: str | Any = name
+        self.name: str = name
         self.options: PromptOptions = options
         self.scopes: tuple[str, ...] = options.scopes
         self.function: HandlerFunction = HandlerFunction(

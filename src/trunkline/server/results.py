@@ -252,11 +252,9 @@ class ResourceContent:
         self.meta: Mapping[str, object] | None = meta
 
 
+_ResourceItem: TypeAlias = "ResourceContents | ResourceContent | Image | Audio | File"
 #: The value of a resource, or the return value of its function; a list has several contents.
-ResourceValue: TypeAlias = (
-    "JsonInput | bytes | bytearray | ResourceContents | ResourceContent | Image | Audio | File"
-    " | Sequence[ResourceContents | ResourceContent | Image | Audio | File | bytes]"
-)
+ResourceValue: TypeAlias = "JsonInput | bytes | bytearray | _ResourceItem | Sequence[_ResourceItem | bytes]"
 
 
 # --- tools

@@ -1,7 +1,7 @@
 """Transports: I/O and nothing else. Each is a ``Link``, which carries whole messages.
 
-``memory_pair`` connects two ends in one process, ``StdioLink`` is a server's own standard streams, ``ProcessLink`` a
-server started as a child process, ``StreamLink`` anything asyncio opened, ``PipeLink`` any two descriptors. To write
+``memory_pair`` connects two ends in one process, ``StdioLink`` uses a server's own standard streams, ``ProcessLink`` a
+server started as a child process, ``StreamLink`` a pair of asyncio streams, ``PipeLink`` two file descriptors. To write
 another transport, derive from ``Link`` (or from ``LinkWrapper``, around another link): it sends ``Outbound`` messages
 with ``encode`` and delivers what ``decode`` returns to its ``Receiver``; ``trunkline.testing.check_link`` checks it.
 Import from here: the modules inside are not part of the public API, whatever their names. Names are loaded on first

@@ -212,7 +212,7 @@ class HttpSession:
         self.session: Session | None = None
         self.features: frozenset[Feature] = frozenset()
         #: The name of the negotiated revision, as ``MCP-Protocol-Version`` has it.
-        self.version = b""
+        self.version: bytes = b""
         #: The time of the client's last request.
         self.seen: float = now
         self._requests: dict[str, SessionRequestTransport] = {}
