@@ -1,9 +1,7 @@
-"""Locks around a stored login: between the tasks of one program, and between processes that share a folder.
+"""Stores of credentials (strings by key, in memory, in the system keyring or in an encrypted file) and their locks.
 
-The file lock is the kernel's: it is released when its process ends, however that happens. Waiting does not block the
-event loop.
-
-Stores of credentials: strings by key, in memory, in the system keyring, or in an encrypted file.
+A lock protects a stored login between the tasks of one program, and between processes that share a folder. The file
+lock is the kernel's: it is released when its process ends, however that happens. Waiting does not block the event loop.
 
 A store does not know what its keys and values mean. A read-modify-write holds ``lock``, which works across processes
 wherever the store itself does. Nothing here blocks the event loop for longer than a small file takes; the keyring,

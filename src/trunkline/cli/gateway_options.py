@@ -1,7 +1,4 @@
-"""The settings of a gateway.
-
-The TOML file with its options and profiles, and the approval mode with the sentences that describe it.
-"""
+"""The settings of a gateway: a TOML file with options and profiles, and the approval mode with its description."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Loads the configuration for a command: the files given, or those found in the current directory and the user's own.
+"""Configured servers in a command: the configuration is loaded once, and a host runs behind a client's interface.
 
-Values that the files leave open (``${input:id}``) are prompted for in the terminal, each once, and only for the servers
-that are needed. Nothing is started.
-
-Runs configured servers for one command: the host, behind the interface of a client.
+The files are those given, or those found in the current directory and the user's own. Values that they leave open
+(``${input:id}``) are prompted for in the terminal, each once, and only for the servers that are needed. Nothing is
+started.
 
 Only the named server is started, and its tools, prompts and resources keep their own names. For all servers, names are
 IDs, ``server/name``. Trust, policy, approval and audit belong to the host and cannot be bypassed by a command. A call

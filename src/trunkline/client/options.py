@@ -1,4 +1,4 @@
-"""The lifecycle of a client, and the callback for its changes.
+"""The keyword arguments of ``Client``, the frozen record they are resolved to, and the lifecycle of a client.
 
 ::
 
@@ -7,10 +7,8 @@
                    ▼  └── next call, or entered again ──┐
                  failed ◀──────────┴───────────┴────────┘
 
-``initialized`` means that a revision was negotiated; in stateless revisions by the answer to ``server/discover``.
-No call is sent before ``active``.
-
-The keyword arguments of ``Client``, and the frozen record they are resolved to.
+``initialized`` means that a revision was negotiated; in stateless revisions by the answer to ``server/discover``. No
+call is sent before ``active``.
 
 ``ClientOptions`` is what a type checker and an editor see; ``ClientSettings`` is what the rest of the package reads,
 with every default in one place. Names that users know from other clients (``sampling_handler`` and the like) are

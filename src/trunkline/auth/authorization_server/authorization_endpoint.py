@@ -1,9 +1,7 @@
-"""The pages of the authorization server: the consent form, and errors.
+"""The authorization endpoint: validates a client's request, asks the user for consent, and redirects with the outcome.
 
-Everything shown may come from a stranger: all of it is escaped, no page has a script, and the content security policy
-of each allows only its own style. The redirect host, which the user must check, is shown in large type.
-
-The authorization endpoint: validates a client's request, asks the user for consent, and redirects with the outcome.
+Everything that its pages show may come from a stranger: all of it is escaped, no page has a script, and the content
+security policy of each allows only its own style. The redirect host, which the user must check, is shown in large type.
 
 Until the client is known and the redirect URI is one of its own, the user is not redirected: a page shows the error. A
 decision is accepted only from the browser that was shown the page (its cookie is part of the sealed request), from our

@@ -1,10 +1,9 @@
-"""The settings of an authorization server: read once, validated together, frozen.
+"""The settings of an authorization server, validated together, and how its users sign in.
 
 The issuer is published byte for byte as given; only for deriving endpoints a trailing slash is removed.
 
-User sign-in: by a function of yours, by hashed passwords, or as one development user.
-
-Guessing is rate-limited by name and address. An unknown name takes as long as a known one.
+Users sign in by a function of the application, by hashed passwords, or as one development user. Guessing is
+rate-limited by name and address. An unknown name takes as long as a known one.
 """
 
 from __future__ import annotations

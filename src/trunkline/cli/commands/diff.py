@@ -1,7 +1,7 @@
-"""``trunkline diff``.
+"""``trunkline diff``: compares two recordings.
 
-Compares two recordings, and prints differences for people in 80 columns or as one JSON document (``trunkline replay``
-prints with the same functions).
+Prints differences for people in 80 columns or as one JSON document (``trunkline replay`` prints with the same
+functions).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Findings as data: one check with its status and fix, and the recorder that collects those of a server.
+"""Findings as data, and the checks that need no I/O: definitions that clients or models have trouble with.
 
-Titles and areas are a table, so that a check has the same title wherever it is made. No I/O.
+A check has a status and a fix; a recorder collects the checks of a server. Titles and areas are a table, so that a
+check has the same title wherever it is made. No I/O.
 
-Lints the definitions of a server: schemas, names, descriptions, annotations, and the token cost.
-
-Pure functions of a listing. No finding prevents use of the server, so all are warnings; where a host leaves a tool out,
-the warning says so.
+The linter reads the definitions of a server: schemas, names, descriptions, annotations, and the token cost. No finding
+prevents use of the server, so all are warnings; where a host leaves a tool out, the warning says so.
 """
 
 from __future__ import annotations

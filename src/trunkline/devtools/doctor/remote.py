@@ -1,8 +1,8 @@
-"""Checks a server at a URL: proxy, DNS, TCP, TLS, HTTP, redirects, foreign origins, OAuth metadata, and the.
+"""Checks a server at a URL: proxy, DNS, TCP, TLS, HTTP, redirects, foreign origins, OAuth metadata, login.
 
-Stored login. Each step is made separately, so that the one that fails is named. The user named the URL, so any
-address may be reached; everything is bounded in time and size. HTTP goes through the client's own stack, so the
-findings are what a client would meet. No token is requested and no browser is opened.
+Each step is made separately, so that the one that fails is named. The user named the URL, so any address may be
+reached; everything is bounded in time and size. HTTP goes through the client's own stack, so the findings are what a
+client would meet. No token is requested and no browser is opened.
 """
 
 from __future__ import annotations
