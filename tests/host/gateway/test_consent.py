@@ -183,6 +183,19 @@ async def test_the_roots_of_the_client_reach_the_server(channel: str, upstream: 
         assert (await client.call_tool("a__folders")).data == ["file:///work"]
 
 
+@CELLS
+async def test_a_later_call_with_other_roots_reaches_the_server_with_these(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
+    # A handshake server asks once a connection; by the second call the gateway knows that it does.
+    async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage:
+        async with stage.client(channel, roots=["file:///first"]) as client:
+            assert (await client.call_tool("a__folders")).data == ["file:///first"]
+            assert (await client.call_tool("a__folders")).data == ["file:///first"]
+        async with stage.client(channel, roots=["file:///second"]) as client:
+            assert (await client.call_tool("a__folders")).data == ["file:///second"]
+
+
 def _with_roots(made: Server, *roots: str) -> ServerEntry:
     return ServerEntry(name="a", source=Source("given"), target=made, settings=ServerSettings(roots=roots))
 
