@@ -231,6 +231,11 @@ class Gateway(Server):
             await upstream.wait_for_start()
         await self._core.first_lists(self.options.servers, fresh=True)
 
+    async def _wait_for_resource(self, uri: str) -> None:
+        """Wait for servers that are starting, if this URI belongs to none of those that are known."""
+        if inner_uri(uri, self._core.catalog.parts) is None:
+            await self._wait_for_server(uri)
+
     def _in_profile(self, server: str) -> bool:
         return self.options.servers is None or server in self.options.servers
 
@@ -373,8 +378,7 @@ class Gateway(Server):
         return rewrite_result(await self._run_for(exchange, item.server, get), item.server)
 
     async def _resources_read(self, exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
-        if inner_uri(params.uri, self._core.catalog.parts) is None:
-            await self._wait_for_server(params.uri)
+        await self._wait_for_resource(params.uri)
         server, uri, item = self._find(exchange, params.uri)
 
         async def read(requester: Requester) -> Any:
@@ -411,6 +415,7 @@ class Gateway(Server):
         return rewrite_result(await self._run_for(exchange, server, complete), server)
 
     async def _subscribe(self, exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
+        await self._wait_for_resource(params.uri)
         self._find(exchange, params.uri)
         session = session_of(exchange)
         if len(session.subscriptions) >= self.limits.notices:
@@ -440,15 +445,16 @@ class Gateway(Server):
                 "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
             )
         wanted = supported_filter(params.notifications, self.capabilities(exchange.admitted.caller.revision))
-        uris = [
-            uri for uri in (wanted.resource_subscriptions or ())[: self.limits.notices] if self._knows(exchange, uri)
-        ]
         exchange.params = None
-        return self._listen(exchange, replace(wanted, resource_subscriptions=uris or None))
+        return self._listen(exchange, wanted)
 
     async def _listen(self, exchange: Exchange, wanted: t.SubscriptionFilter) -> Any:
         """Subscribe at the servers first, then acknowledge to the client."""
-        uris = wanted.resource_subscriptions or []
+        requested = (wanted.resource_subscriptions or ())[: self.limits.notices]
+        for uri in requested:
+            await self._wait_for_resource(uri)
+        uris = [uri for uri in requested if self._knows(exchange, uri)]
+        wanted = replace(wanted, resource_subscriptions=uris or None)
         if not uris:
             return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
         session = self._sessions.session(exchange)
