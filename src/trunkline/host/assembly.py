@@ -41,7 +41,7 @@ from trunkline.host.server_requests.sampling.handler import SamplingPrompter
 from trunkline.host.server_requests.sampling.limits import SamplingLimits
 from trunkline.host.state_files import config_folder, private_folder, state_folder
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds
 from trunkline.host.upstreams.supervision.clients import HashSeed
 from trunkline.host.upstreams.supervision.supervisor import ServerChanges, Supervisor
 from trunkline.protocol.limits import Limits

@@ -30,8 +30,7 @@ from trunkline.host.authorization.grants import SessionGrants
 from trunkline.host.authorization.policy.decisions import ToolHints
 from trunkline.host.server_requests.sampling.limits import ServerResults
 from trunkline.host.upstreams.catalog.names import item_id
-from trunkline.host.upstreams.routing.connection_pool import ConnectionPool
-from trunkline.host.upstreams.routing.dedicated_connection import Credentials
+from trunkline.host.upstreams.routing.connection_pool import ConnectionPool, Credentials
 from trunkline.protocol.caller import Principal
 
 __all__ = ["CallBudget", "HostSession", "Taint"]
@@ -75,7 +74,7 @@ class Taint:
 
     def affects(self, server: str, name: str, *, hints: ToolHints = _NO_HINTS) -> bool:
         """Return True if the untrusted text might influence an act at this server."""
-        if not self.sources:
+        if self.sources <= {server}:
             return False
         own, prefix = item_id(server, name), item_id(server, "")
         return any(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from trunkline.host.authorization.acts import act_for_item
+from trunkline.host.authorization.authorizer import act_for_item
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import ITEM_KINDS, CatalogItem, ItemKind

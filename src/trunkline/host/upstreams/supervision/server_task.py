@@ -54,7 +54,7 @@ from trunkline.host.upstreams.supervision.start_queue import (
     Breaker,
     StartQueue,
 )
-from trunkline.host.upstreams.supervision.state import EraMemory, UpstreamState, uses_handshake
+from trunkline.host.upstreams.supervision.state import EraMemory, UpstreamState
 from trunkline.timers import Timers, wait_within
 
 __all__ = ["ServerCommand", "ServerTask", "SupervisionContext", "TrustCheck"]
@@ -534,8 +534,7 @@ class ServerTask:
                 )
                 self._loss = None
             else:
-                state.probed_at = asked_at if uses_handshake(client) else time.time()
-                eras.agreed(client)
+                state.probed_at = asked_at if eras.agreed(client) else time.time()
                 return client
         client = self._make_client()
         await eras.expect(client)
