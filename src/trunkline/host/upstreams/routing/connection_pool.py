@@ -393,7 +393,7 @@ class ConnectionPool:
         self, upstream: Upstream, needs: ConnectionNeeds, roots: list[t.Root]
     ) -> DedicatedConnection:
         """Return the connection for a client with these roots: one that has them, or has none yet."""
-        unnamed = replace(needs, roots=None)
+        unnamed = replace(needs, roots_digest=None)
         for connection in self._connections:
             if connection.upstream is upstream and connection.matches(needs):
                 break

@@ -208,7 +208,7 @@ class Router:
         if roots is None and handshake and needs.roots and request.channel.parks and upstream.asks_roots:
             raw = await self._ask(request, "roots/list", t.RequestParams(), key="roots")
             folders = msgspec.json.decode(raw, type=t.ListRootsResult).roots
-            needs = replace(needs, folders=roots_digest(folders))
+            needs = replace(needs, roots_digest=roots_digest(folders))
             return await request.session.connections.find_with_roots(upstream, needs, folders)
         return request.session.connections.find(upstream, self._with_roots(upstream, needs), roots=roots)
 
