@@ -427,11 +427,11 @@ def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
     given = options.get("policy")
     if isinstance(given, Policy):
         return given
-    path_context = _places(configuration)
-    if given is not None:
-        return load_policy(given, path_context=path_context)
-    usual = config_folder() / "policy.toml"
-    return load_policy(usual, path_context=path_context) if usual.exists() else Policy(())
+    if given is None:
+        given = config_folder() / "policy.toml"
+        if not given.exists():
+            return Policy(())
+    return load_policy(given, path_context=_places(configuration))
 
 
 def _places(configuration: Configuration) -> PolicyPlaces:

@@ -19,6 +19,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -55,8 +56,10 @@ from trunkline.host.integrity.pins.store import endpoint_identity
 from trunkline.host.integrity.pins.views import pin_views, tool_views
 from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.session import HostSession
-from trunkline.host.upstreams.catalog.catalog import Catalog, CatalogItem
+from trunkline.host.upstreams.catalog.catalog import Catalog
+from trunkline.host.upstreams.catalog.items import ITEM_KINDS, CatalogItem, ItemKind
 from trunkline.host.upstreams.routing.channels import CallerChannel
+from trunkline.host.upstreams.supervision.upstream import ServerStatus
 
 __all__ = [
     "Authorizer",
@@ -67,7 +70,10 @@ __all__ = [
     "act_for_unlisted",
     "decode_arguments",
     "grantable_tools",
+    "is_usable",
     "read_only_grants",
+    "usable_counts",
+    "with_usable_counts",
 ]
 
 log = logging.getLogger("trunkline.host")
@@ -157,6 +163,34 @@ def act_for_server_request(
         trusted=entry.settings.trusted,
         session=session,
         arguments=msgspec.to_builtins(params),
+    )
+
+
+def is_usable(item: CatalogItem, policy: Policy) -> bool:
+    """Return False if the policy denies every use of an item by the user."""
+    return policy.is_visible(act_for_item(item, caller="user"))
+
+
+def usable_counts(catalog: Catalog, policy: Policy) -> Mapping[str, Mapping[ItemKind, int]]:
+    """Return the number of usable items of each server, by kind.
+
+    Items that a filter, the catalog or a review removed are not in the catalog, and are not counted.
+    """
+    counts: dict[str, Counter[ItemKind]] = {server: Counter() for server in catalog.parts}
+    for kind in ITEM_KINDS:
+        for item in catalog.of(kind).values():
+            if is_usable(item, policy):
+                counts[item.server][kind] += 1
+    return counts
+
+
+def with_usable_counts(status: ServerStatus, counts: Mapping[ItemKind, int]) -> ServerStatus:
+    """Return a status with the numbers of usable items, and of listed items that are not usable."""
+    tools, prompts = counts.get("tool", 0), counts.get("prompt", 0)
+    resources = counts.get("resource", 0) + counts.get("template", 0)
+    listed = status.tools + status.prompts + status.resources
+    return replace(
+        status, tools=tools, prompts=prompts, resources=resources, unusable=max(0, listed - tools - prompts - resources)
     )
 
 

@@ -445,7 +445,7 @@ class ServerTask:
             ConfigError: one of them is not available.
         """
         state = self._state
-        launch = await resolve_secrets(state.entry, self._context.secret)
+        launch = await resolve_secrets(state.entry, self._context.secret) if state.entry.sealed else state.entry
         state.secrets.add(launch.secrets)
         state.launch = launch
 
