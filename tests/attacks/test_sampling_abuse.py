@@ -26,8 +26,9 @@ from trunkline.host.server_requests.sampling.handler import (
     SamplingOptions,
     SamplingReview,
 )
-from trunkline.host.server_requests.sampling.limits import SamplingLimits, ServerResults
+from trunkline.host.server_requests.sampling.limits import SamplingLimits
 from trunkline.host.server_requests.sampling.model_request import SamplingModels
+from trunkline.host.session import ServerResults
 
 BY_RULE = parse_policy(
     '[[rule]]\neffect = "allow"\nserver = "evil"\ntool = "*"\n'

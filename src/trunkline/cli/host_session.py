@@ -35,6 +35,7 @@ from trunkline.client.options import ProgressCallback
 from trunkline.client.tool_cache import CallResult
 from trunkline.errors import AuthError, ConfigError, PolicyDenied, RequestTimeout, ServerUnavailable, TrunklineError
 from trunkline.host.assembly import HostOptions
+from trunkline.host.authorization.authorizer import is_usable
 from trunkline.host.config.loading import answer_inputs, find_config_files, load_configuration
 from trunkline.host.config.model import Configuration, InputVariable
 from trunkline.host.gateway.sessions import GatewayOptions
@@ -43,7 +44,6 @@ from trunkline.host.upstreams.catalog.items import CatalogItem, ItemKind
 from trunkline.host.upstreams.catalog.names import inner_uri, item_id, outer_uri
 from trunkline.host.upstreams.supervision.clients import start_timeout
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
-from trunkline.host.usable_items import is_usable
 
 __all__ = [
     "InputResolver",

@@ -41,7 +41,7 @@ from trunkline.host.server_requests.sampling.handler import SamplingPrompter
 from trunkline.host.server_requests.sampling.limits import SamplingLimits
 from trunkline.host.state_files import config_folder, private_folder, state_folder
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds
 from trunkline.host.upstreams.supervision.clients import HashSeed
 from trunkline.host.upstreams.supervision.supervisor import ServerChanges, Supervisor
 from trunkline.protocol.limits import Limits
@@ -427,11 +427,11 @@ def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
     given = options.get("policy")
     if isinstance(given, Policy):
         return given
-    path_context = _places(configuration)
-    if given is not None:
-        return load_policy(given, path_context=path_context)
-    usual = config_folder() / "policy.toml"
-    return load_policy(usual, path_context=path_context) if usual.exists() else Policy(())
+    if given is None:
+        given = config_folder() / "policy.toml"
+        if not given.exists():
+            return Policy(())
+    return load_policy(given, path_context=_places(configuration))
 
 
 def _places(configuration: Configuration) -> PolicyPlaces:

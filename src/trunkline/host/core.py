@@ -21,9 +21,15 @@ import trunkline.types as t
 from trunkline.client.notifications import CHANGE_KINDS
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
 from trunkline.host.audit.trail import AuditTrail
-from trunkline.host.authorization.acts import act_for_item, act_for_server_request, act_for_unlisted
 from trunkline.host.authorization.approval import Approver, ConsentedBy, Prompter
-from trunkline.host.authorization.authorizer import Authorizer, CallRequest, grantable_tools
+from trunkline.host.authorization.authorizer import (
+    Authorizer,
+    CallRequest,
+    act_for_item,
+    act_for_server_request,
+    act_for_unlisted,
+    grantable_tools,
+)
 from trunkline.host.authorization.denial_messages import NO_PROMPTER, NoPromptReason
 from trunkline.host.authorization.policy.decisions import Act, ActKind
 from trunkline.host.authorization.policy.policy import Policy
@@ -452,6 +458,7 @@ class HostCore:
         case = CallRequest(
             kind=kind,
             entry=upstream.entry,
+            command=upstream.shown,
             name=name,
             arguments=arguments,
             item=item,

@@ -23,6 +23,7 @@ from trunkline.client.request_handlers import RequestHandlers
 from trunkline.client.tool_cache import CallResult, ToolCache
 from trunkline.errors import ConfigError, InvalidParams
 from trunkline.host.assembly import Assembly, HostOptions, ReloadResult, assemble
+from trunkline.host.authorization.authorizer import usable_counts, with_usable_counts
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import Configuration
 from trunkline.host.core import Requester
@@ -46,7 +47,6 @@ from trunkline.host.upstreams.catalog.items import CatalogItem
 from trunkline.host.upstreams.catalog.names import item_id
 from trunkline.host.upstreams.routing.channels import LocalChannel
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
-from trunkline.host.usable_items import usable_counts, with_usable_counts
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
 

@@ -16,30 +16,41 @@ before anything is changed, even if a rule would allow it (``policy/policy.py``)
 Hints can only add taint here: a source without ``openWorldHint`` counts as its server does, and the taint of the second
 kind is lifted only by a hint of the same server that the act is read-only. No I/O, and the clock comes in as an
 argument.
+
+``ServerResults`` keeps earlier results of a server in a session, as context for its own sampling requests. A server may
+ask for context (``includeContext``). It gets none unless a person says so, and then only its own results: they are kept
+by session and by server, and no server gets those of another. The latest few are kept, each cut to a maximum length;
+they are dropped with the session.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections import deque
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 import trunkline.types as t
 from trunkline.errors import TooManyRequests
 from trunkline.host.authorization.grants import SessionGrants
 from trunkline.host.authorization.policy.decisions import ToolHints
-from trunkline.host.server_requests.sampling.limits import ServerResults
 from trunkline.host.upstreams.catalog.names import item_id
-from trunkline.host.upstreams.routing.connection_pool import ConnectionPool
-from trunkline.host.upstreams.routing.dedicated_connection import Credentials
+from trunkline.host.upstreams.routing.connection_pool import ConnectionPool, Credentials
 from trunkline.protocol.caller import Principal
 
-__all__ = ["CallBudget", "HostSession", "Taint"]
+__all__ = ["CallBudget", "HostSession", "ServerResults", "Taint"]
 
 # A session with more sources than this is tainted for every server.
 _MOST_SOURCES = 256
 _TOO_MANY = "/many"
 _NO_HINTS = ToolHints()
+_MOST_RESULTS = 8  # The last calls of a server are what its request is about.
+_LONGEST = 4000  # About 1000 tokens for each result.
+_MOST_SERVERS = 64  # More servers than one session uses.
 
 
 class Taint:
@@ -75,7 +86,7 @@ class Taint:
 
     def affects(self, server: str, name: str, *, hints: ToolHints = _NO_HINTS) -> bool:
         """Return True if the untrusted text might influence an act at this server."""
-        if not self.sources:
+        if self.sources <= {server}:
             return False
         own, prefix = item_id(server, name), item_id(server, "")
         return any(
@@ -140,6 +151,48 @@ class CallBudget:
             return (1.0 - self._left) / self._per_second
         self._left -= 1.0
         return 0.0
+
+
+class ServerResults:
+    """The latest results of each server in one session."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._kept: dict[str, deque[str]] = {}
+
+    def keep(self, server: str, name: str, result: Any) -> None:
+        """Keep the result of a tool call, a read or a prompt; one without text is not kept."""
+        text = _text(result)
+        if not text:
+            return
+        kept = self._kept.pop(server, None) or deque(maxlen=_MOST_RESULTS)
+        # Ordered by last use, so that the least recently used server is dropped first.
+        self._kept[server] = kept
+        if len(self._kept) > _MOST_SERVERS:
+            del self._kept[next(iter(self._kept))]
+        cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} […]"
+        kept.append(f"{name}:\n{cut}")
+
+    def text(self, server: str) -> str:
+        """Return the results of one server, oldest first; empty if there are none."""
+        return "\n\n".join(self._kept.get(server, ()))
+
+
+def _text(result: Any) -> str:
+    if isinstance(result, t.CallToolResult):
+        texts = [block.text for block in result.content if isinstance(block, t.TextContent)]
+        structured = result.structured_content
+        if not texts and structured is not UNSET and structured is not None:
+            texts = [msgspec.json.encode(structured).decode()]
+        return "\n".join(texts)
+    if isinstance(result, t.ReadResourceResult):
+        return "\n".join(each.text for each in result.contents if each.text is not None)
+    if isinstance(result, t.GetPromptResult):
+        blocks = [message.content for message in result.messages]
+        return "\n".join(block.text for block in blocks if isinstance(block, t.TextContent))
+    return ""
 
 
 class HostSession:

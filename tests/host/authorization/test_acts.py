@@ -15,7 +15,7 @@ from tests.host.chat.support import traits
 from tests.host.gateway.support import Stage, allow, on_stage
 from trunkline import Server
 from trunkline.cli.chat.completion import visible_items
-from trunkline.host.authorization.acts import act_for_item, act_for_unlisted
+from trunkline.host.authorization.authorizer import act_for_item, act_for_unlisted
 from trunkline.host.authorization.policy.decisions import Act, ToolHints
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.models.scripted import ScriptedModel, ScriptedTurn
@@ -168,10 +168,9 @@ def _builders() -> Iterator[str]:
 
 def test_an_act_is_built_in_one_module_or_described_by_hand() -> None:
     assert set(_builders()) == {
-        "host/authorization/acts.py",
+        "host/authorization/authorizer.py",
         # Described by hand: nothing real is judged.
         "cli/commands/grants.py",
         "cli/commands/policy.py",
-        "host/authorization/authorizer.py",
         "host/authorization/policy/policy_tests.py",
     }

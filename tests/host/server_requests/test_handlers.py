@@ -15,7 +15,7 @@ from trunkline.client.options import resolve_settings
 from trunkline.client.request_handlers import RequestHandlers
 from trunkline.errors import MethodNotFound
 from trunkline.host.audit.trail import AuditTrail
-from trunkline.host.authorization.acts import act_for_server_request
+from trunkline.host.authorization.authorizer import act_for_server_request
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.events import ConsentAsked, EventBus
 from trunkline.host.models.scripted import ScriptedModel

@@ -27,8 +27,9 @@ from trunkline.host.server_requests.sampling.handler import (
     SamplingPrompter,
     SamplingReview,
 )
-from trunkline.host.server_requests.sampling.limits import SamplingLimits, ServerResults, limits_for
+from trunkline.host.server_requests.sampling.limits import SamplingLimits, limits_for
 from trunkline.host.server_requests.sampling.model_request import SamplingModels, choose_model, preferences_text
+from trunkline.host.session import ServerResults
 
 YES = SamplingDecision(allow=True)
 NO = SamplingDecision(allow=False)

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import trunkline.types as t
 from trunkline.cli.ui.output import one_line
 from trunkline.errors import TrunklineError
-from trunkline.host.authorization.acts import act_for_item
+from trunkline.host.authorization.authorizer import act_for_item
 from trunkline.host.host import Host
 from trunkline.host.models.selection import PROVIDERS
 from trunkline.host.session import HostSession

@@ -154,10 +154,10 @@ async def _resting(configuration: Configuration) -> tuple[list[ServerStatus], li
         ConfigError: the policy cannot be read.
     """
     from trunkline.host.assembly import in_project_folder, policy_of, trust_file
+    from trunkline.host.authorization.authorizer import usable_counts, with_usable_counts
     from trunkline.host.integrity.trust import TrustStore
     from trunkline.host.state_files import state_folder
     from trunkline.host.upstreams.catalog.catalog import CatalogCache, build_catalog
-    from trunkline.host.usable_items import usable_counts, with_usable_counts
 
     folder = state_folder()
     book, kept = TrustStore(trust_file(folder)), CatalogCache(folder / "catalogs")

@@ -177,7 +177,7 @@ class _ApprovalPrompt:
         self._terminal.show(f"{who} to {_VERBS.get(act.kind, 'do')} {name} of {one_line(act.server)}.")
         self._show_arguments()
         rows = [
-            ("because", question.decision.reason_with_rule),
+            ("because", question.reason),
             ("for", act.principal),
             ("profile", act.profile),
             ("runs as", question.command),

@@ -156,6 +156,12 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     can_remember: tuple[RememberScope, ...] = ("session", "always", "read-only", "server", "alike")
 
     @property
+    def reason(self) -> str:
+        """Why approval is needed, with the rule unless the reason names it already."""
+        reason, rule = self.decision.reason, self.decision.rule
+        return reason if rule in reason else f"{reason} ({rule})"
+
+    @property
     def read_only_tools(self) -> tuple[ServerTool, ...]:
         """The tools of the server that are marked read-only (``readOnlyHint``)."""
         return tuple(tool for tool in self.tools if tool.read_only)

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.host.authorization.acts import act_for_item
+from trunkline.host.authorization.authorizer import act_for_item
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.chat.spill import Spill, SpillError
 from trunkline.host.chat.tool_schemas import SchemaDialect, UnsupportedTool, to_tool_spec

@@ -96,7 +96,7 @@ def _form(question: ApprovalRequest, choices: dict[str, RememberScope | None]) -
     lines = [
         f"May {act.kind} {act.name!r} of server {act.server!r} be used?",
         f"Arguments: {_shown(question.arguments)}",
-        f"Reason: {question.decision.reason_with_rule}",
+        f"Reason: {question.reason}",
         *([f"The untrusted text came from: {_line(question.tainted_by)}"] if question.tainted_by else []),
         *_warning_lines(question),
         *_tool_lines(question, choices),

@@ -27,11 +27,11 @@ from trunkline.errors import (
     ResourceNotFound,
     TooManyRequests,
 )
-from trunkline.host.authorization.acts import act_for_item, act_for_unlisted
 from trunkline.host.authorization.approval import APPROVAL_MODES, Prompter
-from trunkline.host.authorization.authorizer import decode_arguments
+from trunkline.host.authorization.authorizer import act_for_item, act_for_unlisted, decode_arguments
 from trunkline.host.authorization.denial_messages import CLIENT_CANNOT_ELICIT, MODE_NEVER_ASKS, called_by_proxy_reason
 from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import NO_FILTERS
 from trunkline.host.core import HostCore, Requester
 from trunkline.host.gateway.consent import client_prompter
 from trunkline.host.gateway.registry import (
@@ -50,8 +50,12 @@ from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.items import CatalogItem, ItemKind, hidden_reason
 from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, inner_uri, outer_uri
 from trunkline.host.upstreams.catalog.search import SEARCH_TOOL
-from trunkline.host.upstreams.routing.channels import GatewayChannel, gateway_capability, request_gateways
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
+from trunkline.host.upstreams.routing.channels import (
+    ConnectionNeeds,
+    GatewayChannel,
+    gateway_capability,
+    request_gateways,
+)
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
 from trunkline.server.dispatch import ServerConnection
@@ -174,7 +178,10 @@ class Gateway(Server):
     def _belongs(self, item: CatalogItem) -> bool:
         if not self._in_profile(item.server):
             return False
-        return item.kind != "tool" or hidden_reason(self.options.tools, item.definition, item.kind) is None
+        filters = self.options.tools
+        if item.kind != "tool" or filters == NO_FILTERS:
+            return True
+        return hidden_reason(filters, item.definition, item.kind) is None
 
     def _serves(self, server: str) -> bool:
         return server in self._core.catalog.parts and self._in_profile(server)
@@ -188,8 +195,12 @@ class Gateway(Server):
 
     def _sees(self, caller: Caller, item: CatalogItem) -> bool:
         """Return True if the policy lets a caller see an item, and the caller's own view of the server lists it."""
-        session = self._listing_for or self._sessions.find(caller)
-        return self._may_see(caller, item) and self._core.views.shows(item, session, caller.capabilities)
+        if not self._may_see(caller, item):
+            return False
+        views = self._core.views
+        if item.server not in views.varied:
+            return True
+        return views.shows(item, self._listing_for or self._sessions.find(caller), caller.capabilities)
 
     def _may_see(self, caller: Caller, item: CatalogItem) -> bool:
         principal = caller.principal

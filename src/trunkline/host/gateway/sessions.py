@@ -21,7 +21,7 @@ from trunkline.host.config.model import NO_FILTERS, Filters
 from trunkline.host.core import HostCore
 from trunkline.host.session import CallBudget, HostSession
 from trunkline.host.upstreams.routing.channels import log_wanted
-from trunkline.host.upstreams.routing.dedicated_connection import OnLog
+from trunkline.host.upstreams.routing.connection_pool import OnLog
 from trunkline.host.upstreams.routing.router import user_credentials
 from trunkline.protocol.caller import Caller, Session
 

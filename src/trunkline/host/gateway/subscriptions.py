@@ -19,7 +19,8 @@ from trunkline.errors import MissingCapability, TrunklineError
 from trunkline.host.core import HostCore
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.names import inner_uri, outer_uri
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds, prefers_handshake
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds
+from trunkline.host.upstreams.routing.connection_pool import prefers_handshake
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.caller import Caller
 from trunkline.protocol.revisions import NEWEST, find_revision

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.errors import LocalProtocolError
-from trunkline.host.authorization.acts import act_for_server_request
+from trunkline.host.authorization.authorizer import act_for_server_request
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice
 from trunkline.net.addresses import is_loopback, special_range

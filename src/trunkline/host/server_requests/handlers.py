@@ -180,7 +180,8 @@ class ServerRoots:
 
     def __init__(self) -> None:
         """Start with the roots of the entries."""
-        self._added: dict[str, list[str]] = {}
+        #: The roots that were added while the host runs, by server.
+        self.added: dict[str, list[str]] = {}
         self._removed: dict[str, set[str]] = {}
 
     def of(self, entry: ServerEntry) -> list[t.Root] | None:
@@ -205,7 +206,7 @@ class ServerRoots:
             ConfigError: it is not a local folder or file.
         """
         path = root_path(root)
-        removed, added = self._removed.get(server, set()), self._added.setdefault(server, [])
+        removed, added = self._removed.get(server, set()), self.added.setdefault(server, [])
         news = path in removed or path not in added
         removed.discard(path)
         if path not in added:
@@ -221,12 +222,12 @@ class ServerRoots:
         path = root_path(root)
         known = path in self.paths(entry)
         if known:
-            self._added[entry.name] = [each for each in self._added.get(entry.name, ()) if each != path]
+            self.added[entry.name] = [each for each in self.added.get(entry.name, ()) if each != path]
             self._removed.setdefault(entry.name, set()).add(path)
         return known
 
     def _texts(self, entry: ServerEntry) -> list[str] | None:
-        configured, added = entry.settings.roots, self._added.get(entry.name)
+        configured, added = entry.settings.roots, self.added.get(entry.name)
         if configured is None and added is None:
             return None
         removed: Collection[str] = self._removed.get(entry.name, ())

@@ -12,8 +12,8 @@ from tests.client.scripted_server import handshake_server
 from tests.host.gateway.support import FRONTS, OLD, Stage, on_stage, server, until
 from tests.host.supervised import scripted
 from trunkline import Client, Context, Server
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds
 from trunkline.host.upstreams.routing.connection_pool import ConnectionPool
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import ConfigError, RequestFailed
-from trunkline.host.authorization.acts import act_for_server_request
+from trunkline.host.authorization.authorizer import act_for_server_request
 from trunkline.host.authorization.denial_messages import allow_rule_advice
 from trunkline.host.authorization.grants import make_grant
 from trunkline.host.authorization.policy.decisions import Act, Decision

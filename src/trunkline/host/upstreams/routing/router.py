@@ -40,21 +40,19 @@ from trunkline.host.config.model import ServerEntry
 from trunkline.host.server_requests.handlers import ServerRoots
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.routing.active_calls import ActiveCall, ConcurrencyLimiter, ConcurrencySlot, Parking
-from trunkline.host.upstreams.routing.channels import VIA, CallerChannel, log_wanted
-from trunkline.host.upstreams.routing.dedicated_connection import (
-    ConnectionNeeds,
+from trunkline.host.upstreams.routing.channels import VIA, CallerChannel, ConnectionNeeds, log_wanted
+from trunkline.host.upstreams.routing.connection_pool import (
     Credentials,
     DedicatedConnection,
     prefers_handshake,
     roots_digest,
 )
 from trunkline.host.upstreams.supervision.clients import StoredLogins, has_authorization_header
-from trunkline.host.upstreams.supervision.state import uses_handshake
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.caller import Principal, supports
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
-from trunkline.protocol.revisions import NEWEST
+from trunkline.protocol.revisions import NEWEST, uses_handshake
 
 __all__ = ["QuestionReview", "Router", "UpstreamRequest", "shared_needs", "user_credentials", "user_store_path"]
 
@@ -135,7 +133,7 @@ class Router:
             if upstream.entry.settings.per_user:
                 return await self._send_as_user(request, needs)
             client = await upstream.connected_client()
-            handshake = uses_handshake(client)
+            handshake = uses_handshake(client.revision)
             if channel.is_handshake and prefers_handshake(upstream, needs):
                 connection = await self._handshake_connection(request, needs)
                 if connection is not None:
@@ -156,7 +154,9 @@ class Router:
             connection = request.session.connections.find(upstream, declared, roots=roots)
         with connection.hold_open():
             client = await self._opened(request.session, connection)
-            return await (self._on_connection if uses_handshake(client) else self._in_rounds_on)(request, connection)
+            return await (self._on_connection if uses_handshake(client.revision) else self._in_rounds_on)(
+                request, connection
+            )
 
     async def _handshake_connection(
         self, request: UpstreamRequest, needs: ConnectionNeeds
@@ -214,11 +214,15 @@ class Router:
 
     def _own_roots(self, upstream: Upstream) -> Callable[[], Any] | None:
         """Return a function for the server's own roots, which replace the caller's; None if it has none."""
-        return None if self._roots.of(upstream.entry) is None else lambda: self._roots.of(upstream.entry)
+        return (lambda: self._roots.of(upstream.entry)) if self._has_roots(upstream) else None
 
     def _with_roots(self, upstream: Upstream, needs: ConnectionNeeds) -> ConnectionNeeds:
         """Return what a connection declares: with roots, if the server has roots of its own."""
-        return needs if self._roots.of(upstream.entry) is None else replace(needs, roots=True)
+        return replace(needs, roots=True) if self._has_roots(upstream) else needs
+
+    def _has_roots(self, upstream: Upstream) -> bool:
+        """Return whether a server has roots of its own, in its entry or added since."""
+        return upstream.entry.settings.roots is not None or upstream.entry.name in self._roots.added
 
     def forget(self, upstream: Upstream) -> None:
         """Forget a server that was removed."""
@@ -360,7 +364,7 @@ class Router:
     def _declared(self, request: UpstreamRequest) -> dict[str, Any]:
         """Return what is declared to a stateless server: what the caller supports, and roots if the host has some."""
         declared = _allowed_capabilities(request)
-        if self._roots.of(request.upstream.entry) is not None:
+        if self._has_roots(request.upstream):
             declared["roots"] = {}
         return declared
 

@@ -54,7 +54,7 @@ from trunkline.host.upstreams.supervision.start_queue import (
     Breaker,
     StartQueue,
 )
-from trunkline.host.upstreams.supervision.state import EraMemory, UpstreamState, uses_handshake
+from trunkline.host.upstreams.supervision.state import EraMemory, UpstreamState
 from trunkline.timers import Timers, wait_within
 
 __all__ = ["ServerCommand", "ServerTask", "SupervisionContext", "TrustCheck"]
@@ -445,7 +445,7 @@ class ServerTask:
             ConfigError: one of them is not available.
         """
         state = self._state
-        launch = await resolve_secrets(state.entry, self._context.secret)
+        launch = await resolve_secrets(state.entry, self._context.secret) if state.entry.sealed else state.entry
         state.secrets.add(launch.secrets)
         state.launch = launch
 
@@ -534,8 +534,7 @@ class ServerTask:
                 )
                 self._loss = None
             else:
-                state.probed_at = asked_at if uses_handshake(client) else time.time()
-                eras.agreed(client)
+                state.probed_at = asked_at if eras.agreed(client) else time.time()
                 return client
         client = self._make_client()
         await eras.expect(client)

@@ -30,16 +30,16 @@ from types import MappingProxyType
 from weakref import WeakSet
 
 from trunkline.client.client import Client
-from trunkline.errors import HandlerError, LocalProtocolError, RemoteProtocolError, RequestFailed, RequestTimeout
+from trunkline.errors import LocalProtocolError, RequestTimeout
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import ServerState, ServerStateChanged
 from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
 from trunkline.host.upstreams.catalog.items import Offering
-from trunkline.host.upstreams.supervision.clients import offerings_differ, requires_login
-from trunkline.protocol.revisions import NEWEST, Revision, find_revision
+from trunkline.host.upstreams.supervision.clients import offerings_differ
+from trunkline.protocol.revisions import NEWEST, Revision, uses_handshake
 
-__all__ = ["TRANSITIONS", "UNAVAILABLE_STATES", "CallTracker", "EraMemory", "UpstreamState", "uses_handshake"]
+__all__ = ["TRANSITIONS", "UNAVAILABLE_STATES", "EraMemory", "UpstreamState"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -195,24 +195,6 @@ class UpstreamState:
         """Whether a call is in progress, or waits for the server."""
         return bool(self.active_calls or self.waiting)
 
-    def call_started(self) -> None:
-        """Record the start of a call."""
-        now = self.now()
-        if not self.active_calls:
-            # Its silence counts from here: nothing was expected from it before.
-            self.heard_at = now
-        self.active_calls += 1
-        self.used_at = now
-
-    def call_ended(self, error: BaseException | None) -> None:
-        """Record the end of a call; a response, even an error, is a sign of life."""
-        self.active_calls -= 1
-        self.used_at = self.now()
-        if error is None or isinstance(error, RequestFailed | HandlerError | RemoteProtocolError):
-            self.heard_at = self.used_at
-        if self.on_suspected_failure is not None and (isinstance(error, RequestTimeout) or requires_login(error)):
-            self.on_suspected_failure()
-
     # --- stderr ------------------------------------------------------------------------------------------------------
 
     def append_stderr(self, data: bytes) -> None:
@@ -237,27 +219,6 @@ class UpstreamState:
         # Half a secret would not be recognized, so a truncated line is left out.
         whole = lines[1:] if self._stderr_cut else lines
         return self.secrets.hide("\n".join(whole[-_STDERR_LINES:]))
-
-
-class CallTracker:
-    """Context manager that counts a call while it is in progress; one object serves any number of calls."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: UpstreamState) -> None:
-        """Count calls of a server."""
-        self._state = state
-
-    def __enter__(self) -> None:
-        self._state.call_started()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._state.call_ended(error)
-
-
-def uses_handshake(client: Client) -> bool:
-    """Return True if a connected client agreed on a revision with a handshake."""
-    return (find_revision(client.revision or "") or NEWEST).handshake
 
 
 class EraMemory:
@@ -287,10 +248,12 @@ class EraMemory:
         if await asyncio.to_thread(cache.discovers, entry):
             client._core.known = NEWEST
 
-    def agreed(self, client: Client) -> None:
-        """Note the era of a server that was just connected."""
-        if not uses_handshake(client):
+    def agreed(self, client: Client) -> bool:
+        """Note the era of a server that was just connected; return whether it used the handshake."""
+        handshake = uses_handshake(client.revision)
+        if not handshake:
             self._state.discovers.set()
+        return handshake
 
     def _discovered(self, revision: Revision) -> None:
         log.info(
