@@ -37,10 +37,13 @@ NPM_SDKS := $(addprefix @modelcontextprotocol/,sdk@1.32.2 client@2.4.0 server@2.
 NPM_INSPECTOR := @modelcontextprotocol/inspector@2.12.0
 PYPI_SERVERS := mcp-server-time==2026.10.19 mcp-server-fetch==2026.10.24 mcp-server-git==2026.10.19
 PYPI_ARCHIVED := mcp-server-sqlite==2025.4.25 mcp-server-sentry==2025.1.14 'mcp<2'
+# The second type checker, for the public API alone.
+PYRIGHT := $(INTEROP)/pyright/node_modules/.bin/pyright
+NPM_PYRIGHT := pyright@1.1.414
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
-.PHONY: help run services tour test coverage check format test-all fresh bench interop conformance faults faults-all fleet compat compat-servers clean
+.PHONY: help run services tour test coverage check typecheck-public format test-all fresh bench interop conformance faults faults-all fleet compat compat-servers clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -118,6 +121,13 @@ check: $(VENV)/.installed-dev ## lint, formatting and types
 	@$(BIN)/ruff format --check --quiet || { $(BIN)/ruff format --check; exit 1; }
 	@echo "== mypy --strict"
 	@$(BIN)/mypy --no-error-summary
+
+typecheck-public: $(VENV)/.installed-dev ## pyright: every exported name is completely typed; skipped where npm is not
+	@command -v npm >/dev/null 2>&1 || { echo "npm is not here: pyright cannot be installed, nothing was checked."; exit 0; }; \
+	test -x $(PYRIGHT) || { mkdir -p $(INTEROP)/pyright \
+		&& npm install --prefix $(INTEROP)/pyright $(NPM_FLAGS) $(NPM_PYRIGHT); } \
+		|| { echo "pyright could not be installed, nothing was checked."; exit 0; }; \
+	echo "== pyright --verifytypes"; $(BIN)/python -m tests.architecture.public_types $(PYRIGHT)
 
 format: $(VENV)/.installed-dev ## fix what ruff can fix
 	@$(BIN)/ruff check --quiet --fix

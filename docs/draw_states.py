@@ -1,4 +1,4 @@
-"""Draws the states of a request, as the peer's tables have them, into ARCHITECTURE.md: run it after a change there."""
+"""Draws the state diagrams of a request, from the tables of the peer, into ARCHITECTURE.md; run it after a change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START, END = "<!-- states: start -->\n", "<!-- states: end -->\n"
 
 
 def drawing() -> str:
-    """Draw both tables as Mermaid state diagrams."""
+    """Return both tables as Mermaid state diagrams."""
     return "\n".join(
         (
             "A request the other side made:",
@@ -32,7 +32,7 @@ def drawing() -> str:
 
 
 def redrawn(page: str) -> str:
-    """Give the page with the drawing between its marks."""
+    """Return the page with the diagrams between its marks."""
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}{drawing()}{END}{after}"

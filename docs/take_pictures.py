@@ -1,4 +1,4 @@
-"""Takes the pictures of the consent page that the docs show: ``python -m docs.take_pictures``, with Chromium here."""
+"""Takes the screenshots of the consent page for the docs: ``python -m docs.take_pictures``; needs Chromium."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 
 from tests.auth.authorization_server.chromium import Page, chromium
 from tests.auth.authorization_server.support import authorize_url, register
-from trunkline import Server
+from trunkline import Limits, Server
 from trunkline.auth import AuthorizationServer, hash_password
-from trunkline.protocol.limits import Limits
-from trunkline.transports.http.server.serve import serve
 
 __all__ = ["main"]
 
@@ -22,7 +20,7 @@ PASSWORD = "secret"
 
 
 async def main() -> None:
-    """Serve a library, open its pages and take their pictures."""
+    """Serve a library, open its pages and take screenshots."""
     auth = AuthorizationServer(
         issuer=ISSUER,
         store=":memory:",
@@ -30,16 +28,15 @@ async def main() -> None:
         scopes={"books:read": "See which books there are", "books:lend": "Borrow books in your name"},
         users={"ada": hash_password(PASSWORD)},
     )
-    endpoint, stopping, started = Server("library", auth=auth).asgi(), asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(
-        serve(endpoint, limits=Limits(drain_seconds=1), started=lambda url: started.set(), stopping=stopping)
-    )
+    started = asyncio.Event()
+    server = Server("library", auth=auth, limits=Limits(drain_seconds=1))
+    task = asyncio.create_task(server.run_async("http", started=lambda url: started.set()))
     await started.wait()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         async with chromium(Path(profile)) as page:
             taken = await _take(page, auth)
-    stopping.set()
-    await task
+    task.cancel()
+    await asyncio.wait([task])
     for name, picture in taken.items():
         await asyncio.to_thread((PICTURES / f"{name}.png").write_bytes, picture)
 

@@ -1,4 +1,4 @@
-"""A connection over a link that a test holds in its hand: what is sent can be read, what arrives is the test's word."""
+"""A connection over a link controlled by the test, which reads what is sent and decides what arrives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trunkline.timers import Timers
 from trunkline.transports.link import Link, Receiver
 
 __all__ = [
-    "FOR_EVER",
+    "NO_TIMEOUTS",
     "Handler",
     "Scene",
     "Served",
@@ -36,75 +36,76 @@ __all__ = [
 ]
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, Any]]
-FOR_EVER = Timeouts(None, None)
+NO_TIMEOUTS = Timeouts(None, None)
 LIMITS = Limits(eof_seconds=5.0, exit_seconds=0.05)
 
 
 class Wire(Link):
-    """A link that keeps what is sent and brings what the test says."""
+    """A link that records what is sent and delivers what the test passes in."""
 
     def __init__(self) -> None:
-        """Start with nothing sent."""
+        """Create a link without messages."""
         self.receiver: Receiver | None = None
         self.writes: list[list[Any]] = []
         self.drained = 0
         self.closed = 0
 
     def attach(self, receiver: Receiver) -> None:
-        """Keep the receiver."""
+        """Store the receiver."""
         self.receiver = receiver
 
     def send(self, batch: Sequence[Outbound]) -> None:
-        """Keep what would be written."""
+        """Record the messages."""
         self.writes.append([msgspec.json.decode(encode(outbound.message)) for outbound in batch])
 
     async def drain(self) -> None:
-        """Count."""
+        """Count the calls."""
         self.drained += 1
 
     async def aclose(self) -> None:
-        """Count."""
+        """Count the calls."""
         self.closed += 1
 
     @property
     def sent(self) -> list[Any]:
-        """All messages written so far."""
+        """All messages sent so far."""
         return [message for write in self.writes for message in write]
 
     def bring(self, *texts: str) -> None:
-        """Let messages arrive together."""
+        """Deliver messages."""
         assert self.receiver is not None
         for text in texts:
             self.receiver.message_received(decode(text.encode()), MEMORY)
 
 
 class Served:
-    """A service whose handlers the test gives by method name."""
+    """A service with the test's handlers, by method name."""
 
     def __init__(self, handlers: dict[str, Handler | ErrorReply], *, batches: bool) -> None:
-        """Keep the handlers."""
+        """Store the handlers."""
         self.handlers = handlers
         self.batches = batches
+        self.session = None
         self.notices: list[str] = []
         self.ended = 0
         self.at_end: Callable[[], object] = lambda: None
 
     def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
-        """Give the handler's work; an unknown method fails as a broken service would."""
+        """Return the handler's coroutine; an unknown method raises, as a broken service would."""
         handler = self.handlers[exchange.method]
         return handler if isinstance(handler, ErrorReply) else handler(exchange)
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
-        """Note it; one name makes it fail."""
+        """Record the notification; the name ``broken`` raises."""
         self.notices.append(event.method)
         assert event.method != "broken"
 
     def accepts_batches(self) -> bool:
-        """Say what the test said."""
+        """Return what the test configured."""
         return self.batches
 
     def input_ended(self) -> None:
-        """Count, and do what the test wants done."""
+        """Count the calls, and call ``at_end``."""
         self.ended += 1
         self.at_end()
 
@@ -113,27 +114,27 @@ class Scene:
     """A connection with its wire, its service and its clock."""
 
     def __init__(self, *, batches: bool = False, limits: Limits = LIMITS, **handlers: Handler | ErrorReply) -> None:
-        """Connect; the handlers' names are the methods."""
+        """Connect; the names of the handlers are the methods."""
         self.clock = FakeClock()
         self.wire = Wire()
         self.served = Served(handlers, batches=batches)
         self.connection = Connection(self.wire, self.served, limits=limits, timers=Timers(self.clock))
         self.connection.start()
-        #: Holds handlers until it is set.
+        #: Handlers wait until this is set.
         self.gate = asyncio.Event()
         self.log: list[str] = []
 
     async def turn(self, times: int = 10) -> None:
-        """Let everything run that can."""
+        """Run everything that can run without time passing."""
         for _ in range(times):
             await asyncio.sleep(0)
 
-    def ask(self, method: str = "m", timeouts: Timeouts = FOR_EVER, **more: Any) -> asyncio.Task[msgspec.Raw]:
-        """Start a request of ours."""
+    def ask(self, method: str = "m", timeouts: Timeouts = NO_TIMEOUTS, **more: Any) -> asyncio.Task[msgspec.Raw]:
+        """Start a request."""
         return asyncio.ensure_future(self.connection.request(method, {}, timeouts=timeouts, **more))
 
     async def wait(self, _: Exchange) -> str:
-        """Serve: wait at the gate, and note how it ended."""
+        """Wait for the gate, and record a cancellation; a handler."""
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
@@ -142,7 +143,7 @@ class Scene:
         return "waited"
 
     async def stubborn(self, _: Exchange) -> str:
-        """Serve: swallow the cancellation and answer all the same."""
+        """Suppress the cancellation and return a result anyway; a handler."""
         with contextlib.suppress(asyncio.CancelledError):
             await self.gate.wait()
         self.log.append("swallowed")
@@ -150,42 +151,42 @@ class Scene:
 
 
 async def echo(exchange: Exchange) -> Any:
-    """Serve: give the params back."""
+    """Return the params; a handler."""
     return exchange.params
 
 
 def request(id: int | str, method: str) -> str:
-    """Write a request."""
+    """Return an encoded request."""
     return encode_text({"id": id, "method": method})
 
 
 def cancel(id: int | str) -> str:
-    """Write a cancellation."""
+    """Return an encoded cancellation."""
     return encode_text({"method": "notifications/cancelled", "params": {"requestId": id}})
 
 
 def result(id: int, value: Any = None) -> str:
-    """Write an answer."""
+    """Return an encoded response."""
     return encode_text({"id": id, "result": value})
 
 
 def progress(token: int, amount: float) -> str:
-    """Write a progress notice."""
+    """Return an encoded progress notification."""
     return encode_text({"method": "notifications/progress", "params": {"progressToken": token, "progress": amount}})
 
 
 def encode_text(members: dict[str, Any]) -> str:
-    """Write a message."""
+    """Return an encoded message."""
     return msgspec.json.encode({"jsonrpc": "2.0", **members}).decode()
 
 
 def answer(id: int | str, value: Any) -> dict[str, Any]:
-    """Say what an answer looks like when read."""
+    """Return a decoded response."""
     return {"jsonrpc": "2.0", "id": id, "result": value}
 
 
 def codes(messages: list[Any]) -> list[tuple[Any, int]]:
-    """Give ids and codes of error answers."""
+    """Return the ids and codes of error responses."""
     return [(message["id"], message["error"]["code"]) for message in messages]
 
 

@@ -1,4 +1,4 @@
-"""What many tests need: running a coroutine with a bound."""
+"""Helpers of many tests: running a coroutine with a timeout."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 __all__ = ["BOUND", "case_id", "run_async"]
 
-#: So long a test waits for what should come at once: what never comes fails, a busy machine does not.
+#: How many seconds a test waits for something immediate: long enough for a busy machine, short enough to fail.
 BOUND = 45.0
 
 T = TypeVar("T")
 
 
 def run_async(work: Coroutine[Any, Any, T], *, seconds: float = BOUND) -> T:
-    """Run a coroutine in a fresh event loop; fail rather than wait for ever."""
+    """Run a coroutine in a new event loop; raise TimeoutError rather than wait without limit."""
 
     async def bounded() -> T:
         async with asyncio.timeout(seconds):
@@ -26,5 +26,5 @@ def run_async(work: Coroutine[Any, Any, T], *, seconds: float = BOUND) -> T:
 
 
 def case_id(value: object) -> str:
-    """Name a case after its value, without addresses: two workers would not agree on them."""
+    """Return an id for a test case without memory addresses, which differ between workers."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))

@@ -21,7 +21,7 @@ from trunkline.protocol.limits import Limits
 # --- serving ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_is_answered_with_what_its_work_gives() -> None:
+async def test_a_request_is_answered_with_the_result_of_its_coroutine() -> None:
     scene = Scene(echo=echo)
     scene.wire.bring('{"jsonrpc":"2.0","id":"a","method":"echo","params":{"x":[1]}}')
     await scene.turn()
@@ -45,7 +45,7 @@ async def test_answers_that_are_ready_together_are_written_together() -> None:
     assert scene.wire.writes == [[answer(1, None), answer(2, None), answer(3, None)]]
 
 
-async def test_notices_leave_in_the_order_made_and_before_the_result() -> None:
+async def test_notifications_leave_in_the_order_made_and_before_the_result() -> None:
     async def tell(exchange: Exchange) -> str:
         exchange.notify("a", {})
         exchange.connection.notify("b")
@@ -58,7 +58,7 @@ async def test_notices_leave_in_the_order_made_and_before_the_result() -> None:
     assert [message.get("method", "answer") for message in scene.wire.sent] == ["a", "b", "c", "answer"]
 
 
-async def test_a_notice_about_a_request_that_is_over_is_dropped() -> None:
+async def test_a_notification_about_a_request_that_is_over_is_dropped() -> None:
     kept: list[Exchange] = []
 
     async def keep(exchange: Exchange) -> None:
@@ -73,7 +73,7 @@ async def test_a_notice_about_a_request_that_is_over_is_dropped() -> None:
     assert scene.wire.sent == [answer(1, None)]
 
 
-async def test_a_refused_request_is_answered_with_the_refusal() -> None:
+async def test_a_rejected_request_is_answered_with_its_error() -> None:
     scene = Scene(no=ErrorReply(-32601, "Method not found: no", {"method": "no"}))
     scene.wire.bring(request(1, "no"))
     await scene.turn()
@@ -96,7 +96,7 @@ async def test_a_refused_request_is_answered_with_the_refusal() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_what_work_raises_becomes_an_error_and_nothing_leaks(
+async def test_an_exception_becomes_an_error_without_internal_details(
     raised: BaseException, error: dict[str, Any]
 ) -> None:
     async def fail(_: Exchange) -> None:
@@ -144,7 +144,7 @@ async def test_malformed_input_is_answered_and_the_connection_lives() -> None:
     assert scene.wire.sent[1:] == [answer(1, None)]
 
 
-async def test_requests_beyond_the_limit_are_refused() -> None:
+async def test_requests_beyond_the_limit_are_rejected() -> None:
     scene = Scene(limits=Limits(in_flight=1))
     scene.served.handlers["wait"] = scene.wait
     scene.wire.bring(request(1, "wait"), request(2, "wait"))
@@ -263,14 +263,14 @@ async def test_a_batch_that_is_not_allowed_is_answered_with_one_error(batches: b
     assert codes(scene.wire.sent) == [(None, -32600)]
 
 
-async def test_a_batch_of_notices_is_not_answered() -> None:
+async def test_a_batch_of_notifications_is_not_answered() -> None:
     scene = Scene(batches=True)
     scene.wire.bring(array('{"jsonrpc":"2.0","method":"a"}', '{"jsonrpc":"2.0","method":"b"}'))
     await scene.turn()
     assert (scene.served.notices, scene.wire.sent) == (["a", "b"], [])
 
 
-async def test_a_batch_of_answers_wakes_whoever_waits() -> None:
+async def test_a_batch_of_responses_resolves_the_pending_requests() -> None:
     scene = Scene(batches=True)
     first, second = scene.ask(), scene.ask()
     await scene.turn()
@@ -283,7 +283,9 @@ async def test_a_batch_of_answers_wakes_whoever_waits() -> None:
     ("limit", "id", "code"),
     [pytest.param(9, 1, -32600, id="id in flight"), pytest.param(1, 2, -32603, id="too many in flight")],
 )
-async def test_what_the_peer_refuses_of_a_batch_is_answered_in_the_array(limit: int, id: int, code: int) -> None:
+async def test_requests_of_a_batch_that_the_peer_rejects_are_answered_in_the_array(
+    limit: int, id: int, code: int
+) -> None:
     scene = Scene(batches=True, limits=Limits(in_flight=limit))
     scene.served.handlers["wait"] = scene.wait
     scene.wire.bring(request(1, "wait"), array("5", request(id, "wait")))

@@ -24,7 +24,7 @@ from trunkline.transports.memory import memory_pair
 # --- eof -------------------------------------------------------------------------------------------------------------
 
 
-async def test_after_a_clean_end_of_input_what_is_in_flight_is_still_answered() -> None:
+async def test_after_a_clean_end_of_input_running_requests_are_still_answered() -> None:
     scene = Scene()
     scene.served.handlers["wait"] = scene.wait
     scene.wire.bring(request(1, "wait"), request(2, "wait"))
@@ -61,7 +61,7 @@ async def test_with_nothing_in_flight_the_end_of_input_is_the_end() -> None:
 
 
 @pytest.mark.parametrize("clean_first", [False, True], ids=["at once", "while it waits for answers"])
-async def test_a_broken_link_ends_what_is_served_at_once(clean_first: bool) -> None:
+async def test_a_broken_link_cancels_running_requests_at_once(clean_first: bool) -> None:
     scene = Scene()
     scene.served.handlers["wait"] = scene.wait
     scene.wire.bring(request(1, "wait"))
@@ -87,7 +87,7 @@ async def test_a_stream_that_the_service_ends_with_the_input_does_not_use_up_the
     assert (scene.connection.closed.done(), scene.wire.sent) == (True, [])
 
 
-async def test_a_request_whose_task_somebody_cancels_is_given_up_and_its_id_is_free() -> None:
+async def test_a_request_whose_task_is_cancelled_is_dropped_and_its_id_is_free() -> None:
     scene = Scene(echo=echo)
     scene.served.handlers["wait"] = scene.wait
     scene.wire.bring(request(1, "wait"))
@@ -102,7 +102,7 @@ async def test_a_request_whose_task_somebody_cancels_is_given_up_and_its_id_is_f
 
 
 @pytest.mark.parametrize("turns", [0, 5], ids=["as the input ends", "before"])
-async def test_a_service_may_give_a_request_up_without_an_answer(turns: int) -> None:
+async def test_a_service_may_drop_a_request_without_a_response(turns: int) -> None:
     async def nothing() -> None:
         raise asyncio.CancelledError
 
@@ -120,7 +120,7 @@ async def test_a_service_may_give_a_request_up_without_an_answer(turns: int) -> 
     assert (scene.wire.sent, scene.connection.exchanges, scene.connection.closed.done()) == ([], {}, True)
 
 
-async def test_what_arrives_after_the_end_is_ignored() -> None:
+async def test_messages_after_the_end_are_ignored() -> None:
     scene = Scene(echo=echo)
     scene.connection.eof_received()
     scene.wire.bring(request(1, "echo"))
@@ -128,7 +128,7 @@ async def test_what_arrives_after_the_end_is_ignored() -> None:
     assert scene.wire.sent == []
 
 
-async def test_the_end_fails_every_waiting_request_at_once_each_with_an_error_of_its_own() -> None:
+async def test_the_end_fails_every_pending_request_with_its_own_error_object() -> None:
     scene = Scene()
     first, second = scene.ask(timeouts=Timeouts(10, 20)), scene.ask()
     await scene.turn()
@@ -151,7 +151,7 @@ async def test_an_error_of_another_kind_reaches_the_caller_as_it_is() -> None:
     assert await failure(task) is why
 
 
-async def test_a_clean_end_says_that_the_connection_ended() -> None:
+async def test_a_clean_end_raises_connection_lost() -> None:
     scene = Scene()
     task = scene.ask()
     await scene.turn()
@@ -174,7 +174,7 @@ async def test_an_end_about_one_request_loses_that_one_only() -> None:
 # --- closing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_closing_cancels_what_is_served_fails_what_waits_and_closes_the_link() -> None:
+async def test_closing_cancels_running_requests_fails_pending_ones_and_closes_the_link() -> None:
     scene = Scene()
     scene.served.handlers["wait"] = scene.wait
     scene.wire.bring(request(1, "wait"))
@@ -186,7 +186,7 @@ async def test_closing_cancels_what_is_served_fails_what_waits_and_closes_the_li
     assert not scene.connection.notify("late")
 
 
-async def test_closing_with_a_reason_gives_it_to_whoever_waits_and_whoever_comes_later() -> None:
+async def test_closing_with_an_error_raises_it_in_pending_and_later_requests() -> None:
     scene = Scene()
     task = scene.ask()
     await scene.turn()
@@ -233,7 +233,7 @@ async def test_a_handler_that_does_not_end_cannot_hold_up_the_close() -> None:
     assert scene.wire.sent == []
 
 
-async def test_what_arrives_while_it_closes_is_not_served() -> None:
+async def test_messages_during_the_close_are_not_served() -> None:
     scene = Scene(echo=echo)
     free = asyncio.Event()
 
@@ -252,7 +252,7 @@ async def test_what_arrives_while_it_closes_is_not_served() -> None:
     assert scene.wire.sent == []
 
 
-async def test_whoever_waits_for_the_end_waits_for_the_owner_too() -> None:
+async def test_ended_waits_for_the_cleanup() -> None:
     scene, done = Scene(), []
 
     async def clean_up(connection: Connection) -> None:
@@ -270,7 +270,7 @@ async def test_whoever_waits_for_the_end_waits_for_the_owner_too() -> None:
 
 
 @pytest.mark.parametrize(("queued", "writes"), [(63, 0), (64, 1)])
-async def test_a_sender_of_many_messages_gives_way_after_a_burst(queued: int, writes: int) -> None:
+async def test_a_sender_of_many_messages_yields_after_a_burst(queued: int, writes: int) -> None:
     scene = Scene()
     [scene.connection.notify("n") for _ in range(queued)]
     await scene.connection.drain()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tests.scenes import FOR_EVER, Scene, answer, encode_text, failure, progress, request, result
+from tests.scenes import NO_TIMEOUTS, Scene, answer, encode_text, failure, progress, request, result
 from tests.support import run_async
 from trunkline.connection import Exchange, Timeouts
 from trunkline.errors import (
@@ -23,7 +23,7 @@ from trunkline.protocol.jsonrpc import InvalidMessage
 # --- asking ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_of_ours_gives_the_result_undecoded() -> None:
+async def test_a_request_returns_its_result_undecoded() -> None:
     scene = Scene()
     task = scene.ask("tools/list")
     await scene.turn()
@@ -33,7 +33,7 @@ async def test_a_request_of_ours_gives_the_result_undecoded() -> None:
 
 
 @pytest.mark.parametrize("data", [None, {"method": "m"}], ids=["bare", "with data"])
-async def test_an_error_answer_is_raised_as_its_class(data: dict[str, str] | None) -> None:
+async def test_an_error_response_is_raised_as_its_class(data: dict[str, str] | None) -> None:
     scene = Scene()
     task = scene.ask()
     await scene.turn()
@@ -44,7 +44,7 @@ async def test_an_error_answer_is_raised_as_its_class(data: dict[str, str] | Non
     assert error.data == data
 
 
-async def test_an_answer_that_is_none_ends_the_wait() -> None:
+async def test_an_invalid_response_fails_the_request() -> None:
     scene = Scene()
     task = scene.ask(timeouts=Timeouts(10, None))
     await scene.turn()
@@ -65,16 +65,16 @@ async def test_unknown_and_late_answers_are_dropped_and_counted() -> None:
 TOO_LONG = InvalidMessage(-32600, "longer than 10 bytes", response=True, too_long=True)
 
 
-async def test_an_answer_too_long_without_an_id_fails_the_one_request_that_waits() -> None:
+async def test_an_oversized_response_without_an_id_fails_the_only_pending_request() -> None:
     scene = Scene()
     task = scene.ask()
     await scene.turn()
     scene.connection.message_received(TOO_LONG, STREAM)
-    assert str(await failure(task)) == "the answer to request 1 is longer than 10 bytes"
+    assert str(await failure(task)) == "the response to request 1 is longer than 10 bytes"
 
 
 @pytest.mark.parametrize("id", [1, 9, "2"], ids=["of one withdrawn", "never used", "of another kind"])
-async def test_an_answer_too_long_to_no_request_that_waits_fails_none(id: int | str) -> None:
+async def test_an_oversized_response_to_no_pending_request_fails_none(id: int | str) -> None:
     scene = Scene()
     withdrawn, task = scene.ask(), scene.ask()
     await scene.turn()
@@ -85,7 +85,7 @@ async def test_an_answer_too_long_to_no_request_that_waits_fails_none(id: int | 
     await task
 
 
-def test_the_late_answer_to_a_request_given_up_is_not_taken_for_anothers(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_late_response_to_a_withdrawn_request_is_not_used_for_another(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         scene = Scene()
         given_up = scene.ask()
@@ -99,10 +99,10 @@ def test_the_late_answer_to_a_request_given_up_is_not_taken_for_anothers(caplog:
         assert bytes(await task) == b'"mine"'
 
     run_async(main())
-    assert "which request it is for is unknown" in caplog.text
+    assert "a response to an unknown request was dropped" in caplog.text
 
 
-async def test_the_first_request_leaves_at_once_and_those_behind_it_together() -> None:
+async def test_the_first_request_is_sent_at_once_and_later_ones_together() -> None:
     scene = Scene()
     tasks = [scene.ask(), scene.ask(), scene.ask()]
     await scene.turn()
@@ -120,9 +120,9 @@ async def test_an_id_of_the_callers_choice_cannot_be_used_twice_at_once() -> Non
     assert bytes(await first) == b"1"
 
 
-async def test_a_handler_can_ask_its_caller() -> None:
+async def test_a_handler_can_send_requests_to_its_caller() -> None:
     async def wonder(exchange: Exchange) -> msgspec.Raw:
-        return await exchange.request("roots/list", {}, timeouts=FOR_EVER)
+        return await exchange.request("roots/list", {}, timeouts=NO_TIMEOUTS)
 
     scene = Scene(wonder=wonder)
     scene.wire.bring(request(7, "wonder"))
@@ -132,7 +132,7 @@ async def test_a_handler_can_ask_its_caller() -> None:
     assert scene.wire.sent[1:] == [answer(7, ["root"])]
 
 
-@pytest.mark.parametrize("timeouts", [Timeouts(10, 20), FOR_EVER], ids=["patient", "endless"])
+@pytest.mark.parametrize("timeouts", [Timeouts(10, 20), NO_TIMEOUTS], ids=["patient", "endless"])
 @pytest.mark.parametrize(("method", "told"), [("tools/call", 1), ("initialize", 0)])
 async def test_cancelling_the_await_cancels_on_the_wire_but_never_initialize(
     method: str, told: int, timeouts: Timeouts
@@ -149,18 +149,18 @@ async def test_cancelling_the_await_cancels_on_the_wire_but_never_initialize(
     assert scene.connection.peer.dropped == 1
 
 
-async def test_a_request_that_was_withdrawn_without_a_word_is_not_cancelled_on_the_wire() -> None:
+async def test_a_request_withdrawn_silently_is_not_cancelled_on_the_wire() -> None:
     scene = Scene()
     task = scene.ask(timeouts=Timeouts(10, None))
     await scene.turn()
-    scene.connection.peer.send_cancel(1, tell=False)
+    scene.connection.peer.send_cancel(1, notify=False)
     task.cancel()
     await scene.turn()
     scene.wire.bring(result(1))
     assert (task.cancelled(), len(scene.wire.sent), scene.connection.peer.dropped) == (True, 1, 1)
 
 
-async def test_a_caller_that_gives_up_as_the_answer_comes_cancels_nothing() -> None:
+async def test_a_caller_cancelled_as_the_response_arrives_cancels_nothing() -> None:
     scene = Scene()
     answered_first, cancelled_first = scene.ask(), scene.ask()
     await scene.turn()
@@ -173,7 +173,7 @@ async def test_a_caller_that_gives_up_as_the_answer_comes_cancels_nothing() -> N
     assert [message["id"] for message in scene.wire.sent] == [1, 2]
 
 
-def test_progress_is_handed_on_and_a_failing_callback_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_calls_the_callback_and_its_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[float] = []
 
     async def main() -> None:
@@ -188,10 +188,10 @@ def test_progress_is_handed_on_and_a_failing_callback_is_only_logged(caplog: pyt
     assert "a progress callback failed (request 1)" in caplog.text
 
 
-# --- patience --------------------------------------------------------------------------------------------------------
+# --- timeouts --------------------------------------------------------------------------------------------------------
 
 
-async def test_silence_ends_a_request_and_the_other_side_is_told() -> None:
+async def test_an_idle_timeout_fails_the_request_and_cancels_it_on_the_wire() -> None:
     scene = Scene()
     task = scene.ask(timeouts=Timeouts(10, 100))
     await scene.turn()
@@ -211,7 +211,7 @@ async def test_silence_ends_a_request_and_the_other_side_is_told() -> None:
     assert scene.connection.peer.dropped == 1
 
 
-async def test_progress_starts_the_silence_again_but_not_the_whole() -> None:
+async def test_progress_restarts_the_idle_timeout_but_not_the_total() -> None:
     scene = Scene()
     task = scene.ask(timeouts=Timeouts(10, 25))
     await scene.turn()
@@ -248,7 +248,7 @@ async def test_progress_that_does_not_increase_does_not_keep_a_request_alive() -
         pytest.param(Timeouts(20, 10), "total", id="total sooner"),
     ],
 )
-async def test_the_clock_that_fires_first_is_named(timeouts: Timeouts, clock: str) -> None:
+async def test_the_error_names_the_timeout_that_expired(timeouts: Timeouts, clock: str) -> None:
     scene = Scene()
     task = scene.ask(timeouts=timeouts)
     await scene.turn()
@@ -258,7 +258,7 @@ async def test_the_clock_that_fires_first_is_named(timeouts: Timeouts, clock: st
     assert error.clock == clock
 
 
-async def test_endless_patience_is_endless() -> None:
+async def test_without_timeouts_a_request_waits_without_limit() -> None:
     scene = Scene()
     task = scene.ask()
     await scene.turn()
@@ -289,7 +289,7 @@ async def test_an_answered_request_does_not_time_out() -> None:
 
 
 @pytest.mark.parametrize("ending", ["timeout", "eof"])
-async def test_a_caller_that_has_given_up_is_not_told_of_anything_else(ending: str) -> None:
+async def test_a_caller_that_gave_up_gets_no_other_error(ending: str) -> None:
     scene = Scene()
     task = scene.ask(timeouts=Timeouts(10, None))
     await scene.turn()
@@ -299,7 +299,7 @@ async def test_a_caller_that_has_given_up_is_not_told_of_anything_else(ending: s
     assert task.cancelled()
 
 
-async def test_the_clocks_stand_still_while_a_person_is_asked() -> None:
+async def test_the_timeouts_are_paused_while_a_user_is_asked() -> None:
     scene = Scene()
     task = scene.ask(timeouts=Timeouts(10, 15))
     await scene.turn()
@@ -320,7 +320,7 @@ async def test_the_clocks_stand_still_while_a_person_is_asked() -> None:
     assert error.clock == "total"
 
 
-async def test_a_request_made_while_a_person_is_asked_has_its_whole_time_afterwards_and_no_more() -> None:
+async def test_a_request_made_during_a_pause_has_exactly_its_full_time_afterwards() -> None:
     scene = Scene()
     scene.connection.pause_clocks()
     scene.clock.advance(500)

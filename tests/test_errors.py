@@ -40,7 +40,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CLASSES if issubclass(kind, RequestFailed)])
-def test_a_code_that_crossed_the_wire_becomes_its_class(kind: type[RequestFailed]) -> None:
+def test_an_error_code_from_the_wire_becomes_its_class(kind: type[RequestFailed]) -> None:
     error = request_failed(kind.default_code, "no", {"a": 1})
     assert issubclass(type(error), kind)
     assert (error.code, error.message, error.data, str(error)) == (
@@ -71,5 +71,5 @@ def test_a_handler_may_raise_a_class_with_its_own_code_or_another() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_error_keeps_its_facts_beside_the_sentence(error: TrunklineError, facts: dict[str, object]) -> None:
+def test_an_error_has_its_details_as_attributes(error: TrunklineError, facts: dict[str, object]) -> None:
     assert (str(error), vars(error)) == ("no", facts)

@@ -27,7 +27,7 @@ class CountedClock(FakeClock):
         return super().call_at(when, callback)
 
 
-def test_a_row_fires_after_its_time() -> None:
+def test_a_deadline_fires_after_its_time() -> None:
     clock, fired = FakeClock(), list[str]()
     Timers(clock).after(5.0, lambda: fired.append("a"))
     clock.advance(4.9)
@@ -36,7 +36,7 @@ def test_a_row_fires_after_its_time() -> None:
     assert fired == ["a"]
 
 
-def test_an_earlier_row_added_later_fires_first() -> None:
+def test_an_earlier_deadline_added_later_fires_first() -> None:
     clock, fired = FakeClock(), list[str]()
     keeper = Timers(clock)
     keeper.after(5.0, lambda: fired.append("late"))
@@ -47,14 +47,14 @@ def test_an_earlier_row_added_later_fires_first() -> None:
     assert fired == ["soon", "late"]
 
 
-def test_a_cancelled_row_does_not_fire() -> None:
+def test_a_cancelled_deadline_does_not_fire() -> None:
     clock, fired = FakeClock(), list[str]()
     Timers(clock).after(1.0, lambda: fired.append("a")).cancel()
     clock.advance(2.0)
     assert fired == []
 
 
-def test_a_row_moved_later_fires_at_its_new_time() -> None:
+def test_a_deadline_moved_later_fires_at_its_new_time() -> None:
     clock, fired = FakeClock(), list[str]()
     row = Timers(clock).after(1.0, lambda: fired.append("a"))
     row.at = clock.now() + 3.0
@@ -64,7 +64,7 @@ def test_a_row_moved_later_fires_at_its_new_time() -> None:
     assert fired == ["a"]
 
 
-def test_a_later_row_asks_for_no_timer_of_its_own() -> None:
+def test_a_later_deadline_sets_no_timer() -> None:
     clock = CountedClock()
     keeper = Timers(clock)
     keeper.after(1.0, nothing)
@@ -72,14 +72,14 @@ def test_a_later_row_asks_for_no_timer_of_its_own() -> None:
     assert clock.timers == 1
 
 
-def test_it_sleeps_while_it_is_empty() -> None:
+def test_no_timer_is_set_without_deadlines() -> None:
     clock = CountedClock()
     Timers(clock).after(1.0, nothing)
     clock.advance(100.0)
     assert clock.timers == 1
 
 
-def test_a_row_may_add_another_while_it_fires() -> None:
+def test_a_deadline_may_add_another_while_it_fires() -> None:
     clock, fired = FakeClock(), list[str]()
     keeper = Timers(clock)
     keeper.after(5.0, lambda: fired.append("late"))
@@ -94,7 +94,7 @@ def test_a_row_may_add_another_while_it_fires() -> None:
     assert fired == ["late", "added"]
 
 
-def test_a_row_that_fails_does_not_stop_the_clock_of_the_others() -> None:
+def test_a_failing_callback_does_not_stop_later_deadlines() -> None:
     clock, fired = FakeClock(), list[str]()
     keeper = Timers(clock)
     keeper.after(1.0, lambda: fired.append(str(1 // 0)))
@@ -105,7 +105,7 @@ def test_a_row_that_fails_does_not_stop_the_clock_of_the_others() -> None:
     assert fired == ["b"]
 
 
-def test_nothing_fires_once_it_is_closed() -> None:
+def test_closed_timers_call_nothing() -> None:
     clock, fired = FakeClock(), list[str]()
     keeper = Timers(clock)
     keeper.after(1.0, lambda: fired.append("a"))
@@ -115,7 +115,7 @@ def test_nothing_fires_once_it_is_closed() -> None:
     assert fired == []
 
 
-def test_without_a_clock_it_takes_the_running_loops() -> None:
+def test_without_a_clock_the_running_loop_is_used() -> None:
     async def main() -> tuple[bool, bool]:
         loop = asyncio.get_running_loop()
         fired = loop.create_future()

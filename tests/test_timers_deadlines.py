@@ -19,11 +19,11 @@ def nothing() -> None:
     """Do nothing."""
 
 
-def test_an_empty_sweeper_has_no_next_time() -> None:
+def test_an_empty_queue_has_no_next_time() -> None:
     assert DeadlineQueue().next_at() is None
 
 
-def test_rows_fire_in_the_order_they_are_due() -> None:
+def test_deadlines_fire_in_the_order_they_are_due() -> None:
     fired: list[str] = []
     sweeper = DeadlineQueue()
     sweeper.add(2.0, note(fired, "second"))
@@ -33,7 +33,7 @@ def test_rows_fire_in_the_order_they_are_due() -> None:
     assert fired == ["first", "second", "third"]
 
 
-def test_a_row_does_not_fire_before_its_time_and_fires_once() -> None:
+def test_a_deadline_does_not_fire_before_its_time_and_fires_once() -> None:
     fired: list[str] = []
     sweeper = DeadlineQueue()
     sweeper.add(2.0, note(fired, "a"))
@@ -44,7 +44,7 @@ def test_a_row_does_not_fire_before_its_time_and_fires_once() -> None:
     assert (fired, len(sweeper)) == (["a"], 0)
 
 
-def test_a_cancelled_row_does_not_fire_and_is_forgotten() -> None:
+def test_a_cancelled_deadline_does_not_fire_and_is_dropped() -> None:
     fired: list[str] = []
     sweeper = DeadlineQueue()
     sweeper.add(1.0, note(fired, "a")).cancel()
@@ -53,7 +53,7 @@ def test_a_cancelled_row_does_not_fire_and_is_forgotten() -> None:
     assert fired == []
 
 
-def test_a_row_moved_later_fires_at_its_new_time() -> None:
+def test_a_deadline_moved_later_fires_at_its_new_time() -> None:
     fired: list[str] = []
     sweeper = DeadlineQueue()
     row = sweeper.add(1.0, note(fired, "moved"))
@@ -66,7 +66,7 @@ def test_a_row_moved_later_fires_at_its_new_time() -> None:
     assert fired == ["other", "moved"]
 
 
-def test_a_row_may_add_and_cancel_others_while_it_fires() -> None:
+def test_a_deadline_may_add_and_cancel_others_while_it_fires() -> None:
     fired: list[str] = []
     sweeper = DeadlineQueue()
     doomed = sweeper.add(2.0, note(fired, "doomed"))
@@ -80,7 +80,7 @@ def test_a_row_may_add_and_cancel_others_while_it_fires() -> None:
     assert fired == ["added"]
 
 
-def test_cancelled_rows_do_not_pile_up() -> None:
+def test_cancelled_deadlines_do_not_pile_up() -> None:
     sweeper = DeadlineQueue()
     kept = sweeper.add(60.0, nothing)
     assert max(add_and_cancel(sweeper) for _ in range(10_000)) < 2000
@@ -94,7 +94,7 @@ def add_and_cancel(sweeper: DeadlineQueue) -> int:
 
 
 @given(pattern=st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=20))
-def test_forgetting_many_cancelled_rows_keeps_the_others_in_order(pattern: list[tuple[int, bool]]) -> None:
+def test_dropping_many_cancelled_deadlines_keeps_the_others_in_order(pattern: list[tuple[int, bool]]) -> None:
     fired: list[tuple[int, int]] = []
     sweeper = DeadlineQueue()
     wanted = [

@@ -13,14 +13,14 @@ from trunkline.testing.clock import FakeClock
 from trunkline.timers import Timers, wait_within
 
 
-def test_what_is_done_in_time_is_given() -> None:
+def test_wait_within_returns_the_result() -> None:
     async def main() -> str:
         return await wait_within(Timers(FakeClock()), 1.0, asyncio.sleep(0, "done"))
 
     assert run_async(main()) == "done"
 
 
-async def test_what_is_late_is_cancelled() -> None:
+async def test_wait_within_cancels_on_timeout() -> None:
     clock = FakeClock()
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(wait_within(Timers(clock), 2.0, never))
@@ -31,7 +31,7 @@ async def test_what_is_late_is_cancelled() -> None:
     assert never.cancelled()
 
 
-async def test_whoever_stops_waiting_cancels_it_too() -> None:
+async def test_cancelling_wait_within_cancels_the_awaited_task() -> None:
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(wait_within(Timers(FakeClock()), 2.0, never))
     await settle()
@@ -41,7 +41,7 @@ async def test_whoever_stops_waiting_cancels_it_too() -> None:
     assert never.cancelled()
 
 
-def test_without_a_bound_it_simply_waits() -> None:
+def test_wait_within_without_a_timeout_waits() -> None:
     async def main() -> int:
         return await wait_within(Timers(FakeClock()), None, asyncio.sleep(0, 3))
 

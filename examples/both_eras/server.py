@@ -1,8 +1,8 @@
-"""One handler for both eras: it asks one after another, in a loop and side by side, and pays once.
+"""One handler for both eras: it asks in sequence, in a loop and concurrently, and pays once.
 
 In handshake revisions a question is a request to the client and the function simply waits. In stateless revisions the
-function is run again from its start when the answers have come, and finds them where it asks; what must not happen
-twice stands in ``ctx.once``.
+function runs again from its start when the answers have arrived, and each question that was answered returns at once;
+what must not happen twice is in ``ctx.once``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trunkline import Context, Server
 
 server = Server("pizzeria", version="1.0.0")
 
-#: What the bank was told; a real server would talk to one.
+#: Stands for the payment provider of a real server.
 charges: list[str] = []
 
 
@@ -28,14 +28,14 @@ class Size:
 
 
 async def charge(amount: str) -> str:
-    """Take the money and give the receipt's number."""
+    """Charge the amount and return the number of the receipt."""
     charges.append(amount)
     return f"R-{len(charges)}"
 
 
 @server.tool
 async def order(ctx: Context) -> str:
-    """Order a pizza: asks for its size, for toppings until there are enough, and then for name and floor at once."""
+    """Order a pizza: asks for the size, then for each topping, then for name and floor concurrently."""
     size = await ctx.elicit("Which size?", Size)
     if not size.accepted:
         return "Nothing ordered."

@@ -1,7 +1,7 @@
 """``python -m examples.code_review``: the review as a program.
 
-Without arguments everything around it is a stand-in: GitHub, Slack, and, without a key, the model. On a terminal you
-are the person who is asked.
+Without arguments it uses stand-ins for GitHub, Slack and, without an API key, the model. On a terminal you are asked
+for approval.
 """
 
 from __future__ import annotations
@@ -20,38 +20,35 @@ from examples.code_review.review import CONFIG, CONFIG_WITH_SLACK, HERE, Report,
 from examples.code_review.slack_double import SlackDouble
 from examples.code_review.stage import check_out, github_server
 from trunkline import ConfigError
-from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter
-from trunkline.host.models.interface import Model
-from trunkline.host.models.scripted import read_script
-from trunkline.host.models.selection import choose_model, open_model
+from trunkline.host import ApprovalAnswer, ApprovalRequest, Model, Prompter, choose_model, open_model, read_script
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "TRUNKLINE_MODEL")
 INTERRUPTED = 130
 
 
 def _consent(*, yes: bool) -> Prompter | None:
-    """Give who is asked: whoever sits at the terminal; else nobody, unless the answer is yes beforehand."""
-    from trunkline.cli.ui.approvals import terminal_prompter
+    """Return a prompter for the terminal; without one, None, or a function that approves if ``yes`` is set."""
+    from trunkline.cli import terminal_prompter
 
-    face = terminal_prompter()
-    if face is not None or not yes:
-        return face
+    prompter = terminal_prompter()
+    if prompter is not None or not yes:
+        return prompter
 
-    async def agree(question: ApprovalRequest) -> ApprovalAnswer:
-        print(f"? may {question.act.server}/{question.act.name} be called? - yes, since nobody can be asked here")
+    async def agree(request: ApprovalRequest) -> ApprovalAnswer:
+        print(f"? May {request.act.server}/{request.act.name} be called? - yes, since there is no terminal to ask in")
         return ApprovalAnswer(allow=True)
 
     return agree
 
 
 def _model() -> Model | None:
-    """Give the model that the environment has a key for."""
+    """Return the model for which the environment has an API key."""
     choice = choose_model() if any(os.environ.get(name) for name in KEYS) else None
     return None if choice is None else open_model(choice)
 
 
 async def _play(given: argparse.Namespace) -> Report:
-    """Review pull request 42 of acme/project at the stand-ins."""
+    """Review pull request 42 of acme/project with the stand-ins."""
     double, team = GitHubDouble(token="stand-in"), SlackDouble(token="stand-in")
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -80,7 +77,7 @@ async def _play(given: argparse.Namespace) -> Report:
 
 
 async def _work(given: argparse.Namespace) -> Report:
-    """Review a pull request for real."""
+    """Review a real pull request."""
     model = _model()
     if model is None:
         raise SystemExit(f"A model is needed: set one of {', '.join(KEYS)}.")
@@ -91,7 +88,10 @@ async def _work(given: argparse.Namespace) -> Report:
         config = CONFIG_WITH_SLACK if given.slack else CONFIG
         consent = _consent(yes=given.yes)
         if consent is None:
-            print("Nobody can be asked here, so nothing will be posted; --yes posts without asking.", file=sys.stderr)
+            print(
+                "There is no terminal to ask in, so nothing will be posted; --yes posts without asking.",
+                file=sys.stderr,
+            )
         setting = Setting(model=model, consent=consent, config=config, environ=environ, settings={"era": given.era})
         return await review(given.repository, given.number, setting)
 
@@ -105,41 +105,41 @@ async def _reviewed(given: argparse.Namespace) -> Report:
 
 
 def main() -> int:
-    """Review, print the report, and end with 1 if there were problems, with 130 if it was interrupted."""
+    """Review and print the report; return 1 if there were problems, 130 if it was interrupted."""
     given = _arguments()
     try:
         report = asyncio.run(_reviewed(given))
     except ConfigError as error:
         report = Report(given.repository or "acme/project", given.number or 42, problems=[str(error)])
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("\nInterrupted: what was not agreed to before is not posted.", file=sys.stderr)
+        print("\nInterrupted: comments that were not approved before are not posted.", file=sys.stderr)
         return INTERRUPTED
     print(f"\n{report}")
     return 1 if report.problems else 0
 
 
 def _arguments() -> argparse.Namespace:
-    """Read the command line; what makes no sense there ends the program."""
+    """Parse the command line; invalid arguments end the program."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.code_review",
-        description="Let a model review a pull request on GitHub, and post its comments after you agreed to each. "
-        "Without arguments it is played, with stand-ins for GitHub and Slack.",
+        description="Let a model review a pull request on GitHub, and post each comment after you approve it. "
+        "Without arguments it uses stand-ins for GitHub and Slack.",
     )
     parser.add_argument("repository", nargs="?", metavar="OWNER/REPO", help="where the pull request is, on GitHub")
     parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="the number of the pull request")
-    parser.add_argument("--folder", default=".", help="a checkout of its branch, else the current folder")
-    parser.add_argument("--slack", action="store_true", help="tell the team in Slack what came of it")
+    parser.add_argument("--folder", default=".", help="a checkout of its branch; default: the current folder")
+    parser.add_argument("--slack", action="store_true", help="report the result to the team in Slack")
     parser.add_argument("--era", default="auto", help="auto, handshake, stateless, or a revision such as 2025-06-18")
-    parser.add_argument("--yes", action="store_true", help="post without asking, where nobody can be asked")
+    parser.add_argument("--yes", action="store_true", help="post without asking if there is no terminal")
     given = parser.parse_args()
     if (given.repository is None) != (given.number is None):
         parser.error("give OWNER/REPO and the pull request's NUMBER, or neither")
     if given.repository is not None and not all(given.repository.partition("/")):
         parser.error(f"{given.repository!r} is not OWNER/REPO, such as acme/project")
     if given.number is not None and given.number < 1:
-        parser.error(f"{given.number} is no number of a pull request")
+        parser.error(f"{given.number} is not the number of a pull request")
     if not Path(given.folder).is_dir():
-        parser.error(f"{given.folder} is no folder: give the checkout of the pull request's branch")
+        parser.error(f"{given.folder} is not a folder: name the checkout of the pull request's branch")
     return given
 
 

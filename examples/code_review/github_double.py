@@ -231,7 +231,7 @@ class GitHubDouble:
         raise web.HTTPNotFound(text="Not Found")
 
     async def create_repository(self, request: web.Request) -> _Answer:
-        """Make an empty repository, or one with a README."""
+        """Create a repository, empty or with a README."""
         asked = await request.json()
         repository = Repository(self.login, asked["name"], bool(asked.get("private")))
         key = repository.full_name.lower()
@@ -319,7 +319,7 @@ class GitHubDouble:
         return web.json_response(shown_ref(repository, branch))
 
     async def create_ref(self, request: web.Request) -> _Answer:
-        """Make a branch."""
+        """Create a branch."""
         repository, asked = self._repository(request), await request.json()
         branch = asked["ref"].removeprefix("refs/heads/")
         if branch in repository.branches:
@@ -342,7 +342,7 @@ class GitHubDouble:
         return web.json_response(shown_ref(repository, branch))
 
     async def create_tree(self, request: web.Request) -> _Answer:
-        """Make a tree from another one and some files."""
+        """Create a tree from another one and some files."""
         repository, asked = self._repository(request), await request.json()
         files = dict(repository.trees.get(asked.get("base_tree", ""), {}))
         files.update({entry["path"]: entry["content"] for entry in asked["tree"]})
@@ -355,7 +355,7 @@ class GitHubDouble:
         )
 
     async def create_commit(self, request: web.Request) -> _Answer:
-        """Make a commit that no branch points at yet."""
+        """Create a commit that no branch points to yet."""
         repository, asked = self._repository(request), await request.json()
         sha = repository.add_commit(asked["message"], asked["tree"], asked["parents"])
         return web.json_response(shown_commit(repository, sha), status=201)
@@ -554,7 +554,7 @@ class GitHubDouble:
         return web.json_response({"sha": sha, "merged": True, "message": "Pull Request successfully merged"})
 
     async def update_branch(self, request: web.Request) -> _Answer:
-        """Take the base into the head."""
+        """Merge the base into the head."""
         repository, number = self._pull(request)
         asked = await request.json() if request.body_exists else {}
         pull = repository.pulls[number]
@@ -581,7 +581,7 @@ def main() -> None:
         description="A stand-in for the REST API of GitHub, with the repository acme/project."
     )
     parser.add_argument("--port", type=int, default=0, help="where to listen; any free port unless given")
-    parser.add_argument("--token", help="the one token that may write; else nobody is asked")
+    parser.add_argument("--token", help="the only token that may write; default: any")
     asked = parser.parse_args()
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(GitHubDouble(token=asked.token), asked.port))

@@ -100,13 +100,13 @@ class Repository:
         return sha
 
     def tree(self, files: dict[str, str]) -> str:
-        """Keep a tree of files; give its id."""
+        """Store a tree of files and return its id."""
         sha = sha_of("tree", json.dumps(files, sort_keys=True))
         self.trees[sha] = dict(files)
         return sha
 
     def add_commit(self, message: str, tree: str, parents: list[str]) -> str:
-        """Keep a commit that no branch points at yet; give its id."""
+        """Store a commit that no branch points to yet, and return its id."""
         sha = sha_of("commit", message, tree, *parents)
         self.commits[sha] = {"message": message, "tree": tree, "parents": parents}
         self.trees[sha] = self.trees[tree]
@@ -128,7 +128,7 @@ class Repository:
 
 
 def fixture() -> Repository:
-    """Make the repository that everybody finds: acme/project, with pull request 42 open."""
+    """Create the repository acme/project, with pull request 42 open."""
     repository = Repository("acme", "project")
     files = {
         "README.md": "# Project\n\nButtons, mostly.\n",
@@ -150,7 +150,7 @@ def fixture() -> Repository:
 
 
 def sha_of(*parts: str) -> str:
-    """Give the id of something."""
+    """Return the id of an object."""
     return hashlib.sha1("\0".join(parts).encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
 
 
@@ -161,7 +161,7 @@ def patch_of(before: str | None, after: str | None) -> str:
 
 
 def lines_shown(patch: str) -> set[int]:
-    """Say which lines of the new file a patch shows: only those can be remarked on."""
+    """Return the lines of the new file that a patch contains: only those can be commented on."""
     shown: set[int] = set()
     line = 0
     for text in patch.splitlines():

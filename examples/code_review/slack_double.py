@@ -205,7 +205,7 @@ def main() -> None:
     """Serve until interrupted; print the address first."""
     parser = argparse.ArgumentParser(description="A stand-in for the Web API of Slack.")
     parser.add_argument("--port", type=int, default=0, help="where to listen; any free port unless given")
-    parser.add_argument("--token", help="the one token that is let in; else nobody is asked")
+    parser.add_argument("--token", help="the only token that is accepted; default: any")
     asked = parser.parse_args()
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(SlackDouble(token=asked.token), asked.port))

@@ -1,4 +1,4 @@
-"""What stands around the review: the GitHub server as a process of its own, and stand-ins where nothing is real."""
+"""The environment of the review: the GitHub server as a process, and stand-ins for the real services."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def check_out(folder: Path) -> Path:
 
 @asynccontextmanager
 async def github_server(environ: Mapping[str, str]) -> AsyncIterator[dict[str, str]]:
-    """Serve GitHub over HTTP while the block runs, to whoever has a token made up for it; gives its variables.
+    """Run the GitHub server over HTTP, with a random token; yield the variables of the configuration.
 
     Raises:
-        ConfigError: the server did not start; it says why.
+        ConfigError: the server did not start; the message has the reason.
     """
     token = secrets.token_urlsafe(32)
     words = ["-m", "trunkline_servers.github", "--http", "127.0.0.1:0", "--tokens-env", "CODE_REVIEW_GITHUB_TOKEN"]
@@ -45,7 +45,7 @@ async def github_server(environ: Mapping[str, str]) -> AsyncIterator[dict[str, s
     )
     try:
         url = await _address(process)
-        # What it says from now on is read too: it would wait for a reader when the pipe is full.
+        # Its stderr is read to the end: it would block when the pipe is full.
         rest = asyncio.create_task(_read_to_the_end(process))
         yield {"CODE_REVIEW_GITHUB_URL": url, "CODE_REVIEW_GITHUB_TOKEN": token}
         rest.cancel()
@@ -69,7 +69,7 @@ async def _address(process: asyncio.subprocess.Process) -> str:
                 _, served, url = line.partition(" is served at ")
                 if served:
                     return url.split()[0]
-    raise ConfigError(f"the GitHub server did not start: {' '.join(said) or 'it said nothing'}")
+    raise ConfigError(f"the GitHub server did not start: {' '.join(said) or 'it printed nothing'}")
 
 
 async def _read_to_the_end(process: asyncio.subprocess.Process) -> None:

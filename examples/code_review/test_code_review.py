@@ -18,8 +18,7 @@ from examples.code_review.review import CONFIG, CONFIG_WITH_SLACK, HERE, Report,
 from examples.code_review.slack_double import SlackDouble
 from examples.code_review.stage import check_out
 from trunkline import Server, StaticTokens
-from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
-from trunkline.host.models.scripted import read_script
+from trunkline.host import ApprovalAnswer, ApprovalRequest, read_script
 from trunkline.server import CallNext, ServerRequest
 from trunkline_servers.github import make_server
 
@@ -43,7 +42,7 @@ class Stage:
     stop: Callable[[], Awaitable[None]] | None = None
 
     def setting(self, url: str, slack: str, era: str, *, without: tuple[str, ...] = (), **given: Any) -> Setting:
-        """Say with what a review is made here; variables can be left out."""
+        """Return the options of a review; variables can be left out."""
         environ = {
             "CODE_REVIEW_PYTHON": sys.executable,
             "CODE_REVIEW_FOLDER": str(self.folder / "checkout"),
@@ -65,7 +64,7 @@ class Stage:
         return replace(usual, **given)
 
     async def agree(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Say yes to everything, and remember the question."""
+        """Approve everything, and record the request."""
         self.asked.append(question)
         return ApprovalAnswer(allow=True)
 
@@ -103,7 +102,7 @@ async def serving(server: Server) -> AsyncIterator[tuple[str, Callable[[], Await
 
 
 def played(folder: Path, era: str, *, stages: list[Stage] | None = None, **given: Any) -> tuple[Report, Stage]:
-    """Play a review to its end; whoever has to meddle with the stage gets it in ``stages``."""
+    """Run a review to its end; a test that has to change the stage gets it in ``stages``."""
 
     async def main() -> tuple[Report, Stage]:
         github, slack = GitHubDouble(token="stand-in"), SlackDouble(token="stand-in")
@@ -159,10 +158,10 @@ def test_the_model_sees_the_file_as_it_is(tmp_path: Path, era: str) -> None:
 
 @ERAS
 def test_the_github_client_declares_elicitation_and_nothing_else(tmp_path: Path, era: str) -> None:
-    """A server that may ask the user something is told so; that there is a model is not its business."""
+    """A server that may use elicitation is told so; it does not learn whether there is a model."""
 
     async def form(question: object) -> None:
-        """Nobody is there to fill it in."""
+        """Called with a form; it is not filled in."""
 
     _, stage = played(tmp_path, era, forms=form)
 
@@ -204,7 +203,7 @@ def _initialize(value: Any) -> Any:
 
 @ERAS
 def test_refused_consent_posts_nothing(tmp_path: Path, era: str) -> None:
-    """The model is told, and the report says so."""
+    """The model is told, and the report contains it."""
 
     async def refuse(question: ApprovalRequest) -> ApprovalAnswer:
         return ApprovalAnswer(allow=False)
@@ -227,13 +226,13 @@ def test_without_anybody_to_ask_nothing_is_posted(tmp_path: Path) -> None:
 @ERAS
 def test_a_github_server_that_is_not_there_ends_with_a_readable_report(tmp_path: Path, era: str) -> None:
     """Nothing is thrown, and the report names the server and the reason."""
-    nobody = {
+    unreachable = {
         "CODE_REVIEW_PYTHON": sys.executable,
         "CODE_REVIEW_FOLDER": str(tmp_path),
         "CODE_REVIEW_GITHUB_URL": "http://127.0.0.1:1/mcp",
         "CODE_REVIEW_GITHUB_TOKEN": TOKEN,
     }
-    report, _ = played(tmp_path, era, environ=nobody)
+    report, _ = played(tmp_path, era, environ=unreachable)
 
     (problem,) = report.problems
     assert problem.startswith("the server github is ")
@@ -278,7 +277,7 @@ def test_with_slack_the_team_is_told_after_consent(tmp_path: Path, era: str) -> 
 
     assert report.problems == []
     assert [each.act.name for each in stage.asked] == ["post_review_comment", "slack_post_message"]
-    assert report.public_message == ["acme/project#42 is reviewed: one remark on src/components/Button.tsx, line 42."]
+    assert report.announcements == ["acme/project#42 is reviewed: one remark on src/components/Button.tsx, line 42."]
 
 
 def test_a_slack_server_that_is_not_there_is_a_problem_that_the_report_names(tmp_path: Path) -> None:
@@ -296,11 +295,11 @@ def test_the_team_and_the_channels_of_slack_may_be_left_out(tmp_path: Path) -> N
     without = ("SLACK_TEAM_ID", "SLACK_CHANNEL_IDS")
     report, _ = played(tmp_path, "2026-07-28", config=CONFIG_WITH_SLACK, without=without)
 
-    assert (report.problems, len(report.public_message)) == ([], 1)
+    assert (report.problems, len(report.announcements)) == ([], 1)
 
 
 def test_the_model_can_find_out_which_channel_to_tell() -> None:
-    """Channels go by ids, which nobody else tells it."""
+    """Channels are named by ids, which the model can only get from this tool."""
     slack = json.loads(CONFIG_WITH_SLACK.read_text())["mcpServers"]["slack"]
 
     assert slack["tools"] == ["slack_list_channels", "slack_post_message"]
@@ -341,7 +340,7 @@ def test_a_model_that_is_none_ends_with_a_readable_report(
 ) -> None:
     """No traceback either."""
     assert ran(monkeypatch, "acme/project", "42", TRUNKLINE_MODEL="foo:bar") == 1
-    assert "  problem: 'foo:bar' names no model" in capsys.readouterr().out
+    assert "  problem: 'foo:bar' names no known model" in capsys.readouterr().out
 
 
 def test_who_interrupts_the_review_sees_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,8 +359,8 @@ def test_who_interrupts_the_review_sees_no_traceback(monkeypatch: pytest.MonkeyP
     [
         pytest.param(["acme"], "give OWNER/REPO and the pull request's NUMBER", id="no number"),
         pytest.param(["acme", "42"], "'acme' is not OWNER/REPO", id="no repository"),
-        pytest.param(["acme/project", "0"], "0 is no number of a pull request", id="number"),
-        pytest.param(["acme/project", "42", "--folder", "/no/such"], "/no/such is no folder", id="folder"),
+        pytest.param(["acme/project", "0"], "0 is not the number of a pull request", id="number"),
+        pytest.param(["acme/project", "42", "--folder", "/no/such"], "/no/such is not a folder", id="folder"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_said_before_anything_starts(

@@ -1,4 +1,4 @@
-"""Two servers in one: what is mounted keeps its own code, and its names get the namespace in front."""
+"""Two servers in one: the mounted server stays separate, and its names get a prefix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ server = Server("travel", instructions="Weather and places.")
 
 @geo.tool
 async def distance(start: str, end: str) -> str:
-    """Tell how far two places are apart."""
+    """Return the distance between two places."""
     return f"{start} to {end}: far"
 
 
@@ -26,7 +26,7 @@ async def plan(city: str) -> str:
     return f"Go to {city}."
 
 
-# Live: what is added to `geo` later appears here too, and clients are told.
+# What is added to `geo` later appears here too, and clients are notified.
 server.mount(geo, namespace="geo")
 
 if __name__ == "__main__":

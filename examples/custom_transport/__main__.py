@@ -1,4 +1,4 @@
-"""Serves one server over two transports of our own and calls it over each.
+"""Serves one server over two custom transports and calls it over each.
 
 The first is the package's ``StreamLink`` over a Unix socket; the second is ``FrameLink``, written from scratch.
 """
@@ -11,7 +11,7 @@ import tempfile
 
 from examples.custom_transport.frames import FrameLink
 from trunkline import Client, Server, StreamLink
-from trunkline.transports.link import Link
+from trunkline.transports import Link
 
 server = Server("calculator", version="1.0.0")
 
@@ -42,7 +42,7 @@ async def by_streams(path: str) -> None:
 
 
 async def by_frames(path: str) -> None:
-    """Serve a Unix socket with the link of our own."""
+    """Serve a Unix socket with the custom link."""
     loop = asyncio.get_running_loop()
     connected: set[asyncio.Task[None]] = set()
 
@@ -58,7 +58,7 @@ async def by_frames(path: str) -> None:
 
 
 async def main() -> None:
-    """Call over both."""
+    """Call the server over both transports."""
     with tempfile.TemporaryDirectory() as folder:
         await by_streams(os.path.join(folder, "streams"))
         await by_frames(os.path.join(folder, "frames"))

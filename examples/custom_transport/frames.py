@@ -1,7 +1,7 @@
 """A transport written from scratch: each message is a frame, its length in four bytes and then the JSON.
 
-This is all a transport has to do: hand whole messages to the receiver, take whole messages to send without waiting,
-let a sender wait, and tell of the end once. ``trunkline.testing.link_check.check_link`` checks exactly that.
+A transport has to deliver whole messages to the receiver, accept whole messages without blocking, let a sender wait,
+and report the end once. ``trunkline.testing.check_link`` checks exactly that.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from trunkline import Limits
 from trunkline.errors import ConnectionLost
-from trunkline.protocol.caller import Origin
-from trunkline.protocol.jsonrpc import Outbound, decode, encode
-from trunkline.protocol.limits import Limits
-from trunkline.transports.link import Link, Receiver
+from trunkline.transports import Link, Origin, Outbound, Receiver, decode, encode
 
 __all__ = ["FrameLink"]
 
@@ -21,7 +19,7 @@ FRAMES = Origin("frames")
 
 
 class FrameLink(Link, asyncio.Protocol):
-    """Carries messages as frames over any stream transport of asyncio; give it to ``create_connection``."""
+    """Carries messages as frames over any stream transport of asyncio; pass it to ``create_connection``."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         """Start unconnected; the event loop connects."""
@@ -37,14 +35,14 @@ class FrameLink(Link, asyncio.Protocol):
     # --- what Trunkline calls ---------------------------------------------------------------------------------------
 
     def attach(self, receiver: Receiver) -> None:
-        """Start to deliver, beginning with what has come already."""
+        """Start delivering, beginning with the messages that arrived before."""
         self._receiver = receiver
         self._deliver()
         if self._lost.is_set():
             self._end(None)
 
     def send(self, batch: Sequence[Outbound]) -> None:
-        """Write the messages; asyncio keeps what cannot leave yet."""
+        """Write the messages; asyncio buffers what cannot be sent yet."""
         if self._transport is None or self._transport.is_closing():
             return
         frames = []
@@ -54,11 +52,11 @@ class FrameLink(Link, asyncio.Protocol):
         self._transport.write(b"".join(frames))
 
     async def drain(self) -> None:
-        """Wait until little enough is unsent."""
+        """Wait until the write buffer is small enough."""
         await self._room.wait()
 
     async def aclose(self) -> None:
-        """Close, after what is unsent has left, but not for ever."""
+        """Send what is buffered, within a time limit, and close."""
         self._end(None)
         if self._transport is None:
             return
@@ -72,28 +70,28 @@ class FrameLink(Link, asyncio.Protocol):
     # --- what asyncio calls -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # streams only
-        """Take the stream."""
+        """Called when the stream is connected."""
         self._transport = transport
         transport.set_write_buffer_limits(high=self._limits.write_bytes)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in any portions."""
+        """Called with received bytes, in chunks of any size."""
         self._unread += data
         if self._receiver is not None:
             self._deliver()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Learn that the stream is over."""
+        """Called when the stream ends."""
         self._lost.set()
         self._room.set()
         self._end(None if exc is None else ConnectionLost(f"the connection broke: {exc}"))
 
     def pause_writing(self) -> None:
-        """Have senders wait."""
+        """Called when the write buffer is full; senders wait."""
         self._room.clear()
 
     def resume_writing(self) -> None:
-        """Let senders go on."""
+        """Called when the write buffer has room again."""
         self._room.set()
 
     # --- frames -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Dependencies and a lifespan: what a tool needs is made for it, and clients never see those parameters."""
+"""Dependencies and a lifespan: parameters that are created for each call, and that clients never see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def lifespan(server: Server) -> AsyncIterator[sqlite3.Connection]:
 
 
 def cursor(ctx: Context) -> Iterator[sqlite3.Cursor]:
-    """Give a call its own cursor; what stands after the yield runs when the call is over."""
+    """Provide a cursor for one call; the code after the yield runs when the call is over."""
     database: sqlite3.Connection = ctx.lifespan_context
     with database:
         made = database.cursor()
@@ -36,7 +36,7 @@ Cursor = Annotated[sqlite3.Cursor, Depends(cursor)]
 
 @server.tool
 async def add_note(text: str, rows: Cursor) -> int:
-    """Add a note and say how many there are."""
+    """Add a note and return the number of notes."""
     rows.execute("insert into notes values (?)", [text])
     (count,) = rows.execute("select count(*) from notes").fetchone()
     return int(count)

@@ -1,4 +1,4 @@
-"""A tool that answers in pieces: each leaves at once as progress, and the whole is the result."""
+"""A tool that answers in pieces: each is sent at once as progress, and all of them are the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ server = Server("storyteller")
 
 @server.tool
 async def story(sentences: int = 3) -> AsyncIterator[str]:
-    """Tell a story, sentence by sentence."""
+    """Generate a story, sentence by sentence."""
     for number in range(1, sentences + 1):
         await asyncio.sleep(0.01)
         yield f"This is sentence {number}. "

@@ -7,7 +7,7 @@ server = Server("hello")
 
 @server.tool
 async def greet(name: str, times: int = 1) -> str:
-    """Greet somebody."""
+    """Greet a person."""
     return ", ".join([f"hello {name}"] * times)
 
 

@@ -1,4 +1,4 @@
-"""The test of both: the server in memory, and the client with the server as a process."""
+"""Tests of both: the server in memory, and the client with the server as a process."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from trunkline import Client
 
 
 def test_the_server_greets() -> None:
-    """No process, no port: a client takes a server object."""
+    """No process, no port: the client connects to the server object."""
 
     async def main() -> None:
         async with Client(server) as client:
@@ -20,6 +20,6 @@ def test_the_server_greets() -> None:
 
 
 def test_the_client_prints_the_greeting(capsys: pytest.CaptureFixture[str]) -> None:
-    """The client starts the server by itself and ends it."""
+    """The client starts and stops the server process."""
     asyncio.run(hello_client.main())
     assert capsys.readouterr().out == "hello Ada\n"

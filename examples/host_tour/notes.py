@@ -1,4 +1,4 @@
-"""A small server over a folder of notes: reads them, and writes them when it is let."""
+"""A small server for a folder of notes: reads and writes them."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,9 @@ def _path(name: str) -> Path:
     if name not in {path.name for path in FOLDER.glob("*.md")} and not (name.endswith(".md") and name.isidentifier()):
         plain = name.removesuffix(".md")
         if not plain.isidentifier():
-            raise ToolError(f"{name!r} is no name of a note: letters, digits and underscores, and .md at the end")
+            raise ToolError(
+                f"{name!r} is not the name of a note; use letters, digits and underscores, and .md at the end"
+            )
     return FOLDER / (name if name.endswith(".md") else f"{name}.md")
 
 
@@ -28,13 +30,13 @@ def read_note(name: str) -> str:
     """Read a note."""
     path = _path(name)
     if not path.is_file():
-        raise ToolError(f"there is no note {name!r}; list_notes names them")
+        raise ToolError(f"there is no note {name!r}; list_notes lists them")
     return path.read_text(encoding="utf-8")
 
 
 @server.tool(annotations={"destructiveHint": True, "openWorldHint": False})
 def write_note(name: str, text: str) -> str:
-    """Write a note, in place of one of that name."""
+    """Write a note; replaces a note of that name."""
     _path(name).write_text(text, encoding="utf-8")
     return f"{name} is written"
 

@@ -1,8 +1,8 @@
-"""A walk through a host: servers come up, a model uses them, a person is asked, and everything is written down.
+"""A tour of a host: servers start, a model uses them, the user approves calls, and everything is recorded.
 
-Run it with ``make run`` or ``python -m examples.host_tour.tour``. On a terminal you are the person who is asked;
-elsewhere the tour answers by itself and waits for nobody. The model is a script, unless a key of a real one is in the
-environment.
+Run it with ``make run`` or ``python -m examples.host_tour.tour``. On a terminal you are asked for approval;
+elsewhere the tour approves by itself and never waits. The model is a script, unless the environment contains the API
+key of a real one.
 """
 
 from __future__ import annotations
@@ -19,32 +19,44 @@ from examples.weather.screen import Screen
 from examples.workspace.tour import walk
 from trunkline import Host
 from trunkline.errors import PolicyDenied, TrunklineError
-from trunkline.host.audit.reader import AuditFilter, query, verify
-from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter
-from trunkline.host.chat.events import CallFinished, CallProposed, ChatNotice, TextReceived
-from trunkline.host.models.interface import Model
-from trunkline.host.models.scripted import read_script
-from trunkline.host.models.selection import choose_model, open_model
-from trunkline.host.server_requests.sampling.handler import SamplingDecision, SamplingPrompter, SamplingReview
+from trunkline.host import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    AuditFilter,
+    CallFinished,
+    CallProposed,
+    ChatNotice,
+    Model,
+    Prompter,
+    SamplingDecision,
+    SamplingPrompter,
+    SamplingReview,
+    TextReceived,
+    choose_model,
+    open_model,
+    query,
+    read_script,
+    verify,
+)
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REQUEST = "Get me ready for my trip: look at my notes and at the weather, and write down whether I need an umbrella."
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "TRUNKLINE_MODEL")
 NEXT = {
-    ". .venv/bin/activate": "first, in each terminal: the commands below are in that folder",
-    "python -m examples.code_review": "a host that reviews a pull request, and asks you before it comments",
-    "trunkline chat -c examples/hosting/mcp.json": "talk to a model that has tools, or call them yourself",
-    "trunkline serve -c examples/hosting/mcp.json --http 8000": "many servers, served as one",
+    ". .venv/bin/activate": "first, in each terminal: adds the commands below to the path",
+    "python -m examples.code_review": "a host that reviews a pull request and asks before it comments",
+    "trunkline chat -c examples/hosting/mcp.json": "chat with a model that has tools, or call them yourself",
+    "trunkline serve -c examples/hosting/mcp.json --http 8000": "serve many servers as one",
     "make tour": "the protocol itself, message by message",
 }
 
 
 class Tour:
-    """One host, and the reader who looks on."""
+    """One host, and the screen."""
 
     def __init__(self, screen: Screen, folder: Path) -> None:
-        """Take where it is shown, and a folder for everything that is written."""
+        """Set the screen, and a folder for all files."""
         self.screen = screen
         self.folder = folder
         self.trail = folder / "state" / "audit.jsonl"
@@ -66,22 +78,22 @@ class Tour:
             },
         }
 
-    # --- the person --------------------------------------------------------------------------------------------------
+    # --- the user ----------------------------------------------------------------------------------------------------
 
     def consent(self) -> Prompter:
-        """Give who is asked: you, in this terminal, or the tour itself."""
+        """Return a prompter: the terminal, or a function that always approves."""
         if self.screen.interactive:
-            from trunkline.cli.ui.approvals import terminal_prompter
+            from trunkline.cli import terminal_prompter
 
-            face = terminal_prompter()
-            if face is not None:
-                return face
+            prompter = terminal_prompter()
+            if prompter is not None:
+                return prompter
 
-        async def yes(question: ApprovalRequest) -> ApprovalAnswer:
+        async def yes(request: ApprovalRequest) -> ApprovalAnswer:
             self.screen.lines(
-                f"? May {question.act.server}/{question.act.name} be called?",
-                f"  arguments: {dict(question.arguments or {})}",
-                f"  asked because {question.decision.reason} ({question.decision.rule})",
+                f"? May {request.act.server}/{request.act.name} be called?",
+                f"  arguments: {dict(request.arguments or {})}",
+                f"  asked because {request.decision.reason} ({request.decision.rule})",
                 "> yes, once",
             )
             return ApprovalAnswer(allow=True)
@@ -89,24 +101,24 @@ class Tour:
         return yes
 
     def review(self) -> SamplingPrompter:
-        """Give who looks at what servers ask a model."""
+        """Return a reviewer of sampling requests: the terminal, or a function that always approves."""
         if self.screen.interactive:
-            from trunkline.cli.ui.reviews import terminal_sampling_review
+            from trunkline.cli import terminal_sampling_review
 
-            face = terminal_sampling_review()
-            if face is not None:
-                return face
+            reviewer = terminal_sampling_review()
+            if reviewer is not None:
+                return reviewer
 
         async def look(review: SamplingReview) -> SamplingDecision:
             if review.stage == "request":
                 said = " ".join(str(getattr(each.content, "text", "")) for each in review.request.messages)
                 self.screen.lines(
                     f"? {review.server} asks a model: {said}",
-                    f"  it would be {review.model}, at most {review.max_tokens} tokens",
+                    f"  model: {review.model}, at most {review.max_tokens} tokens",
                     "> yes",
                 )
             else:
-                self.screen.lines("? may the answer go to the server?", "> yes")
+                self.screen.lines("? May the answer be sent to the server?", "> yes")
             return SamplingDecision(allow=True)
 
         return look
@@ -114,20 +126,20 @@ class Tour:
     # --- the steps ---------------------------------------------------------------------------------------------------
 
     async def come_up(self, host: Host) -> None:
-        """See the servers come up."""
+        """Show the servers and their tools."""
         self.screen.say(
-            """Two servers run side by side, each a process of its own, watched and started again if it crashes. What
-            they offer is one catalog; every name says whose it is."""
+            """Two servers run, each as a process that is monitored and restarted if it crashes. Their tools are
+            listed in one catalog; each name begins with the server's name."""
         )
-        self.screen.lines(*(f"{each.name}: {each.state}, speaks {each.era}, pid {each.pid}" for each in host.status()))
+        self.screen.lines(*(f"{each.name}: {each.state}, era {each.era}, pid {each.pid}" for each in host.status()))
         self.screen.lines(*(f"{id}: {item.description}" for id, item in host.catalog.tools.items()))
 
     async def let_a_model_work(self, host: Host, model: Model) -> None:
-        """Give a model the tools."""
+        """Run a conversation with a model that has the tools."""
         self.screen.say(
-            f"""A model ({model.name}) is given the tools and a request. The policy allows reading notes and asking for
-            the weather; it does not name writing a note, so a person is asked first. And what a note says could be
-            meant to lead the model astray: once it was read, the weather is asked about too."""
+            f"""A model ({model.name}) gets the tools and a request. The policy allows reading notes and asking for the
+            weather. No rule allows writing a note, so the user is asked first. The text of a note could contain
+            instructions for the model: once it was read, calls to the weather server are asked about too."""
         )
         self.screen.lines(f"you: {REQUEST}")
         conversation = host.conversation(model)
@@ -153,32 +165,32 @@ class Tour:
         self.screen.result(f"the note now: {note.splitlines()[-1]}")
 
     async def be_reviewed(self, host: Host) -> None:
-        """Let a server ask for a model."""
+        """Show a sampling request of a server."""
         self.screen.say(
-            """A server can ask the host's model for something, too. It gets neither the key nor the conversation: the
-            request is shown to a person before it leaves, and the answer before it goes back."""
+            """A server can use the host's model. It gets neither the API key nor the conversation. The user sees the
+            request before it is sent to the model, and the answer before it is sent to the server."""
         )
         result = await host.call_tool("weather/describe", {"location": "Paris"})
         self.screen.result(result.text)
 
     async def be_denied(self, host: Host) -> None:
-        """Run into a rule."""
-        self.screen.say("What the policy denies is not asked about, whoever wants it.")
+        """Show a call that a rule denies."""
+        self.screen.say("A call that the policy denies is not asked about.")
         try:
             await host.call_tool("notes/delete_all")
         except PolicyDenied as denial:
             self.screen.result(f"denied: {denial.public_message}")
 
     def look_back(self) -> None:
-        """Read the trail."""
+        """Show the audit trail."""
         self.screen.say(
-            """All of it is in the audit trail: who wanted what, which rule or person decided, what came of it. Every
-            line seals the one before."""
+            """Everything is in the audit trail: the caller, the call, the rule or person that decided, and the
+            outcome. Each line contains the hash of the line before."""
         )
         rows = [entry for entry in query(self.trail, AuditFilter()) if entry["stage"] != "ended"]
         self.screen.lines(*map(_row, rows))
         found = verify(self.trail)
-        self.screen.result(f"{found.entries} entries, the chain is {'whole' if found.ok else found.reason}")
+        self.screen.result(f"{found.entries} entries, the chain is {'intact' if found.ok else found.reason}")
 
 
 def _row(entry: dict[str, Any]) -> str:
@@ -187,18 +199,18 @@ def _row(entry: dict[str, Any]) -> str:
 
 
 def find_model(screen: Screen) -> Model:
-    """Give a real model if a key is in the environment, else the script."""
+    """Return a real model if the environment contains an API key, otherwise the script."""
     choice = choose_model() if any(os.environ.get(name) for name in KEYS) else None
     if choice is not None:
         try:
             return open_model(choice)
         except TrunklineError as error:
-            screen.lines(f"{choice} cannot be used ({error}); a script speaks in its place.")
+            screen.lines(f"{choice} cannot be used ({error}); the tour uses a script instead.")
     return read_script(HERE / "script.toml")
 
 
 async def main(*, interactive: bool | None = None) -> None:
-    """Walk through all steps."""
+    """Run all steps."""
     screen = Screen(interactive=interactive)
     with tempfile.TemporaryDirectory() as folder:
         tour, model = Tour(screen, Path(folder)), find_model(screen)
@@ -211,22 +223,22 @@ async def main(*, interactive: bool | None = None) -> None:
             review=tour.review(),
             notice=lambda text: screen.lines(str(text)),
         ) as host:
-            screen.heading("1. Servers come up")
+            screen.heading("1. Servers start")
             await tour.come_up(host)
             screen.pause()
-            screen.heading("2. A model works, a person is asked")
+            screen.heading("2. A model calls tools, the user approves")
             await tour.let_a_model_work(host, model)
             screen.pause()
-            screen.heading("3. A server asks the model, under review")
+            screen.heading("3. A server uses the model, under review")
             await tour.be_reviewed(host)
             screen.pause()
-            screen.heading("4. A rule says no")
+            screen.heading("4. A rule denies a call")
             await tour.be_denied(host)
             screen.pause()
-        screen.heading("5. What was done")
+        screen.heading("5. The audit trail")
         tour.look_back()
         screen.pause()
-        screen.heading("6. The reference servers, each asked once")
+        screen.heading("6. The reference servers")
         await walk(screen, Path(folder) / "workspace-of-all")
         screen.heading("What next")
         for command, what in NEXT.items():

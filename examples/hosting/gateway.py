@@ -10,7 +10,7 @@ from trunkline import Host
 
 
 def started(url: str, token: str | None) -> None:
-    """Say where the gateway is, and what to show it."""
+    """Print the address and the token."""
     print(f"serving {url} {token}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Two servers under one host, in a script: used by name, within a policy, with the user's consent."""
+"""Two servers under one host, in a script: called by name, within a policy, with the user's approval."""
 
 import asyncio
 import tempfile
@@ -7,20 +7,20 @@ from pathlib import Path
 from examples.hosting.servers import clock, shop
 from trunkline import Host
 from trunkline.errors import PolicyDenied
-from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest
+from trunkline.host import ApprovalAnswer, ApprovalRequest
 from trunkline.types import ElicitRequestParams
 
 POLICY = Path(__file__).with_name("policy.toml")
 
 
-async def consent(question: ApprovalRequest) -> ApprovalAnswer:
-    """Ask a person; this one says yes and wants to be asked again next time."""
-    print(f"May {question.act.server} {question.act.name}? {dict(question.arguments or {})} - yes")
+async def consent(request: ApprovalRequest) -> ApprovalAnswer:
+    """Approve one call; a real program would ask the user."""
+    print(f"May {request.act.server} {request.act.name}? {dict(request.arguments or {})} - yes")
     return ApprovalAnswer(allow=True)
 
 
 def answer(question: ElicitRequestParams) -> str:
-    """Answer what a server asks."""
+    """Answer a question of a server."""
     print(f"{question.message} - green")
     return "green"
 

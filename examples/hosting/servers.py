@@ -1,20 +1,20 @@
-"""Two small servers: one that only answers, and one that asks before it does something."""
+"""Two small servers: one that answers at once, and one that asks the user first."""
 
 from trunkline import Context, Server
 
-clock = Server("clock", "Tells the time.")
+clock = Server("clock", "Returns the time.")
 shop = Server("shop", "Sells things.")
 
 
 @clock.tool
 async def now() -> str:
-    """Tell the time."""
+    """Return the time."""
     return "half past nine"
 
 
 @shop.tool
 async def price(thing: str) -> int:
-    """Tell what a thing costs."""
+    """Return the price of a thing."""
     return 3 * len(thing)
 
 

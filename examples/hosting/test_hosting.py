@@ -1,4 +1,4 @@
-"""The test of both: the script in this process, the gateway as a process of its own."""
+"""Tests of both: the script in this process, the gateway as a separate process."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_script_uses_two_servers(capsys: pytest.CaptureFixture[str]) -> None:
-    """The person is asked about what no rule allows; the policy has the last word."""
+    """The user approves what no rule allows; what the policy denies is not asked about."""
     asyncio.run(script.main())
     assert capsys.readouterr().out.splitlines() == [
         "clock/now, shop/buy, shop/price",
@@ -31,7 +31,7 @@ def test_a_script_uses_two_servers(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def served() -> Iterator[tuple[str, str]]:
-    """Start the gateway at a port that is free, and stop it in the end."""
+    """Start the gateway on a free port, and stop it after the test."""
     program = [sys.executable, "-m", "examples.hosting.gateway"]
     environment = {**os.environ, "PORT": "0"}
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as process:
@@ -44,7 +44,7 @@ def served() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 def test_a_gateway_serves_both_as_one(served: tuple[str, str], revision: str) -> None:
-    """Nobody sits at the gateway, so it asks its own client for consent."""
+    """The gateway has no terminal, so it asks its client for approval."""
     url, token = served
 
     def answer(question: ElicitRequestParams) -> object:

@@ -1,4 +1,4 @@
-"""Middleware: functions around every request. One measures, one refuses."""
+"""Middleware: functions around every request. One measures time, one rejects requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("example")
 
 
 async def timing(request: ServerRequest, call_next: CallNext) -> Any:
-    """Log how long each request took; what it said stays out of the log."""
+    """Log how long each request took; its content is not logged."""
     start = time.perf_counter()
     try:
         return await call_next(request)
@@ -22,7 +22,7 @@ async def timing(request: ServerRequest, call_next: CallNext) -> Any:
 
 
 async def no_deleting(request: ServerRequest, call_next: CallNext) -> Any:
-    """Refuse the tools whose name begins with delete."""
+    """Reject calls of tools whose names begin with "delete"."""
     if request.method == "tools/call" and request.params.name.startswith("delete"):
         raise RequestFailed("Deleting is switched off on this server.", code=-32001)
     return await call_next(request)

@@ -13,7 +13,7 @@ server = Server("notes", version="1.0.0")
 
 @server.tool
 async def add_note(text: str) -> int:
-    """Keep a note; tells how many there are now."""
+    """Add a note and return the number of notes."""
     notes.append(text)
     return len(notes)
 
@@ -29,5 +29,5 @@ async def list_notes() -> list[str]:
     return notes
 
 
-# Last: what no route above has taken goes to the server.
+# Last: requests that match no route above go to the MCP server.
 app.mount("/", mcp)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Start the application at a port that is free, and stop it in the end."""
+    """Start the application on a free port, and stop it after the test."""
     pytest.importorskip("fastapi")
     program = [sys.executable, "-m", "uvicorn", "examples.mounted.app:app", "--port", "0"]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
@@ -31,7 +31,7 @@ def address() -> Iterator[str]:
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
 def test_the_tools_and_the_routes_share_what_they_work_on(address: str, revision: str) -> None:
-    """A note that a tool keeps is seen by a browser."""
+    """A note that a tool added is visible to a browser."""
 
     async def main() -> None:
         async with Client(f"{address}/mcp", revision=revision) as client:

@@ -1,4 +1,4 @@
-"""A client over HTTP: finds out what the server speaks, then speaks an older revision to the same address."""
+"""A client over HTTP: uses the newest revision of the server, then an older one at the same address."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ URL = "http://127.0.0.1:8000/mcp"
 
 
 async def main(url: str = URL) -> None:
-    """Bake a cake and tell how the calls went."""
+    """Bake a cake, and print which revision each call used."""
     async with Client(url) as client:
         print((await client.call_tool("transport")).text)
         cake = await client.call_tool("bake", {"cake": "Sacher"}, on_progress=lambda done, total, text: print(text))

@@ -10,7 +10,7 @@ server = Server("kitchen", version="1.0.0")
 
 @server.tool
 async def bake(cake: str, ctx: Context, minutes: int = 3) -> str:
-    """Bake a cake, and tell each minute.
+    """Bake a cake, and report each minute.
 
     Progress makes the answer a stream of events; a tool that only answers is answered with plain JSON.
     """
@@ -22,7 +22,7 @@ async def bake(cake: str, ctx: Context, minutes: int = 3) -> str:
 
 @server.tool
 async def transport(ctx: Context) -> str:
-    """Tell how this call came."""
+    """Return the revision of this call, and whether it has a session."""
     session = "a session" if ctx.session_id else "no session"
     return f"{ctx.client.revision}, {session}"
 

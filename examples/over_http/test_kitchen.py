@@ -1,4 +1,4 @@
-"""The test of both: the server as a process, the client in this one."""
+"""Tests of both: the server as a process, the client in this one."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from examples.over_http import client as kitchen_client
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """Start the server at a port that is free, and stop it in the end."""
+    """Start the server on a free port, and stop it after the test."""
     program = [sys.executable, str(Path(__file__).with_name("server.py"))]
     environment = {**os.environ, "PORT": "0"}
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -25,7 +25,7 @@ def url() -> Iterator[str]:
 
 
 def test_one_address_serves_both_eras(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The client prints which revision was spoken, and whether there was a session."""
+    """The client prints which revision was used, and whether there was a session."""
     asyncio.run(kitchen_client.main(url))
     assert capsys.readouterr().out.splitlines() == [
         "2026-07-28, no session",

@@ -1,4 +1,4 @@
-"""A client that logs in: it finds out where, opens the page in a browser, and keeps the tokens for the next time."""
+"""A client that logs in: it finds the sign-in page, opens it in a browser, and stores the tokens for the next time."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A protected server: people sign in on a page of its own, and each tool needs what they allowed."""
+"""A protected server: users sign in on its own page, and each tool needs scopes that they consented to."""
 
 import os
 
@@ -9,7 +9,7 @@ PORT = int(os.environ.get("PORT", "8000"))
 
 auth = AuthorizationServer(
     issuer=f"http://127.0.0.1:{PORT}",
-    # Everything it has to remember: a file, in real life.
+    # Where its data is stored; in production, a file.
     store=":memory:",
     name="The library",
     scopes={"books:read": "See which books there are", "books:lend": "Borrow books in your name"},
@@ -25,7 +25,7 @@ def list_books() -> list[str]:
 
 @server.tool(scopes=["books:lend"])
 def borrow(title: str, ctx: Context) -> str:
-    """Borrow a book for whoever is signed in."""
+    """Borrow a book for the signed-in user."""
     assert ctx.auth is not None
     return f"{title} is lent to {ctx.auth.subject}"
 

@@ -1,4 +1,4 @@
-"""The test of both: a person is played by a function that fills in the form."""
+"""Tests of both: a function fills in the form instead of a user."""
 
 import asyncio
 import html
@@ -24,7 +24,7 @@ PASSWORD = "only for this test"
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """Start the server at a port that is free, and stop it in the end."""
+    """Start the server on a free port, and stop it after the test."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -38,7 +38,7 @@ def url() -> Iterator[str]:
 
 
 def sign_in(page: str) -> None:
-    """Do what a person does in a browser: read the page, sign in, allow, and be sent back to the client."""
+    """Do what a user does in a browser: open the page, sign in, consent, and follow the redirect to the client."""
     browser = build_opener(HTTPCookieProcessor(CookieJar()))
     with browser.open(page) as response:
         shown = response.read().decode()
@@ -56,7 +56,7 @@ def sign_in(page: str) -> None:
 
 
 def test_a_client_logs_in_and_borrows_a_book(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The server learns who asks, from the page and not from the client."""
+    """The server gets the user from the sign-in page, not from the client."""
 
     async def open_page(page: str) -> None:
         await asyncio.to_thread(sign_in, page)

@@ -10,14 +10,14 @@ server = Server("people")
 
 
 class Person(BaseModel):
-    """Somebody."""
+    """A person."""
 
     name: str = Field(min_length=1, description="The full name")
     age: int = Field(ge=0, le=150)
 
 
 class Card(BaseModel):
-    """What comes back."""
+    """The result."""
 
     line: str
     adult: bool

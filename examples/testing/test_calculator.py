@@ -1,7 +1,7 @@
 # ruff: noqa: D103 (the name of a test is the claim it makes)
 """Tests of a server: ``Client(server)`` is the whole set-up. No process, no port, no mock.
 
-Everything a user's program needs is in this file: run it with ``pytest examples/testing``.
+Run it with ``pytest examples/testing``.
 """
 
 import asyncio

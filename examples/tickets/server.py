@@ -1,4 +1,4 @@
-"""A server for one trade: the tickets of a help desk, over stdio or HTTP.
+"""A server for one domain: the tickets of a help desk, over stdio or HTTP.
 
 Start it with ``python -m examples.tickets.server``, over HTTP with ``python -m examples.tickets.server --http 8000``.
 """
@@ -21,7 +21,7 @@ SECONDS = 2.0
 
 
 def make_server(path: str | Path, *, max_rows: int = MAX_ROWS, seconds: float = SECONDS) -> Server:
-    """Make the server of the tickets in a file."""
+    """Create the server for the tickets in a file."""
     store = Store(path)
     server = Server("tickets", "Search before you create: the ticket may be there.", version="1.0.0")
 
@@ -32,7 +32,7 @@ def make_server(path: str | Path, *, max_rows: int = MAX_ROWS, seconds: float = 
         status: Status | None = None,
         limit: Annotated[int, Meta(ge=1, le=100)] = 20,
     ) -> list[Ticket]:
-        """Find tickets, newest first; each is told as it is found."""
+        """Search tickets, newest first; reports each as progress."""
         found = store.search(query, status, limit)
         for count, ticket in enumerate(found, 1):
             await ctx.report_progress(count, len(found), f"#{ticket.number} {ticket.title}")
@@ -52,7 +52,7 @@ def make_server(path: str | Path, *, max_rows: int = MAX_ROWS, seconds: float = 
 
     @server.tool(annotations={"readOnlyHint": True, "openWorldHint": False})
     def run_query(sql: Annotated[str, Meta(description="One SELECT over the table tickets", max_length=5000)]) -> Table:
-        """Ask about the tickets in SQL; reads only. The resource tickets://schema has the columns."""
+        """Query the tickets with read-only SQL. The resource tickets://schema has the columns."""
         try:
             return store.query(sql, max_rows=max_rows, seconds=seconds)
         except sqlite3.OperationalError as error:
@@ -64,12 +64,12 @@ def make_server(path: str | Path, *, max_rows: int = MAX_ROWS, seconds: float = 
 
     @server.resource("tickets://schema", mime_type="text/plain")
     def schema() -> str:
-        """Show the table that run_query asks."""
+        """Return the schema of the table that run_query reads."""
         return SCHEMA
 
     @server.resource("tickets://{number}", mime_type="application/json")
     def ticket(number: int) -> Ticket:
-        """Show one ticket."""
+        """Return one ticket."""
         found = store.get(number)
         if found is None:
             raise ResourceNotFound(f"There is no ticket {number}.")
@@ -91,14 +91,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m examples.tickets.server", description="Serve the tickets of a help desk."
     )
-    parser.add_argument("--db", default="tickets.db", help="the file; it is made if it is not there")
+    parser.add_argument("--db", default="tickets.db", help="the file; created if it does not exist")
     parser.add_argument("--http", type=int, metavar="PORT", help="serve over HTTP instead of stdio")
     given = parser.parse_args()
     try:
         server = make_server(given.db)
     except sqlite3.Error as error:
         parser.error(
-            f"--db {given.db} cannot be used ({error}): name an SQLite file, or a new one in a folder that is there"
+            f"--db {given.db} cannot be used ({error}): name an SQLite file, or a new file in an existing folder"
         )
     if given.http is None:
         server.run()

@@ -1,4 +1,4 @@
-"""Tickets in one SQLite file: found, written, and asked about in SQL that can only read."""
+"""Tickets in one SQLite file: search, create, and query with read-only SQL."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ FIRST = (
     ("Typo on the front page", "'Wellcome'", "low", "closed", "Birch & Sons"),
 )
 
-# What a question in SQL may do: read, call functions, and follow a recursive WITH.
+# What a query may do: read, call functions, and follow a recursive WITH.
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 OUTSIDE = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
-# The most that one answer may hold, in bytes and in columns.
+# The limits of one answer, in bytes and columns.
 MAX_BYTES = 1024 * 1024
 MAX_COLUMNS = 100
 
@@ -53,7 +53,7 @@ class Ticket:
 
 @dataclass
 class Table:
-    """The answer to a question in SQL."""
+    """The result of a query."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -61,10 +61,10 @@ class Table:
 
 
 class Store:
-    """The tickets in a file; each call has a connection of its own, so that any thread may make it."""
+    """The tickets in a file; each call opens its own connection, so that any thread may call."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open the file; a new one is given the first tickets."""
+        """Open the file; a new one gets some first tickets."""
         self.path = Path(path).resolve()
         with self._writing() as connection:
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tickets'").fetchone():
@@ -73,8 +73,8 @@ class Store:
                 connection.executemany(f"INSERT INTO tickets ({columns}) VALUES (?, ?, ?, ?, ?)", FIRST)
 
     def search(self, text: str, status: Status | None, limit: int) -> list[Ticket]:
-        """Find the tickets that hold every word, newest first."""
-        # instr() has no wildcards: a "%" that somebody searches for is a "%".
+        """Return the tickets that contain every word, newest first."""
+        # instr() has no wildcards: a "%" in the search text is a "%".
         where = ["instr(lower(title || ' ' || body || ' ' || customer), lower(?)) > 0"] * len(text.split())
         values: list[Any] = text.split()
         if status is not None:
@@ -85,7 +85,7 @@ class Store:
             return [Ticket(*row) for row in connection.execute(sql, [*values, limit])]
 
     def get(self, number: int) -> Ticket | None:
-        """Give one ticket, if there is one of this number."""
+        """Return the ticket with this number, or None."""
         if not 0 < number < 2**63:
             return None
         with self._reading() as connection:
@@ -99,15 +99,15 @@ class Store:
             return Ticket(*connection.execute(sql, [title, body, priority, customer]).fetchone())
 
     def query(self, sql: str, *, max_rows: int, seconds: float) -> Table:
-        """Answer a question in SQL that reads only, within bounds.
+        """Run a read-only query within limits.
 
         Raises:
-            sqlite3.Error: it wants to do something else, takes too long, or is no SQL.
+            sqlite3.Error: the query is not read-only, takes too long, or is not SQL.
         """
         end = time.monotonic() + seconds
         with self._reading() as connection:
             connection.set_authorizer(_only_reading)
-            # Asked often, and of short texts: one step may search a text for another.
+            # Called often, and with a limit on texts: one step may search a text for another.
             connection.set_progress_handler(lambda: time.monotonic() > end, 100)
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
             connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MAX_COLUMNS)
@@ -132,13 +132,13 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        # The file is opened for reading, so that even a mistake above could not change it.
+        # The file is opened for reading, so that even an error in this class could not change it.
         with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
             yield connection
 
 
 def _shown(value: Any) -> Any:
-    """Give a value as JSON can have it."""
+    """Return the value as JSON can represent it."""
     if isinstance(value, bytes):
         return value.hex()
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,5 +1,5 @@
 # ruff: noqa: D103 (the name of a test is the claim it makes)
-"""The test of the tickets: in memory in both eras, and as a program over stdio and HTTP."""
+"""Tests of the ticket server: in memory in both eras, and as a program over stdio and HTTP."""
 
 import asyncio
 import subprocess
@@ -18,7 +18,7 @@ ABOVE = str(Path(__file__).parents[2])
 
 
 def ask(folder: Path, sql: str, **bounds: float) -> str:
-    """Run a query and give the text of the answer, or of the refusal."""
+    """Run a query and return the text of the answer or of the error."""
 
     async def main() -> str:
         async with Client(make_server(folder / "tickets.db", **bounds)) as client:  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def test_it_serves_over_stdio(tmp_path: Path) -> None:
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """Start the server at a port that is free, and stop it in the end."""
+    """Start the server on a free port, and stop it after the test."""
     program = [*PROGRAM, str(tmp_path / "tickets.db"), "--http", "0"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=ABOVE) as process:
         assert process.stdout is not None

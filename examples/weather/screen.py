@@ -1,6 +1,6 @@
-"""How the tour looks: headings, wrapped sentences, and JSON-RPC messages with an arrow for their direction.
+"""The output of the tours: headings, wrapped text, and JSON-RPC messages with an arrow for their direction.
 
-Colour and pauses exist on a terminal only; elsewhere the same text goes out plain and nothing waits.
+Colour and pauses are used on a terminal only; elsewhere the text is plain and nothing waits.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _BOLD, _DIM, _OUT, _IN, _CODE = "1", "2", "36", "33", "32"
 _LONGEST_TEXT = 110
 _ITEMS = 3
 _LONG_OBJECT = 60
-# What comes again and again: it is shown once.
+# Members that are repeated in every message: they are shown once.
 _REPEATED = frozenset({"_meta", "capabilities"})
 
 
 class Screen:
-    """Where the tour is shown."""
+    """The terminal or file to which a tour is written."""
 
     def __init__(self, *, interactive: bool | None = None) -> None:
-        """Look whether somebody sits in front of it."""
+        """Detect whether it is interactive."""
         terminal = sys.stdout.isatty()
         self.interactive = terminal and sys.stdin.isatty() if interactive is None else interactive
         self._colour = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -43,42 +43,42 @@ class Screen:
             sys.stdout.reconfigure(errors="replace")
 
     def heading(self, text: str) -> None:
-        """Begin a step."""
+        """Print the heading of a step."""
         line = f"── {text} "
         before = "" if self._apart else "\n"
         print(before + self._paint(line + "─" * max(0, self._width - len(line)), _BOLD) + "\n")
         self._apart = True
 
     def say(self, text: str) -> None:
-        """Say something in sentences."""
+        """Print a wrapped paragraph."""
         print(textwrap.fill(" ".join(text.split()), self._width) + "\n", flush=True)
         self._apart = True
 
     def lines(self, *lines: str) -> None:
-        """Say something in lines of its own; one that is too long goes on below."""
+        """Print separate lines; a long one is wrapped."""
         print("".join(f"{self._indented(line)}\n" for line in lines))
         self._apart = True
 
     def item(self, name: str, text: str, *, whole: bool = False) -> None:
-        """Show a name and, below it, what there is to say of it: one line, or the whole of it."""
+        """Print a name and, below it, a text: its first line, or all of it."""
         line, room = " ".join(text.split()), self._width - 6
         shown = textwrap.wrap(line, room) if whole else [line if len(line) <= room else f"{line[: room - 1]}…"]
         print("\n".join([f"  {self._paint(name, _BOLD)}", *(f"      {each}" for each in shown)]))
         self._apart = False
 
     def code(self, text: str) -> None:
-        """Show the line of Python that does it."""
+        """Print lines of code."""
         print("".join(self._paint(f"    {line}", _CODE) + "\n" for line in textwrap.dedent(text).strip().split("\n")))
         self._apart = True
 
     def result(self, text: str) -> None:
-        """Show what came of it."""
+        """Print the result of a step."""
         before = "" if self._apart else "\n"
         print(before + textwrap.fill(text, self._width, initial_indent="  = ", subsequent_indent="    "))
         self._apart = False
 
     def message(self, entry: RecordingEntry) -> None:
-        """Show a message as it crossed the wire, long parts cut."""
+        """Print a message as it was sent, with long parts shortened."""
         ours = entry.sender == "client"
         text = msgspec.json.encode(self._abridger.shorten(entry.json)).decode()
         lines = _fold(text, self._width - 4)
@@ -88,7 +88,7 @@ class Screen:
         self._apart = False
 
     def exchange(self, speaker: str, text: str) -> None:
-        """Show a line of HTTP, or a message that came by it."""
+        """Print a line of HTTP, or a message in it."""
         ours = speaker == "client"
         start, brace, rest = text.partition("{")
         try:
@@ -103,11 +103,11 @@ class Screen:
     def pause(self) -> None:
         """Wait for Enter, on a terminal."""
         if self.interactive:
-            self.read(self._paint("\n  Enter goes on, Ctrl-C ends the tour. ", _DIM))
+            self.read(self._paint("\n  Enter: continue, Ctrl-C: end the tour. ", _DIM))
 
     def read(self, prompt: str) -> str:
-        """Read a line; the end of the input ends all waiting."""
-        # The event loop's own handler would let the first Ctrl-C pass unnoticed while a line is read.
+        """Read a line; at the end of the input, the tour is no longer interactive."""
+        # The event loop's own handler would ignore the first Ctrl-C while a line is read.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self._apart = False
         try:
@@ -137,14 +137,14 @@ class Screen:
 
 
 class Abridger:
-    """Shortens JSON values for show: long texts, long lists, and what was shown before."""
+    """Shortens JSON values for display: long texts, long lists, and what was shown before."""
 
     def __init__(self) -> None:
-        """Begin with nothing shown."""
+        """Start with nothing shown."""
         self._shown: set[bytes] = set()
 
     def shorten(self, value: Any) -> Any:
-        """Give a value with its long parts replaced by an ellipsis."""
+        """Return the value with its long parts replaced by an ellipsis."""
         if isinstance(value, str):
             return value if len(value) <= _LONGEST_TEXT else f"{value[:40]}… ({len(value)} characters)"
         if isinstance(value, list):

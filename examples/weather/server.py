@@ -1,4 +1,4 @@
-"""A weather server: something of everything that MCP has, with made-up weather.
+"""A weather server that uses most features of MCP, with invented weather.
 
 Start it over stdio with ``python examples/weather/server.py``, or let a client start it.
 """
@@ -26,7 +26,7 @@ SKIES = {"Oslo": "snow", "Paris": "rain", "San Francisco": "partly cloudy", "Sev
 
 @dataclass
 class Trip:
-    """What the user is asked before a trip is planned."""
+    """The form for planning a trip."""
 
     destination: Annotated[str, Meta(description="The city you go to")]
     days: Annotated[int, Meta(ge=1, le=14, description="How many days you stay")] = 3
@@ -41,7 +41,7 @@ async def current(
     location: Annotated[str, Meta(description="The city and state/country")],
     units: Literal["metric", "imperial"] = "metric",
 ) -> TextContent:
-    """Answer with a sentence."""
+    """Return the weather as text."""
     temperature, wind = ("72°F", "8 mph") if units == "imperial" else ("22°C", "13 km/h")
     sky = f"partly cloudy with light winds from the west at {wind}"
     return TextContent(text=f"Current weather in {location}: {temperature}, {sky}. Humidity: 65%")
@@ -85,7 +85,7 @@ async def describe(location: str, ctx: Context) -> str:
 
 @server.tool
 async def watch_storms(on: bool) -> TextContent:
-    """Turn storm watching on or off; while it is on there is one tool more."""
+    """Turn storm watching on or off; while it is on, there is one more tool."""
     watching = "storm_warnings" in server.registry.tools
     if on and not watching:
         server.add_tool(storm_warnings)
@@ -107,7 +107,7 @@ async def stations() -> list[str]:
 
 @server.resource("weather://{city}/today", mime_type="text/plain")
 async def today(city: str) -> str:
-    """Tell today's sky of a city."""
+    """Return today's weather in a city."""
     if city not in SKIES:
         raise ResourceError(f"There is no station in {city}.")
     return f"{city}: {SKIES[city]}"
@@ -115,7 +115,7 @@ async def today(city: str) -> str:
 
 @server.completion("weather://{city}/today", "city")
 async def complete_city(value: str) -> list[str]:
-    """Propose the cities that begin with what was typed."""
+    """Return the cities that begin with the typed text."""
     return [city for city in sorted(SKIES) if city.lower().startswith(value.lower())]
 
 

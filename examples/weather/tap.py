@@ -1,6 +1,6 @@
-"""Listens in on HTTP: a relay between a client and a server that shows what passes, as HTTP/1.1 has it.
+"""A relay between an HTTP client and a server that prints the traffic.
 
-Only the lines that say something about MCP are shown; a real exchange has a dozen more headers.
+Only the headers that matter to MCP are printed; a real request has a dozen more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import httptools
 
 __all__ = ["tapped"]
 
-#: Is told who speaks ("client" or "server"), and a line of a head or a message as JSON text.
+#: Called with the sender ("client" or "server"), and with the headers as one line or a message as JSON text.
 Show = Callable[[str, str], None]
 
 _HEADERS = frozenset({"content-type", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"})
@@ -27,7 +27,7 @@ def _short(value: str) -> str:
 
 
 class _Reader:
-    """Reads one direction of a connection, with the parser of the C library that the server uses too."""
+    """Reads one direction of a connection, with the parser that the server uses too."""
 
     def __init__(self, speaker: str, show: Show) -> None:
         self._speaker = speaker
@@ -37,7 +37,7 @@ class _Reader:
         self._begin()
 
     def feed(self, data: bytes) -> None:
-        """Take in some bytes."""
+        """Parse some bytes."""
         self._parser.feed_data(data)
 
     def _begin(self) -> None:
@@ -49,21 +49,21 @@ class _Reader:
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Forget the message before."""
+        """Called at the start of a message."""
         self._begin()
 
     def on_url(self, url: bytes) -> None:
-        """Keep the path."""
+        """Called with a part of the path."""
         self._path += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep what says something about MCP."""
+        """Called with a header; those of MCP are collected."""
         if name.decode().lower() in _HEADERS:
             self._head.append(f"{name.decode()}: {_short(value.decode())}")
         self._streams = self._streams or value.startswith(b"text/event-stream")
 
     def on_headers_complete(self) -> None:
-        """Show the head."""
+        """Called after the last header; prints them."""
         if isinstance(self._parser, httptools.HttpRequestParser):
             first = f"{self._parser.get_method().decode()} {self._path.decode()}"
         else:
@@ -72,21 +72,21 @@ class _Reader:
         self._show(self._speaker, "   ".join([first, *self._head]))
 
     def on_body(self, body: bytes) -> None:
-        """Show the events of a stream as they come."""
+        """Called with a part of the body; prints the events of a stream."""
         self._body += body
         while self._streams and b"\n\n" in self._body:
             event, _, self._body = self._body.partition(b"\n\n")
             self._show(self._speaker, event.decode().replace("\n", "   "))
 
     def on_message_complete(self) -> None:
-        """Show a body that is one message."""
+        """Called at the end of a message; prints a body that is not a stream."""
         if self._body and not self._streams:
             self._show(self._speaker, self._body.decode())
 
 
 @asynccontextmanager
 async def tapped(host: str, port: int, show: Show) -> AsyncIterator[int]:
-    """Relay connections to an address; give the port on which they are taken."""
+    """Relay connections to an address; yield the port on which they are accepted."""
     relays: set[asyncio.Task[None]] = set()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,7 @@
-"""A walk through MCP: starts the weather server as a process and shows every message that crosses the wire.
+"""A tour of MCP: starts the weather server as a process and shows every message that is sent.
 
 Run it with ``make tour`` or ``python -m examples.weather.tour``. Without a terminal it answers the questions itself and
-waits for nobody.
+never waits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from examples.weather.screen import Screen
 from examples.weather.tour_http import walk_http
 from trunkline import Client
 from trunkline.testing import Recorder
-from trunkline.transports.process import ProcessLink
+from trunkline.transports import ProcessLink
 from trunkline.types import CreateMessageRequestParams, ElicitRequestParams
 
 SERVER = Path(__file__).with_name("server.py")
@@ -27,17 +27,17 @@ ANSWERS = {"destination": "Paris", "days": 2, "value": True}
 
 
 class Tour:
-    """One server process, the client that talks to it, and the reader who looks on."""
+    """One server process, the client that talks to it, and the screen."""
 
     def __init__(self, screen: Screen, client: Client, recorder: Recorder) -> None:
-        """Begin with nothing shown."""
+        """Start with nothing shown."""
         self.screen = screen
         self.client = client
         self._recorder = recorder
         self._shown = 0
 
     def show_messages(self) -> None:
-        """Show what crossed the wire since the last time."""
+        """Show the messages since the last call."""
         entries = self._recorder.recording.entries
         for entry in entries[self._shown :]:
             self.screen.message(entry)
@@ -46,10 +46,10 @@ class Tour:
     # --- the steps ---------------------------------------------------------------------------------------------------
 
     async def list_tools(self) -> None:
-        """Ask what there is."""
+        """List the tools."""
         self.screen.say(
-            """The client asks which tools there are. Each has a JSON Schema, made from the types of a Python
-            function; a model reads it to know how to call the tool."""
+            """The client lists the tools. Each has a JSON Schema, generated from the types of a Python function; a
+            model reads it to know how to call the tool."""
         )
         self.screen.code("tools = await client.list_tools()")
         tools = await self.client.list_tools()
@@ -58,7 +58,7 @@ class Tour:
 
     async def call(self) -> None:
         """Call a tool."""
-        self.screen.say("A call names the tool and gives its arguments. The answer is content that a model can read.")
+        self.screen.say("A call contains the name of the tool and its arguments. The answer is content for a model.")
         self.screen.code(
             """
             arguments = {"location": "San Francisco", "units": "imperial"}
@@ -71,10 +71,10 @@ class Tour:
         self.screen.result(answer.text)
 
     async def mistake(self) -> None:
-        """Get an argument wrong."""
+        """Send a wrong argument."""
         self.screen.say(
-            """A wrong argument is answered with a sentence that lets a model correct itself. The connection goes on.
-            (In Python a failed tool raises ToolError, unless told otherwise.)"""
+            """A wrong argument is answered with a message that lets a model correct itself. The connection stays
+            open. (In Python a failed tool raises ToolError, unless raise_on_error is False.)"""
         )
         self.screen.code(
             """
@@ -88,9 +88,9 @@ class Tour:
         self.screen.result(answer.text)
 
     async def progress(self) -> None:
-        """Watch a call at work."""
+        """Show the progress of a call."""
         self.screen.say(
-            "A tool that takes its time says how far it is. The client asks for that by sending a progress token."
+            "A tool can report progress while it runs. The client requests this by sending a progress token."
         )
         self.screen.code(
             """
@@ -105,13 +105,13 @@ class Tour:
 
         await self.client.call_tool("forecast", {"location": "Oslo", "days": 3}, on_progress=show)
         self.show_messages()
-        self.screen.result(f"progress was {', '.join(seen)}; then came the result")
+        self.screen.result(f"progress: {', '.join(seen)}; then the result")
 
     async def be_asked(self) -> None:
         """Answer the tool's questions."""
         self.screen.code(
             """
-            # the client was made with Client(..., elicitation=ask_user)
+            # the client was created with Client(..., elicitation=ask_user)
             await client.call_tool("plan_trip")
             """
         )
@@ -120,14 +120,14 @@ class Tour:
         self.screen.result(answer.text)
 
     async def be_sampled(self) -> None:
-        """Lend the tool a model."""
+        """Answer a sampling request."""
         self.screen.say(
-            """A tool can also use the client's model, so that a server needs none of its own. In this tour the model is
-            one line of Python."""
+            """A tool can use the client's model, so that a server needs none. In this tour the model is one line of
+            Python."""
         )
         self.screen.code(
             """
-            # the client was made with Client(..., sampling=model)
+            # the client was created with Client(..., sampling=model)
             await client.call_tool("describe", {"location": "Oslo"})
             """
         )
@@ -136,7 +136,7 @@ class Tour:
         self.screen.result(answer.text)
 
     async def see_change(self) -> None:
-        """See the list of tools change."""
+        """Subscribe to changes of the tools."""
         self.screen.code(
             """
             async with client.listen(tools=True) as changes:
@@ -153,10 +153,8 @@ class Tour:
         self.screen.result(f"there are {len(tools)} tools now; the new one is {tools[-1].name}")
 
     async def cancel(self) -> None:
-        """Change one's mind."""
-        self.screen.say(
-            "Whoever no longer wants an answer cancels the await. The server is told and stops working on it."
-        )
+        """Cancel a call."""
+        self.screen.say("To cancel a call, cancel the await. The server is notified and stops working on it.")
         self.screen.code(
             """
             async with asyncio.timeout(0.2):
@@ -170,12 +168,12 @@ class Tour:
         except TimeoutError:
             await self.client.ping()
             self.show_messages()
-            self.screen.result("cancelled: no answer comes for that id, and the connection is as good as before")
+            self.screen.result("cancelled: there is no answer for that id, and the connection is still usable")
 
 
 @asynccontextmanager
 async def connected(screen: Screen, revision: str) -> AsyncIterator[Tour]:
-    """Start the server, connect, and show how that went."""
+    """Start the server, connect, and show the messages."""
     command = [sys.executable, str(SERVER)]
     recorder = Recorder(ProcessLink.spawn(command), side="client")
 
@@ -196,7 +194,7 @@ async def connected(screen: Screen, revision: str) -> AsyncIterator[Tour]:
 
 
 def ask(screen: Screen, question: ElicitRequestParams) -> dict[str, Any]:
-    """Put a form to the user, field by field; without a terminal it is filled in for them."""
+    """Ask the user for each field of a form; without a terminal, use the defaults."""
     print(f"\n  ? {question.message}")
     fields: dict[str, Any] = (question.requested_schema or {}).get("properties", {})
     content: dict[str, Any] = {}
@@ -205,7 +203,7 @@ def ask(screen: Screen, question: ElicitRequestParams) -> dict[str, Any]:
         label = field.get("description") or ("yes or no" if field["type"] == "boolean" else name)
         typed = screen.read(f"    {label} [{_shown(usual)}]: ") if screen.interactive else ""
         if not screen.interactive:
-            print(f"    {label}: {_shown(usual)}   (nobody is here to ask, so the tour answers)")
+            print(f"    {label}: {_shown(usual)}   (there is no terminal, so the tour answers)")
         content[name] = _typed(typed.strip(), field["type"], usual)
     print()
     return content
@@ -226,19 +224,19 @@ def _typed(text: str, kind: str, usual: Any) -> Any:
 
 
 async def walk(screen: Screen) -> None:
-    """Go all the steps."""
+    """Run all steps."""
     screen.heading("Trunkline: a tour of the Model Context Protocol")
     screen.say(
         """MCP, the Model Context Protocol, lets an AI application (the client) use tools, data and prompts of other
-        programs (the servers). Trunkline is a Python package to write such servers, call them and test them. This
-        tour starts a small weather server as a process of its own, talks to it over its pipes and then over HTTP, and
-        shows every message of the conversation under the line of Python that caused it."""
+        programs (the servers). Trunkline is a Python package to write, call and test such servers. This tour starts a
+        small weather server as a process, talks to it over its pipes and then over HTTP, and shows every message
+        below the line of Python that caused it."""
     )
     screen.lines(
         "the server     examples/weather/server.py",
         "→ {...}        a JSON-RPC message from the client to the server",
-        "← {...}        one from the server to the client",
-        "…              something long, or shown before, was left out here",
+        "← {...}        a message from the server to the client",
+        "…              something long, or shown before, is left out",
     )
     screen.pause()
     await walk_handshake(screen)
@@ -249,11 +247,11 @@ async def walk(screen: Screen) -> None:
 
 
 async def walk_handshake(screen: Screen) -> None:
-    """Go the steps of a handshake revision."""
+    """Run the steps of a handshake revision."""
     screen.heading(f"1. Connect with a handshake ({HANDSHAKE})")
     screen.say(
         """There are five revisions of MCP, in two eras. Up to 2025-11-25 a connection opens with a handshake: the
-        client says which revision it speaks and what it can do, the server answers, and both remember it."""
+        client sends its revision and capabilities, the server answers with its own, and both keep them."""
     )
     screen.code(f'async with Client("server.py", revision="{HANDSHAKE}") as client:')
     async with connected(screen, HANDSHAKE) as tour:
@@ -267,18 +265,20 @@ async def walk_handshake(screen: Screen) -> None:
             screen.heading(title)
             await step()
         screen.pause()
-        screen.heading("6. Be asked")
+        screen.heading("6. Answer a question")
         screen.say(
-            """A tool may ask the user something while it works: await ctx.elicit(message, type). In this era the server
-            sends a request of its own, and the call waits until the client has answered."""
+            """A tool can ask the user a question: await ctx.elicit(message, type). In this era the server sends a
+            request to the client, and the call waits for the answer."""
         )
         await tour.be_asked()
         screen.pause()
-        screen.heading("7. Lend a model")
+        screen.heading("7. Provide a model")
         await tour.be_sampled()
         screen.pause()
-        screen.heading("8. See the tools change")
-        screen.say("Tools may come and go. The server sends a notice, and whoever listens fetches the list again.")
+        screen.heading("8. Notice that the tools changed")
+        screen.say(
+            "Tools can be added and removed. The server sends a notification, and the client lists the tools again."
+        )
         await tour.see_change()
         screen.pause()
         screen.heading("9. Cancel a call")
@@ -287,32 +287,34 @@ async def walk_handshake(screen: Screen) -> None:
 
 
 async def walk_stateless(screen: Screen) -> None:
-    """Go the steps that differ in the stateless revision."""
+    """Run the steps that differ in the stateless revision."""
     screen.heading(f"10. The same server, without a handshake ({STATELESS})")
     screen.say(
-        """The newest revision keeps no state between requests: each one says in _meta which revision it speaks and
-        what the client can do, and server/discover tells what the server offers. The server is the same file,
-        started again. A client that is not told a revision finds out by itself which era a server speaks."""
+        """The newest revision keeps no state between requests: each one contains the revision and the
+        client's capabilities in _meta, and server/discover returns those of the server. The server is the same file,
+        started again. A client without a revision= detects which era a server supports."""
     )
     screen.code(f'async with Client("server.py", revision="{STATELESS}") as client:')
     async with connected(screen, STATELESS) as tour:
         screen.pause()
-        screen.heading("11. Call, and be asked, again")
+        screen.heading("11. Answer a question, again")
         screen.say(
-            """Without a connection to ask on, the questions travel in the answer: resultType is input_required. The
-            client sends the call again with the answers and the sealed requestState. The tool's code did not change."""
+            """Without a connection to ask on, the questions are part of the result: resultType is input_required.
+            The client sends the call again with the answers and the sealed requestState. The code is the same."""
         )
         await tour.be_asked()
         screen.pause()
-        screen.heading("12. Hear of changes, again")
-        screen.say("Here a listener is a request that stays open, subscriptions/listen, and the notices name it.")
+        screen.heading("12. Notice that the tools changed, again")
+        screen.say(
+            "Here the subscription is a request that stays open, subscriptions/listen. Notifications contain its id."
+        )
         await tour.see_change()
 
 
 def farewell(screen: Screen) -> None:
-    """Say what to do next."""
+    """Print what to do next."""
     screen.heading("What next")
-    screen.say("All servers were told to end, and have ended. Try it yourself:")
+    screen.say("All servers have been stopped. Try it yourself:")
     program = Path(sys.executable).with_name("trunkline")
     trunkline = os.path.relpath(program) if program.exists() and Path.cwd() in program.parents else "trunkline"
     screen.code(
@@ -324,20 +326,20 @@ def farewell(screen: Screen) -> None:
         """
     )
     screen.say(
-        """Read examples/weather/server.py (the server you just met), examples/weather/test_weather.py (its test), and
+        """Read examples/weather/server.py (the server of this tour), examples/weather/test_weather.py (its test), and
         docs/tutorial.md (how to write your own)."""
     )
 
 
 def main() -> int:
-    """Walk the tour; say good-bye politely when interrupted."""
+    """Run the tour; exit with 130 if it is interrupted."""
     try:
         asyncio.run(walk(Screen()))
     except KeyboardInterrupt:
-        print("\n\nThe tour was ended.")
+        print("\n\nThe tour was interrupted.")
         return 130
     except BrokenPipeError:
-        # Whoever read along has seen enough; nothing may be written at exit either.
+        # The reader closed the pipe; nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

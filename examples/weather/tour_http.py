@@ -1,4 +1,4 @@
-"""The part of the tour that goes over HTTP: one server process, one address, both eras; every exchange is shown."""
+"""The part of the tour over HTTP: one server process, one address, both eras; every request and response is shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 10
 
 @asynccontextmanager
 async def _server() -> AsyncIterator[tuple[str, int]]:
-    """Start the weather server over HTTP at a port that is free; give its address."""
+    """Start the weather server over HTTP on a free port; yield its address."""
     program = [sys.executable, "-m", "trunkline", "run", str(SERVER), "--http", "0"]
     process = await asyncio.create_subprocess_exec(*program, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
@@ -38,17 +38,16 @@ async def _server() -> AsyncIterator[tuple[str, int]]:
 
 
 async def walk_http(screen: Screen, *, first: int, handshake: str, stateless: str) -> None:
-    """Go the steps over HTTP."""
+    """Run the steps over HTTP."""
     screen.heading(f"{first}. The same server over HTTP")
     if find_spec("uvicorn") is None or find_spec("aiohttp") is None or find_spec("httptools") is None:
-        screen.say("This part needs what HTTP runs on. Install it, and come again: pip install 'trunkline[http]'")
+        screen.say("This part needs the HTTP extra. Install it and run the tour again: pip install 'trunkline[http]'")
         return
     from examples.weather.tap import tapped
 
     screen.say(
-        """A server that others reach, or that many clients share, listens on an address. One endpoint serves both
-        eras, and nothing in the server's file changes. Here → and ← are what crosses the wire: the lines of HTTP that
-        matter to MCP, and the messages."""
+        """A server for several clients listens on an address. One endpoint serves both eras, and the server's file does
+        not change. Here → and ← mark requests and responses: the HTTP headers that matter to MCP, and the messages."""
     )
     screen.code("trunkline run examples/weather/server.py --http 8000")
     async with _server() as (host, port), tapped(host, port, screen.exchange) as shown:
@@ -61,8 +60,8 @@ async def walk_http(screen: Screen, *, first: int, handshake: str, stateless: st
 
 async def _stateless(screen: Screen, url: str, revision: str) -> None:
     screen.say(
-        f"""In {revision} a request says all there is to say, so any process could answer it: the headers name the
-        revision, the method and the tool, for whatever stands in between. The answer is plain JSON."""
+        f"""In {revision} each request is complete, so any process could answer it. The headers name the revision, the
+        method and the tool, for proxies in between. The answer is plain JSON."""
     )
     screen.code(
         """
@@ -77,8 +76,8 @@ async def _stateless(screen: Screen, url: str, revision: str) -> None:
 
 async def _handshake(screen: Screen, url: str, revision: str) -> None:
     screen.say(
-        """Older clients open a session at the same address. Its name comes in a header and goes back with every
-        request, until DELETE. A call that reports progress is answered with a stream of events."""
+        """Older clients open a session at the same address. Its id is in a header of the response and of
+        every later request, until DELETE. A call that reports progress is answered with a stream of events."""
     )
     screen.code(
         f"""
@@ -86,9 +85,9 @@ async def _handshake(screen: Screen, url: str, revision: str) -> None:
             await client.call_tool("forecast", {{"location": "Oslo", "days": 2}}, on_progress=show)
         """
     )
-    heard: list[float] = []
+    progress: list[float] = []
     async with Client(url, revision=revision) as client:
         await client.call_tool(
-            "forecast", {"location": "Oslo", "days": 2}, on_progress=lambda done, total, text: heard.append(done)
+            "forecast", {"location": "Oslo", "days": 2}, on_progress=lambda done, total, text: progress.append(done)
         )
-    screen.result(f"{len(heard)} times progress, then the result; the session was closed")
+    screen.result(f"{len(progress)} progress notifications, then the result; then the session was closed")

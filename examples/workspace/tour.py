@@ -1,7 +1,7 @@
-"""A walk through a workspace with all reference servers: each comes up, does one thing, or says what it lacks.
+"""A tour of a workspace with all reference servers: each starts and answers one call, or reports what is missing.
 
-GitHub and Slack are stand-ins, unless a token is in the environment; the others are asked as they are. A service that
-is not running here (a database, the engine of containers) is answered by a sentence that says what to do.
+GitHub and Slack are stand-ins, unless a token is in the environment; the others are real. If a service is not running
+here (a database, a container engine), its server answers with a message that says what to do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOKS, _LOOK_SECONDS = 50, 0.1
 
 
 def prepare(folder: Path) -> dict[str, str]:
-    """Copy the sample project, make a repository of it where git is, and give the variables of the configuration."""
+    """Copy the sample project, make it a git repository if possible, and return the variables of the configuration."""
     project, data = folder / "project", folder / "data"
     shutil.copytree(HERE / "project", project)
     data.mkdir(parents=True)
@@ -49,7 +49,7 @@ def prepare(folder: Path) -> dict[str, str]:
 
 
 def calls(project: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Say what each server is asked, one thing each."""
+    """Return one call for each server."""
     ship = {"name": "Fram", "entityType": "ship", "observations": ["was greeted in Norwegian"]}
     thought = {"thought": "Fog first.", "thoughtNumber": 1, "totalThoughts": 2, "nextThoughtNeeded": True}
     meeting = {"source_timezone": "Europe/Oslo", "time": "09:30", "target_timezone": "Asia/Tokyo"}
@@ -75,9 +75,9 @@ def calls(project: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 async def walk(screen: Screen, folder: Path) -> None:
-    """Open a host over all of them, and ask each for one thing."""
+    """Open a host with all of them, and make one call to each."""
     screen.say(
-        """All reference servers come up under one host, each a process of its own; that takes some seconds. GitHub and
+        """One host starts all reference servers, each as a process; this takes some seconds. GitHub and
         Slack are stand-ins, unless their tokens are in the environment."""
     )
     async with AsyncExitStack() as stack:
@@ -100,16 +100,16 @@ async def walk(screen: Screen, folder: Path) -> None:
         status = {each.name: each for each in host.status()}
         ready = [each for each in status.values() if each.state == "ready"]
         screen.say(
-            f"""{len(ready)} of {len(status)} are up, with {len(host.catalog.tools)} tools. Each is asked for one thing.
-            What lacks a service or a token here says so, and what to do; fetch is asked for an address at which
-            machines in a cloud keep their keys, and refuses."""
+            f"""{len(ready)} of {len(status)} are ready, with {len(host.catalog.tools)} tools. Each gets one call. A
+            server whose service or token is missing says so, and what to do. fetch is asked for an address at which
+            cloud machines publish their credentials, and refuses."""
         )
         for id, given in calls(environ["WORKSPACE_FOLDER"]):
             await asked(host, id, given, show=screen.item)
 
 
 async def asked(host: Host, id: str, given: Mapping[str, Any], *, show: Callable[..., object]) -> None:
-    """Ask a server for one thing; shows the beginning of the answer, or all of what it lacks."""
+    """Make one call; show the beginning of the answer, or the whole error."""
     try:
         show(id, (await host.call_tool(id, dict(given))).text)
     except TrunklineError as error:
@@ -117,7 +117,7 @@ async def asked(host: Host, id: str, given: Mapping[str, Any], *, show: Callable
 
 
 async def _why_not(host: Host, id: str) -> str | None:
-    """Give the last words of a server that is not there; one that is just being tried again has none yet."""
+    """Return the last line of the reason why a server is not ready; a server that is being restarted has none yet."""
     server = id.partition("/")[0]
     for _ in range(_LOOKS):
         status = next(each for each in host.status() if each.name == server)
@@ -130,9 +130,9 @@ async def _why_not(host: Host, id: str) -> str | None:
 
 
 async def main(*, interactive: bool | None = None) -> None:
-    """Walk through it."""
+    """Run the tour."""
     screen = Screen(interactive=interactive)
-    screen.heading("Every reference server, once")
+    screen.heading("Every reference server")
     with tempfile.TemporaryDirectory() as folder:
         await walk(screen, Path(folder))
 

@@ -1,4 +1,4 @@
-"""What the driver of MongoDB leaves behind does not fail the test that happens to run next."""
+"""Sockets left open by the MongoDB driver do not fail the next test."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import warnings
 
 import pytest
 
-# Where no deployment answers, or one goes away, the driver is often connecting when its client is closed. pymongo then
-# cancels that and leaves the socket to the collector, which warns; and a warning is an error here.
+# If no deployment answers, or one goes away, the driver is often still connecting when its client is closed. pymongo
+# cancels the attempt and leaves the socket to the garbage collector, which warns; and a warning is an error here.
 _CONNECTING = ("not_there", "comes_back", "test_all.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests of MongoDB be quiet about sockets, and only about these."""
+    """Ignore warnings about unclosed sockets in the tests that use the MongoDB driver."""
     for item in items:
         if _uses_the_driver(item):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Collect what the driver left, in silence, before another test runs."""
+    """Collect the sockets that the driver left open, without warnings, before the next test runs."""
     if _uses_the_driver(item) and any(word in item.nodeid for word in _CONNECTING):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)

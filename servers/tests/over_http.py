@@ -1,4 +1,4 @@
-"""A reference server as a process that listens, for whoever has a token."""
+"""A reference server as a process that listens over HTTP and requires a token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = "a-token-for-callers-0123456789"
 
 
 def texts(result: CallResult) -> list[str]:
-    """Give the texts of an answer."""
+    """Return the texts of a result."""
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 

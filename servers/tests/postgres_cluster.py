@@ -1,4 +1,4 @@
-"""A real PostgreSQL in a temporary folder, for tests: made once in a process, on a Unix socket, gone at the end.
+"""A real PostgreSQL in a temporary folder, for tests: created once per process, on a Unix socket, removed at the end.
 
 PostgreSQL does not run as root, so root starts it as another user. Where there is no PostgreSQL, tests that want one
 are skipped. As a program (``postgres_cluster.py PORT SQL COMMAND...``) it runs a command beside a PostgreSQL that
@@ -47,7 +47,7 @@ class Cluster(NamedTuple):
     process: subprocess.Popen[bytes]
 
     def url(self, role: str, database: str = "postgres") -> str:
-        """Give the URL of a database for a role."""
+        """Return the URL of a database for a role."""
         return f"postgresql://{role}@/{database}?host={self.folder}"
 
 
@@ -59,7 +59,7 @@ def programs() -> Path | None:
 
 
 def _as_user() -> tuple[str, Callable[[], None] | None] | None:
-    """Give whom to be, and how to become it in a child process; None if there is nobody to be."""
+    """Return the user to run as, and how to switch to it in a child process; None if there is none."""
     if os.getuid() != 0:
         return pwd.getpwuid(os.getuid()).pw_name, None
     for name in _USERS:

@@ -1,7 +1,8 @@
-"""What every reference server keeps to: how it starts, what it says of itself, nonsense, and web pages."""
+"""Tests that hold for every reference server: start, descriptions, invalid requests, and requests from web pages."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -26,7 +27,7 @@ from tests.transports.http.serving_support import tool as call_of
 from trunkline import Client, MissingCapability, RequestFailed, Server, StaticTokens, __version__
 from trunkline_servers.cli import run_command
 from trunkline_servers.mongodb.store import MongoLimits as MongoCaps
-from trunkline_servers.redis.store import RedisLimits as RedisCaps
+from trunkline_servers.redis.server import RedisLimits as RedisCaps
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "127.0.0.1:1"
@@ -88,10 +89,34 @@ def _command(name: str) -> click.Command:
     return command
 
 
-def test_every_server_there_is_is_here() -> None:
-    folders = {path.parent.name for path in (ROOT / "src" / "trunkline" / "servers").glob("*/__main__.py")}
+def test_the_table_lists_every_server() -> None:
+    folders = {path.parent.name for path in (ROOT / "servers" / "src" / "trunkline_servers").glob("*/__main__.py")}
 
     assert folders == set(SERVERS)
+
+
+#: The packages of Trunkline that are public; the servers import no module below them.
+PUBLIC = {"trunkline"} | {
+    f"trunkline.{name}"
+    for name in ("auth", "client", "errors", "host", "net", "server", "testing", "transports", "types")
+}
+
+
+def test_servers_import_public_packages_only() -> None:
+    imported = {
+        (path.name, module)
+        for path in (ROOT / "servers" / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for module in _imported(node)
+        if module.split(".")[0] == "trunkline" and module not in PUBLIC
+    }
+    assert imported == set()
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return [each.name for each in node.names] if isinstance(node, ast.Import) else []
 
 
 # --- starting --------------------------------------------------------------------------------------------------------
@@ -112,11 +137,9 @@ def test_the_help_says_what_it_is_for_and_gives_examples(name: str, capsys: pyte
 
 
 def test_each_has_a_command() -> None:
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    scripts = tomllib.loads((ROOT / "servers" / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
-    assert {name: script for name, script in scripts.items() if name != "trunkline"} == {
-        f"trunkline-server-{name}": f"trunkline_servers.{name}.__main__:main" for name in SERVERS
-    }
+    assert scripts == {f"trunkline-server-{name}": f"trunkline_servers.{name}.__main__:main" for name in SERVERS}
 
 
 #: What each is started with, where it needs something.
@@ -174,7 +197,7 @@ def _below(modules: frozenset[str], *packages: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_what_a_plain_install_lacks_is_not_loaded_to_serve_it(name: str) -> None:
+def test_serving_loads_nothing_that_a_plain_install_lacks(name: str) -> None:
     lacking = ("aiohttp", "uvicorn", "joserfc", "asyncpg", "redis", "pymongo", "cryptography")
 
     assert _below(_loaded(name), *lacking, "trunkline.host", "trunkline.client") == []
@@ -190,7 +213,7 @@ def test_over_stdio_nothing_is_loaded_of_http_and_signing_in(name: str) -> None:
 
 
 @EACH
-def test_what_fetches_is_not_loaded_before_something_is_to_be_fetched(name: str) -> None:
+def test_the_fetcher_is_not_loaded_before_the_first_fetch(name: str) -> None:
     assert _below(_loaded(name), "trunkline.net.fetcher") == []
 
 
@@ -301,7 +324,7 @@ READER = StaticTokens({"reader": {"subject": "reader", "scopes": "read"}})
 
 
 async def _as_reader(app: Any, era: str) -> Callable[[dict[str, Any]], Awaitable[Any]]:
-    """Give a way to send requests in an era, with a token that allows no writing."""
+    """Return a function that sends requests in an era, with a token that does not allow writing."""
     if era == STATELESS:
         return lambda message: modern(app, message, authorization="Bearer reader").whole()
     client = await SessionClient.open(app, era, token="reader")

@@ -86,7 +86,7 @@ def test_a_request_carries_query_body_and_credentials_and_asks_for_nothing_compr
     }
 
 
-def test_a_body_that_is_no_json_goes_as_it_is() -> None:
+def test_a_body_that_is_not_json_is_sent_unchanged() -> None:
     said = asked(echo, "PUT", "/", body=RawBody(b"a=1", "application/x-www-form-urlencoded")).json()
 
     assert (said["body"], said["type"]) == ("a=1", "application/x-www-form-urlencoded")
@@ -118,7 +118,7 @@ def test_a_segment_that_leads_elsewhere_is_refused(segment: str) -> None:
         "https://a b",
     ],
 )
-def test_an_address_that_is_none_is_refused(base: str) -> None:
+def test_an_invalid_address_is_refused(base: str) -> None:
     with pytest.raises(ConfigError, match="The address of Sample"):
         ApiClient(base, service="Sample")
 
@@ -134,18 +134,18 @@ def test_a_status_that_is_awaited_is_an_answer() -> None:
     assert asked(failing(404, {}), "GET", "/", accept_status=(404,)).status == 404
 
 
-def test_no_json_is_said() -> None:
+def test_a_response_that_is_not_json_is_reported() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text="<html>")
 
     with pytest.raises(ApiError, match=r"that is not JSON$"):
         asked(answer, "GET", "/").json()
-    with pytest.raises(ApiError, match=r"that is not JSON; whether it was done is not known"):
+    with pytest.raises(ApiError, match=r"that is not JSON; it is not known whether it was done"):
         asked(answer, "POST", "/").json()
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_an_answer_too_deep_to_be_read_is_said(status: int) -> None:
+def test_an_answer_too_deep_to_be_read_is_reported(status: int) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(body=b'{"message":' * 100_000, status=status)
 
@@ -228,8 +228,8 @@ LOST = [
 
 
 @pytest.mark.parametrize("answer", LOST)
-def test_a_change_without_an_answer_may_have_been_made_and_nobody_is_told_to_try_again(answer: Handler) -> None:
-    with pytest.raises(ApiError, match="whether it was done is not known: look before you try again") as caught:
+def test_a_change_without_a_response_may_have_been_made_and_the_error_does_not_advise_a_retry(answer: Handler) -> None:
+    with pytest.raises(ApiError, match="it is not known whether it was done: check before you try again") as caught:
         asked(answer, "POST", "/", body={}, options={"seconds": 2 if answer is not hanging else 0.2, "max_bytes": 1024})
 
     said = str(caught.value)
@@ -237,7 +237,7 @@ def test_a_change_without_an_answer_may_have_been_made_and_nobody_is_told_to_try
 
 
 @pytest.mark.parametrize("answer", LOST)
-def test_what_only_reads_is_not_said_to_have_been_done(answer: Handler) -> None:
+def test_a_failed_read_is_not_reported_as_possibly_done(answer: Handler) -> None:
     with pytest.raises(ApiError) as caught:
         asked(answer, "GET", "/", options={"seconds": 2 if answer is not hanging else 0.2, "max_bytes": 1024})
 
@@ -273,7 +273,7 @@ def test_a_change_that_never_left_was_not_made() -> None:
     assert "whether it was done" not in str(caught.value)
 
 
-def test_without_the_library_that_it_takes_the_setting_is_refused_with_the_way_to_install_it(
+def test_a_missing_library_is_reported_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
@@ -282,7 +282,7 @@ def test_without_the_library_that_it_takes_the_setting_is_refused_with_the_way_t
         ApiClient("https://api.example.com", service="Sample")
 
 
-def test_a_service_that_is_not_there_is_said() -> None:
+def test_a_service_that_does_not_exist_is_reported() -> None:
     async def main() -> None:
         async with ApiClient("http://127.0.0.1:1", service="Sample") as api:
             await api.request("GET", "/")
@@ -294,7 +294,7 @@ def test_a_service_that_is_not_there_is_said() -> None:
     )
 
 
-def test_a_service_without_tls_is_said_to_be_one() -> None:
+def test_a_service_without_tls_is_reported_as_such() -> None:
     async def main() -> None:
         async with service(echo) as api, ApiClient(api.base.replace("http", "https"), service="Sample") as safe:
             await safe.request("GET", "/")
@@ -303,7 +303,7 @@ def test_a_service_without_tls_is_said_to_be_one() -> None:
         run_async(main())
 
 
-def test_a_unix_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_unix_socket_that_does_not_exist_is_named(tmp_path: Path) -> None:
     path = tmp_path / "engine.sock"
 
     async def main() -> None:
@@ -314,7 +314,7 @@ def test_a_unix_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
         run_async(main())
 
 
-def test_what_a_service_sets_as_a_cookie_is_not_kept() -> None:
+def test_cookies_set_by_a_service_are_not_kept() -> None:
     async def answer(request: web.Request) -> web.Response:
         reply = web.json_response({"cookie": request.headers.get("cookie")})
         reply.set_cookie("session", "of somebody else")
@@ -348,7 +348,7 @@ def test_a_redirect_within_the_service_is_followed() -> None:
 
 
 def test_credentials_never_follow_a_redirect_elsewhere() -> None:
-    with pytest.raises(ApiError, match="redirects to another place"):
+    with pytest.raises(ApiError, match="redirects to another host"):
         asked(redirecting("http://127.0.0.2:1/there"), "GET", "/")
 
 
@@ -361,7 +361,7 @@ def test_a_change_that_is_redirected_was_not_made(method: str) -> None:
 
 
 @pytest.mark.parametrize("status", [300, 303, 304])
-def test_a_redirect_that_leads_nowhere_is_no_answer(status: int) -> None:
+def test_a_redirect_without_a_target_is_an_error(status: int) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=status)
 
@@ -370,7 +370,7 @@ def test_a_redirect_that_leads_nowhere_is_no_answer(status: int) -> None:
 
 
 def test_a_redirect_to_nonsense_is_not_followed() -> None:
-    with pytest.raises(ApiError, match="redirects to another place"):
+    with pytest.raises(ApiError, match="redirects to another host"):
         asked(redirecting("http://["), "GET", "/")
 
 
@@ -417,7 +417,7 @@ def test_a_short_rate_limit_is_waited_for_once() -> None:
     assert seen == ["GET", "GET"]
 
 
-def test_what_changes_something_is_never_sent_twice() -> None:
+def test_a_change_is_never_sent_twice() -> None:
     answer, seen = limited(1, **{"retry-after": "0"})
 
     with pytest.raises(ApiError, match="rate limit is reached: try again in 0 seconds"):
@@ -451,7 +451,7 @@ def test_an_end_of_a_rate_limit_that_makes_no_sense_is_a_plain_failure(reset: st
         )
 
 
-def test_a_service_that_is_down_for_a_while_is_not_said_to_have_a_rate_limit() -> None:
+def test_a_service_that_is_temporarily_down_is_not_reported_as_rate_limited() -> None:
     with pytest.raises(ApiError, match=r"^Sample answered 503: Try again in 100 seconds$"):
         asked(failing(503, {}, retry_after="100"), "GET", "/")
 

@@ -1,4 +1,4 @@
-"""How every reference server starts: its options, and what it says when it cannot."""
+"""How every reference server starts: its options, and its error messages."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import click
 import pytest
 
 from trunkline import ConfigError, Server
-from trunkline.net.addresses import ListenAddress
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline.server import ListenAddress
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 
 TOKEN = "a-token-of-more-than-sixteen"
 
 
-def made(seen: list[ServeOptions]) -> click.Command:
+def made(seen: list[CommandOptions]) -> click.Command:
     @click.command("trunkline-server-sample")
     @click.argument("word", required=False)
-    @with_serve_options
-    def command(word: str | None, *, serving: ServeOptions) -> None:
+    @with_command_options
+    def command(word: str | None, *, serving: CommandOptions) -> None:
         """Serve a sample."""
         if word == "broken":
             raise ConfigError("The word must not be broken: say whole")
@@ -30,8 +30,8 @@ def made(seen: list[ServeOptions]) -> click.Command:
     return command
 
 
-def ended(*arguments: str) -> tuple[int, list[ServeOptions]]:
-    seen: list[ServeOptions] = []
+def ended(*arguments: str) -> tuple[int, list[CommandOptions]]:
+    seen: list[CommandOptions] = []
     with pytest.raises(SystemExit) as stop:
         run_command(made(seen), list(arguments))
     assert isinstance(stop.value.code, int)
@@ -39,7 +39,7 @@ def ended(*arguments: str) -> tuple[int, list[ServeOptions]]:
 
 
 def test_without_options_it_serves_stdio() -> None:
-    assert ended() == (0, [ServeOptions()])
+    assert ended() == (0, [CommandOptions()])
 
 
 def test_the_options_of_http_are_read() -> None:
@@ -49,12 +49,12 @@ def test_the_options_of_http_are_read() -> None:
 
     assert (code, serving) == (
         0,
-        ServeOptions(address=ListenAddress("0.0.0.0", 9000), path="/x", allowed_hosts=("a.example",), tokens_env="T"),
+        CommandOptions(address=ListenAddress("0.0.0.0", 9000), path="/x", allowed_hosts=("a.example",), tokens_env="T"),
     )
 
 
 def test_http_alone_leaves_the_address_to_the_server() -> None:
-    assert ended("--http") == (0, [ServeOptions(address=ListenAddress())])
+    assert ended("--http") == (0, [CommandOptions(address=ListenAddress())])
 
 
 @pytest.mark.parametrize(
@@ -68,17 +68,19 @@ def test_http_alone_leaves_the_address_to_the_server() -> None:
         pytest.param(["run", "--write-scope", "w"], 1, "--write-scope is for HTTP", id="scope on stdio"),
         pytest.param(["--http", "1", "--write-scope", "a b"], 1, "'a b' is not a scope", id="two scopes"),
         pytest.param(["--http", "1", "--read-scope", 'a"b'], 1, "is not a scope", id="no scope"),
-        pytest.param(["run", "--http", "0", "--write-scope", "w"], 2, "go with --tokens-env", id="scope of nobody"),
+        pytest.param(
+            ["run", "--http", "0", "--write-scope", "w"], 2, "go with --tokens-env", id="scope without tokens"
+        ),
         pytest.param(["broken"], 2, "The word must not be broken: say whole", id="a wrong setting"),
         pytest.param(["run", "--http", "0.0.0.0:0"], 2, "with --tokens-env NAME or --issuer URL", id="open to others"),
-        pytest.param(["run", "--http", "[::]:0"], 2, "can be reached by others", id="open to others over IPv6"),
+        pytest.param(["run", "--http", "[::]:0"], 2, "others can reach it", id="open to others over IPv6"),
         pytest.param(["--log-level", "x"], 1, "'error'. See trunkline-server-sample --help.", id="a list of values"),
         pytest.param(["--lo", "x"], 1, "--help.", id="a part of a name"),
         pytest.param(["--pth", "x"], 1, "'--path'? See trunkline-server-sample", id="another name is meant"),
         pytest.param(["--certfil", "x"], 1, "'--keyfile'?) See trunkline-server", id="other names are meant"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_and_a_code(
+def test_an_error_is_one_sentence_and_an_exit_code(
     arguments: list[str], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(*arguments)[0] == code
@@ -95,7 +97,7 @@ def test_what_is_wrong_is_one_sentence_and_a_code(
         pytest.param(click.FloatRange(1), "'few' is not a number. See rows --help.", id="any number"),
     ],
 )
-def test_what_is_no_number_is_told_in_plain_words(
+def test_a_value_that_is_not_a_number_is_reported_in_plain_words(
     bounds: click.IntRange | click.FloatRange, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = click.Command("rows", params=[click.Option(["--most"], type=bounds)])
@@ -119,9 +121,7 @@ def test_what_is_no_number_is_told_in_plain_words(
         "--write-scope",
     ],
 )
-def test_an_option_with_nothing_in_it_does_not_pass_for_one_left_out(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_option_is_not_treated_as_absent(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("--http", "8000", option, "") == (1, [])
     assert f"{option} is empty" in capsys.readouterr().err
 
@@ -152,7 +152,7 @@ def listed(variable: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return _tokens("TOKENS")
 
 
-def test_a_bare_token_is_of_one_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_without_a_name_belongs_to_one_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(TOKEN, monkeypatch) == {TOKEN: "user"}
 
 
@@ -160,40 +160,42 @@ def test_tokens_can_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(f"alice:{TOKEN}1, bob:{TOKEN}2", monkeypatch) == {f"{TOKEN}1": "alice", f"{TOKEN}2": "bob"}
 
 
-def test_several_bare_tokens_are_of_several_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_without_names_belong_to_different_users(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(f"{TOKEN}1,{TOKEN}2", monkeypatch) == {f"{TOKEN}1": "user", f"{TOKEN}2": "user-2"}
 
 
-def test_what_a_token_allows_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scopes_of_a_token_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(f"ann:{TOKEN}1 files:read files:write, ben:{TOKEN}2", monkeypatch) == {
         f"{TOKEN}1": {"subject": "ann", "scopes": ("files:read", "files:write")},
         f"{TOKEN}2": "ben",
     }
 
 
-def test_nobody_is_asked_unless_told() -> None:
-    assert ServeOptions().auth() is None
+def test_without_options_there_is_no_authentication() -> None:
+    assert CommandOptions().auth() is None
 
 
 @pytest.mark.parametrize(
     ("serving", "sentence"),
     [
-        pytest.param(ServeOptions(tokens_env="T_UNSET"), "T_UNSET holds no token", id="variable not set"),
-        pytest.param(ServeOptions(tokens_env="T_SHORT"), "fewer than 16 characters", id="token to guess"),
-        pytest.param(ServeOptions(tokens_env="T_TWICE"), "Token 2 .* stands there twice", id="token of two people"),
-        pytest.param(ServeOptions(tokens_env="T_NAMELESS"), "Token 1 .* has an empty name", id="token of nobody"),
+        pytest.param(CommandOptions(tokens_env="T_UNSET"), "T_UNSET holds no token", id="variable not set"),
+        pytest.param(CommandOptions(tokens_env="T_SHORT"), "fewer than 16 characters", id="token to guess"),
+        pytest.param(CommandOptions(tokens_env="T_TWICE"), "Token 2 .* occurs twice", id="token of two people"),
         pytest.param(
-            ServeOptions(tokens_env="T_SPACE"), "Token 1 .* no name, or a name with a space", id="half a name"
+            CommandOptions(tokens_env="T_NAMELESS"), "Token 1 .* has an empty name", id="token without a name"
         ),
-        pytest.param(ServeOptions(tokens_env="T_SCOPE"), "Token 1 .* has a scope with a sign", id="no scope"),
-        pytest.param(ServeOptions(write_scope="w"), "go with --tokens-env or --issuer", id="scope without tokens"),
-        pytest.param(ServeOptions(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
-        pytest.param(ServeOptions(issuer="https://a.example"), "needs --audience", id="no audience"),
-        pytest.param(ServeOptions(audience="https://me.example"), "--audience needs --issuer", id="no issuer"),
+        pytest.param(
+            CommandOptions(tokens_env="T_SPACE"), "Token 1 .* no name, or a name with a space", id="half a name"
+        ),
+        pytest.param(CommandOptions(tokens_env="T_SCOPE"), "Token 1 .* has a scope with a character", id="no scope"),
+        pytest.param(CommandOptions(write_scope="w"), "go with --tokens-env or --issuer", id="scope without tokens"),
+        pytest.param(CommandOptions(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
+        pytest.param(CommandOptions(issuer="https://a.example"), "needs --audience", id="no audience"),
+        pytest.param(CommandOptions(audience="https://me.example"), "--audience needs --issuer", id="no issuer"),
     ],
 )
 def test_settings_of_auth_that_make_no_sense_are_refused(
-    serving: ServeOptions, sentence: str, monkeypatch: pytest.MonkeyPatch
+    serving: CommandOptions, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("T_SHORT", "short")
     monkeypatch.setenv("T_TWICE", f"ann:{TOKEN},ben:{TOKEN}")

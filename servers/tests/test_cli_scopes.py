@@ -1,4 +1,4 @@
-"""A reference server over HTTP whose callers may not all write: the scopes of their tokens say who does."""
+"""A reference server over HTTP with scopes: which callers may write depends on their tokens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def send(url: str, era: str, message: dict[str, Any], token: str) -> Answe
 
 
 @ERAS
-def test_who_may_only_read_is_shown_and_served_nothing_that_writes(era: str, tmp_path: Path) -> None:
+def test_a_read_only_caller_sees_and_can_call_no_tool_that_writes(era: str, tmp_path: Path) -> None:
     async def main() -> tuple[Answer, Answer, Answer]:
         arguments = ("--db-path", str(tmp_path / "a.db"), "--read-scope", "shop:read", "--write-scope", "shop:write")
         async with listening("sqlite", *arguments, env=CALLERS) as url:

@@ -1,4 +1,4 @@
-"""What differs from the official servers is told in the docs, word for word as the drop-in proof has it."""
+"""Differences from the official servers are documented, word for word as in the drop-in comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_reason_for_a_difference_stands_on_the_servers_page(name: str) -> 
     assert [reason for reason in set(script.differences.values()) if reason not in page] == []
 
 
-def test_what_differs_in_every_server_is_told_once() -> None:
+def test_differences_of_every_server_are_documented_once() -> None:
     page = " ".join((DOCS / "README.md").read_text(encoding="utf-8").split())
 
     assert [reason for reason in set(harness.COMMON.values()) if reason not in page] == []

@@ -1,4 +1,4 @@
-"""Which folders a server may touch: configured ones, the client's roots, and both over HTTP."""
+"""Which folders a server may use: configured ones, the client's roots, and both over HTTP."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_client_that_does_not_answer_leaves_the_configured_folders(two: tuple[
     assert run_async(seen(server_of(AllowedFolders(two[:1])), revision="2025-11-25", roots=roots)) == [str(two[0])]
 
 
-def test_a_mounted_server_asks_each_time_since_it_hears_of_no_change(two: tuple[Path, Path]) -> None:
+def test_a_mounted_server_requests_the_roots_each_time(two: tuple[Path, Path]) -> None:
     first, second = two
     shared, outer = [first], Server("outer")
     outer.mount(server_of(AllowedFolders()))

@@ -1,4 +1,4 @@
-"""What reference servers make of others' words: one line, nothing unseen, and the wanted type."""
+"""Untrusted text and JSON: printable, on one line, truncated, and of the expected type."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trunkline_servers.untrusted import as_dict, as_list, as_text, escape_invisible, one_line, truncate
+from trunkline_servers.untrusted import as_dict, as_list, as_text, one_line, printable, truncate
 
 # --- lines -----------------------------------------------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ from trunkline_servers.untrusted import as_dict, as_list, as_text, escape_invisi
         pytest.param("12345678901", "1234567890…", id="long"),
     ],
 )
-def test_a_text_is_put_on_one_line(text: str, line: str) -> None:
+def test_a_text_is_returned_on_one_line(text: str, line: str) -> None:
     assert one_line(text, 10 if text.isdigit() else 400) == line
 
 
@@ -30,12 +30,30 @@ def test_a_text_that_fits_is_not_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
-    [("plain ü", "plain ü"), ("a\nb", "a\\nb"), ("a\u202eb", "a\\u202eb"), ("a\ud800", "a\\ud800"), ("⠀", "\\u2800")],
+    ("text", "python", "json"),
+    [
+        ("plain ü", "plain ü", "plain ü"),
+        ("a\nb", "a\\nb", "a\\nb"),
+        ("a\x1bb", "a\\x1bb", "a\\u001bb"),
+        ("a\u202eb", "a\\u202eb", "a\\u202eb"),
+        ("a\ud800", "a\\ud800", "a\\ud800"),
+        ("⠀", "\\u2800", "\\u2800"),
+    ],
     ids=ascii,
 )
-def test_what_cannot_be_seen_is_written_out(text: str, seen: str) -> None:
-    assert escape_invisible(text, unseen=frozenset("⠀")) == seen
+def test_unprintable_and_invisible_characters_are_escaped(text: str, python: str, json: str) -> None:
+    escaped = printable(text, replacement="python", invisible="⠀"), printable(text, invisible="⠀")
+    assert escaped == (python, json)
+
+
+def test_unprintable_characters_are_removed_or_become_spaces() -> None:
+    text = "a\x00b\nc\td"
+    shown = printable(text, replacement="nothing", keep="\n\t"), printable(text, replacement="space")
+    assert shown == ("ab\nc\td", "a b c d")
+
+
+def test_a_printable_text_is_cut_by_its_own_length() -> None:
+    assert (printable("\n" * 3, 3), printable("x" * 4, 3)) == ("\\n" * 3, "xxx…")
 
 
 # --- members ---------------------------------------------------------------------------------------------------------

@@ -1,13 +1,20 @@
 """Trunkline: the whole Model Context Protocol in one package. Build servers, call them, test them.
 
-The names below are the public API. They are loaded on first access, so that a stdio server starts without the parts it
-does not need.
+The public API is what these packages list in their ``__all__``: ``trunkline`` (the names most programs need),
+``trunkline.types`` (the data of the protocol), ``trunkline.errors``, ``trunkline.server``, ``trunkline.client``,
+``trunkline.auth``, ``trunkline.host``, ``trunkline.transports``, ``trunkline.net``, ``trunkline.testing`` and
+``trunkline.cli``. Import from them and from nothing deeper: the modules inside are not part of the public API, whatever
+their names, and may change in any release. One name means one thing: the same name in two of these packages is the same
+object.
+
+Names are loaded on first access, so that a stdio server starts without the parts it does not need.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trunkline._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from trunkline.auth.authorization_server.oauth_proxy import OAuthProxy
@@ -78,59 +85,45 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_MODULES = MappingProxyType(
-    {
-        "trunkline.auth.authorization_server.server": ("AuthorizationServer",),
-        "trunkline.auth.introspection": ("IntrospectionVerifier",),
-        "trunkline.auth.jwt_verifier": ("JWTVerifier",),
-        "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
-        "trunkline.auth.authorization_server.oauth_proxy": ("OAuthProxy",),
-        "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),
-        "trunkline.client.client": ("Client",),
-        "trunkline.errors": (
-            "ConfigError",
-            "MissingCapability",
-            "PromptError",
-            "RequestFailed",
-            "RequestTimeout",
-            "ResourceError",
-            "ServerExited",
-            "ToolError",
-            "TrunklineError",
-        ),
-        "trunkline.host.host": ("Host",),
-        "trunkline.protocol.caller": ("Principal",),
-        "trunkline.protocol.limits": ("Limits",),
-        "trunkline.server.context": ("BlockingContext", "Context"),
-        "trunkline.server.dependencies": ("Depends",),
-        "trunkline.server.results": (
-            "AssistantMessage",
-            "Audio",
-            "File",
-            "Image",
-            "Message",
-            "ToolResult",
-            "UserMessage",
-        ),
-        "trunkline.server.server": ("Server",),
-        "trunkline.transports.memory": ("memory_pair",),
-        "trunkline.transports.stream": ("StreamLink",),
-    }
-)
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name on first access (PEP 562)."""
-    for home, names in _MODULES.items():
-        if name in names:
-            from importlib import import_module
-
-            value = getattr(import_module(home), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'trunkline' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the public names."""
-    return [*__all__, "__version__"]
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "trunkline.auth.authorization_server.oauth_proxy": ("OAuthProxy",),
+            "trunkline.auth.authorization_server.server": ("AuthorizationServer",),
+            "trunkline.auth.introspection": ("IntrospectionVerifier",),
+            "trunkline.auth.jwt_verifier": ("JWTVerifier",),
+            "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
+            "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),
+            "trunkline.client.client": ("Client",),
+            "trunkline.errors": (
+                "ConfigError",
+                "MissingCapability",
+                "PromptError",
+                "RequestFailed",
+                "RequestTimeout",
+                "ResourceError",
+                "ServerExited",
+                "ToolError",
+                "TrunklineError",
+            ),
+            "trunkline.host.host": ("Host",),
+            "trunkline.protocol.caller": ("Principal",),
+            "trunkline.protocol.limits": ("Limits",),
+            "trunkline.server.context": ("BlockingContext", "Context"),
+            "trunkline.server.dependencies": ("Depends",),
+            "trunkline.server.results": (
+                "AssistantMessage",
+                "Audio",
+                "File",
+                "Image",
+                "Message",
+                "ToolResult",
+                "UserMessage",
+            ),
+            "trunkline.server.server": ("Server",),
+            "trunkline.transports.memory": ("memory_pair",),
+            "trunkline.transports.stream": ("StreamLink",),
+        },
+        "__version__",
+    )

@@ -1,9 +1,9 @@
 """One Peer driven over one Link: the same class under server and client.
 
-It feeds the peer what the link brings, starts a task for each request being served, wakes whoever waits for an answer,
-keeps deadlines, and turns a failing handler into an answer at one place. It knows no method and no revision: what a
-request means is the business of the ``Service`` it was given. Everything happens in the event loop's thread, and no
-task owns another's cancel scope: requests cross by plain calls and futures.
+It passes incoming messages to the peer, starts a task for each request being served, resolves the futures of our own
+requests, enforces deadlines, and turns a failing handler into an error response in one place. It knows no method and no
+revision: the ``Service`` it was given decides what a request means. Everything runs in the event loop's thread, and no
+task owns another's cancel scope: tasks communicate by plain calls and futures.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from trunkline.errors import (
     RemoteProtocolError,
     RequestFailed,
     RequestTimeout,
-    request_failed,
 )
-from trunkline.pending_requests import PendingRequest, PendingRequests, Timeouts, copy_error
+from trunkline.pending_requests import PendingRequest, PendingRequests, Timeouts, copy_error, response_error
 from trunkline.protocol import serving
-from trunkline.protocol.caller import Origin, Session
+from trunkline.protocol.caller import Origin, Session, required_capabilities
 from trunkline.protocol.jsonrpc import (
     Batch,
     BatchReply,
@@ -51,86 +50,90 @@ from trunkline.protocol.peer import (
 )
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
-from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
+from trunkline.types import ProgressNotificationParams, RequestId
 
 __all__ = ["Connection", "ErrorReply", "Exchange", "Service", "TaskFactory", "Timeouts", "task_factory"]
 
 log = logging.getLogger("trunkline")
 
-# So many messages may be queued in one go before a sender gives the loop a turn: the first leaves early, a cancel is
-# seen, and memory stays flat.
+# A sender that has queued this many messages yields to the event loop: the first messages leave early, a cancellation
+# is noticed, and memory use stays flat.
 _BURST = 64
 
-#: Starts a task.
+#: Starts a task for a coroutine.
 TaskFactory = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class ErrorReply(Struct, frozen=True):
-    """Why a request is not served: the error to answer with."""
+    """The error response to a request that is rejected."""
 
     code: int
     message: str
     data: Any = msgspec.UNSET
-    #: The scopes that the caller's token lacks, if that is the reason.
+    #: The scopes that the caller's token lacks, if that is why it was rejected.
     insufficient_scope: InsufficientScope | None = None
 
 
 class Service(Protocol):
-    """What a connection serves; called in the order messages arrive."""
+    """Handles the messages of a connection; its methods are called in the order in which messages arrive."""
+
+    @property
+    def session(self) -> Session | None:
+        """The session that the connection belongs to; None if there is none."""
 
     def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
-        """Admit a request and give the work that ends with its result, or refuse it."""
+        """Validate a request; return the coroutine that produces its result, or the error to respond with."""
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
-        """Take a one-way message."""
+        """Handle a notification."""
 
     def accepts_batches(self) -> bool:
-        """Tell whether the other side may send arrays of messages."""
+        """Return whether the other side may send JSON-RPC batches."""
 
     def input_ended(self) -> None:
-        """Learn that nothing more will come in; what streams for ever should end."""
+        """Called when no more messages will arrive; endless streams should end."""
 
 
 class Exchange:
-    """One request being served: who asked, what, and the way back to them."""
+    """One request being served, with the connection that it came from."""
 
-    __slots__ = ("_batch", "_work", "admitted", "connection", "id", "kept", "method", "params", "questions", "task")
+    __slots__ = ("_batch", "_work", "admitted", "connection", "elicitor", "id", "method", "params", "store", "task")
 
-    #: What the service's admission found out; set once, by the service that admits. Not there before.
+    #: The validated request; set once by the service, and absent until then.
     admitted: serving.ValidatedRequest
 
     def __init__(self, connection: Connection, event: RequestReceived, batch: BatchReply | None) -> None:
-        """Make the exchange of a request that was just received."""
-        self.connection = connection
-        self.id = event.id
-        self.method = event.method
-        self.params = event.params
-        #: Questions asked of the caller while serving; set by the first that asks.
-        self.questions: serving.Questions | None = None
-        self.kept: serving.RequestStore | None = None
+        """Create the exchange of a request that was just received."""
+        self.connection: Connection = connection
+        self.id: RequestId = event.id
+        self.method: str = event.method
+        self.params: Raw | None = event.params
+        #: Sends requests back to the caller while its request is served; created for the first of them.
+        self.elicitor: serving.ElicitorState | None = None
+        self.store: serving.RequestStore | None = None
         self.task: asyncio.Task[None] | None = None
         self._batch = batch
-        #: The work, until its task takes it up.
+        #: The coroutine that produces the result, until its task awaits it.
         self._work: Coroutine[Any, Any, Any] | None = None
 
     @property
     def open(self) -> bool:
-        """Whether an answer is still wanted."""
+        """Whether a response is still expected."""
         return self.connection.exchanges.get(self.id) is self
 
     def notify(self, method: str, params: Any) -> bool:
-        """Send a one-way message that belongs to this request; dropped if the request is over."""
+        """Send a notification that belongs to this request; return False if the request is over."""
         return self.open and self.connection.notify(method, params, about=self.id)
 
     async def request(self, method: str, params: Any, *, timeouts: Timeouts) -> Raw:
-        """Ask the caller something while serving its request."""
+        """Send the caller a request while its own request is served, and return the result, undecoded."""
         return await self.connection.request(method, params, timeouts=timeouts, about=self.id)
 
 
 class Connection:
-    """One conversation: a Peer over a Link, with a Service for what the other side asks."""
+    """A Peer over a Link, with a Service for the requests of the other side."""
 
-    # Over HTTP each request has a connection of its own: it is made of as little as will do, the rest when wanted.
+    # Over HTTP each request has its own connection, so creating one must be cheap: what most never need is made later.
     __slots__ = (
         "__weakref__",
         "_closed",
@@ -148,7 +151,6 @@ class Connection:
         "exchanges",
         "holder",
         "input_ended",
-        "owner",
         "peer",
         "service",
     )
@@ -163,41 +165,40 @@ class Connection:
         prefix: str = "",
         create_task: TaskFactory | None = None,
     ) -> None:
-        """Make a connection that does nothing until ``start``.
+        """Create a connection that does nothing until ``start``.
 
-        Ids of its own requests begin with the prefix, if any; what is served runs in tasks of the given maker's.
+        The ids of our own requests begin with ``prefix``. Requests are served in tasks started by ``create_task``.
         """
         self._loop = asyncio.get_running_loop()
         self._create_task = task_factory(self._loop) if create_task is None else create_task
         self._link = link
-        self.service = service
+        self.service: Service = service
         self._limits = limits
         self._timers = timers
-        self.peer = Peer(max_in_flight=limits.in_flight, prefix=prefix)
+        self.peer: Peer = Peer(max_in_flight=limits.in_flight, prefix=prefix)
         #: Requests being served, by id.
         self.exchanges: dict[RequestId, Exchange] = {}
         self._pending: PendingRequests | None = None
         self._flush_scheduled = False
-        #: Nothing more comes from the other side.
-        self.input_ended = False
+        #: Whether the other side has stopped sending.
+        self.input_ended: bool = False
         self._error: Exception | None = None
         self._hung_up = False
         self._closed: asyncio.Future[None] | None = None
-        #: Who started it, for those who see only an exchange; whoever started it writes it.
-        self.owner: Any = None
-        #: On whose behalf what outlives a request is held; whoever started it writes another if it lasts one request.
+        #: The key under which a server holds lifespans for this connection; the acceptor sets its own key on a
+        #: connection that lasts for one request only.
         self.holder: object = self
-        #: What its owner does after the end, in a task of its own; whoever started it writes it.
+        #: Called after the end, in a separate task; set by the creator of the connection.
         self.cleanup: Callable[[Connection], Coroutine[Any, Any, None]] | None = None
         self._ending: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Let messages flow."""
+        """Attach to the link, which starts delivering messages."""
         self._link.attach(self)
 
     @property
     def closed(self) -> asyncio.Future[None]:
-        """Done once nothing more is served or answered; whoever started it then closes the link."""
+        """Resolved once nothing more is served or answered; the creator of the connection then closes the link."""
         if self._closed is None:
             self._closed = self._loop.create_future()
             if self._hung_up:
@@ -206,15 +207,15 @@ class Connection:
 
     @property
     def session(self) -> Session | None:
-        """What was agreed once for all requests of this conversation, if its service keeps such a thing."""
-        return getattr(self.service, "session", None)
+        """The session that the connection belongs to, according to its service."""
+        return self.service.session
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     def message_received(self, incoming: Incoming, origin: Origin, batch: BatchReply | None = None) -> None:
-        """Take what the link brings: the entry of the whole machine."""
+        """Handle an incoming message; called by the link."""
         if self.input_ended:
-            # It is being closed: what a link still brings meanwhile would be served by nobody's task.
+            # The connection is being closed: no task would be left to serve what the link still delivers.
             return
         if type(incoming) is Batch:
             self._batch_received(incoming, origin)
@@ -234,7 +235,7 @@ class Connection:
         elif isinstance(event, ResponseUnreadable):
             self._response_unreadable(event)
         elif batch is not None:
-            # The peer refused a request of a batch; that is its answer.
+            # The peer has rejected a request of a batch; its error is the response.
             self._collect(incoming.id, batch)  # type: ignore[union-attr, arg-type]
         if self.peer.unsent:
             self._flush_soon()
@@ -246,13 +247,10 @@ class Connection:
             log.exception("%s failed", event.method)
 
     def _batch_received(self, batch: Batch, origin: Origin) -> None:
-        wrong = (
-            batch_fault(batch)
-            if self.service.accepts_batches()
-            else "Invalid request: batches are not in this revision"
-        )
-        if wrong is not None:
-            self.message_received(InvalidMessage(-32600, wrong), origin)
+        supported = self.service.accepts_batches()
+        fault = batch_fault(batch) if supported else "Invalid request: batches are not in this revision"
+        if fault is not None:
+            self.message_received(InvalidMessage(-32600, fault), origin)
             return
         reply = BatchReply(batch)
         for item in batch.items:
@@ -261,12 +259,12 @@ class Connection:
         self._send_batch(reply.complete())
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Learn from the link that nothing more comes: for one request of ours, or at all.
+        """Called by the link when no more messages will arrive: about one of our requests, or at all.
 
-        Requests being served may still be answered for a short while when only the input ended cleanly: a program
-        that pipes one request in must get its answer.
+        If the input merely ended cleanly, requests being served may still be answered for a short while: a program that
+        pipes in one request must get its response.
         """
-        reason = error or ConnectionLost("the connection ended before the answer came")
+        reason = error or ConnectionLost("the connection ended before the response arrived")
         for lost in self.peer.receive_eof(about):
             self._fail(lost.id, reason)
         if about is not None:
@@ -278,7 +276,7 @@ class Connection:
         self.input_ended = True
         self._error = reason
         self.service.input_ended()
-        for exchange in [waits for waits in self.exchanges.values() if waits._work is not None]:
+        for exchange in [each for each in self.exchanges.values() if each._work is not None]:
             self._task_cancelled(exchange)
         if error is not None or not self.exchanges:
             self._hang_up()
@@ -286,7 +284,7 @@ class Connection:
             self._timers.after(self._limits.eof_seconds, self._hang_up)
 
     def _hang_up(self) -> None:
-        """End all that is being served; nobody can hear the answers."""
+        """Cancel every request being served: their responses can no longer be delivered."""
         for cancelled in self.peer.receive_hangup():
             self._cancelled(cancelled)
         self._finish()
@@ -320,7 +318,7 @@ class Connection:
         exchange.task = self._create_task(self._run(exchange))
 
     async def _run(self, exchange: Exchange) -> None:
-        """Await the work and answer; the one place where a handler's failure becomes an answer."""
+        """Await the result and send it; the one place where a handler's exception becomes an error response."""
         work, exchange._work = exchange._work, None
         assert work is not None
         try:
@@ -330,7 +328,7 @@ class Connection:
             scope = error if isinstance(error, InsufficientScope) else None
             self._answer_error(exchange, ErrorReply(error.code, error.message, data, scope))
         except MissingCapability as error:
-            self._answer_error(exchange, ErrorReply(-32021, str(error), _required(error.capability)))
+            self._answer_error(exchange, ErrorReply(-32021, str(error), required_capabilities(error.capability)))
         except asyncio.CancelledError:
             self._task_cancelled(exchange)
         except (Exception, SystemExit):
@@ -362,11 +360,11 @@ class Connection:
         self._after_answer()
 
     def _after_answer(self) -> None:
-        """Write at once when nothing else is in flight, else once a turn of the loop."""
+        """Flush at once if nothing else is in flight, otherwise once per iteration of the event loop."""
         if not self.exchanges:
             self.flush()
             if self._pending is not None and not self._pending.open:
-                # Questions that were asked meanwhile are answered: no row need outlive this request.
+                # Requests made while serving have been answered: no deadline needs to outlive this request.
                 self._pending.close()
             if self.input_ended:
                 self._finish()
@@ -375,19 +373,19 @@ class Connection:
             self._loop.call_soon(self.flush)
 
     def _task_cancelled(self, exchange: Exchange) -> None:
-        """Settle a request whose work was cancelled; nothing is left to do if the other side cancelled it."""
+        """Settle a request whose coroutine was cancelled; if the other side cancelled it, nothing is left to do."""
         if not exchange.open:
             return
         assert exchange.task is not None
         if self.peer.serves(exchange.id) and not exchange.task.cancelling():
             if exchange._work is None:
-                # The work awaited something else that was cancelled: a failure like any other.
-                log.error("%s ended by a cancellation from inside (request %r)", exchange.method, exchange.id)
+                # The handler awaited something else that was cancelled: a failure like any other.
+                log.error("%s was cancelled by its own handler (request %r)", exchange.method, exchange.id)
                 self._answer_error(exchange, ErrorReply(-32603, "Internal error"))
             return
         for cancelled in self.peer.receive_hangup(exchange.id):
             self._cancelled(cancelled)
-        # A service that wants no answer sent has told the peer already.
+        # A service that wants no response sent has already notified the peer.
         self.exchanges.pop(exchange.id, None)
         if self.input_ended and not self.exchanges:
             self._finish()
@@ -397,7 +395,7 @@ class Connection:
         assert exchange.task is not None
         exchange.task.cancel()
         if exchange._work is not None:
-            # A task cancelled before its first step never runs, and would leave the work unawaited.
+            # A task cancelled before its first step never runs, and would leave the coroutine unawaited.
             exchange._work.close()
         if exchange._batch is not None:
             self._send_batch(exchange._batch.add(event.id, None))
@@ -405,13 +403,13 @@ class Connection:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def _collect(self, id: RequestId, batch: BatchReply) -> None:
-        """Take the answer just queued out of the peer's queue and put it to the others of its batch."""
+        """Move the response just queued from the peer's queue to its batch."""
         unsent = self.peer.messages_to_send()
-        answer = unsent.pop()
+        response = unsent.pop()
         if unsent:
             self._link.send(unsent)
-        assert not isinstance(answer.message, tuple)
-        self._send_batch(batch.add(id, answer.message))
+        assert not isinstance(response.message, tuple)
+        self._send_batch(batch.add(id, response.message))
 
     def _send_batch(self, messages: tuple[Message, ...] | None) -> None:
         if messages is not None:
@@ -421,7 +419,7 @@ class Connection:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def notify(self, method: str, params: Any = None, *, about: RequestId | None = None) -> bool:
-        """Queue a one-way message; False if it is about a request that is over."""
+        """Queue a notification; return False if it belongs to a request that is over."""
         if self._hung_up or not self.peer.send_notification(method, params=params, about=about):
             return False
         self._flush_soon()
@@ -438,14 +436,14 @@ class Connection:
         id: RequestId | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Raw:
-        """Ask the other side and wait for the result, undecoded.
+        """Send a request and return its result, undecoded.
 
-        Cancelling this call cancels the request on the wire. ``headers`` repeat its content over HTTP.
+        Cancelling this call cancels the request on the wire. ``headers`` repeat parts of the request over HTTP.
 
         Raises:
-            RequestFailed: they answered with an error.
-            LinkError: no answer can come, or none came in time.
-            RemoteProtocolError: the answer was unreadable.
+            RequestFailed: the other side responded with an error.
+            LinkError: the connection was lost, or no response arrived in time.
+            RemoteProtocolError: the response was unreadable.
         """
         if self._hung_up or self.input_ended:
             raise copy_error(self._error or ConnectionLost("the connection is closed"))
@@ -454,11 +452,11 @@ class Connection:
         now = self._timers.clock.now()
         future: asyncio.Future[Raw] = self._loop.create_future()
         pending = self._pending or self._pending_requests()
-        waiter = pending.open[id] = PendingRequest(
+        request = pending.open[id] = PendingRequest(
             future, timeouts, method=method, started=now, on_progress=on_progress
         )
-        if waiter.expires_at < pending.next_at:
-            pending.check_at(waiter.expires_at)
+        if request.expires_at < pending.next_at:
+            pending.check_at(request.expires_at)
         if len(pending.open) == 1:
             self.flush()
         else:
@@ -470,7 +468,7 @@ class Connection:
             raise
 
     def flush(self) -> None:
-        """Hand everything queued to the link now."""
+        """Send everything that is queued now."""
         self._flush_scheduled = False
         unsent = self.peer.messages_to_send()
         if unsent:
@@ -483,63 +481,63 @@ class Connection:
 
     @property
     def streams(self) -> bool:
-        """Whether something may be sent before the answer; a client over HTTP may take the answer alone."""
+        """Whether messages may be sent before the response; over HTTP a client may accept a single JSON response."""
         return self._link.can_stream
 
     def release_stream(self) -> bool:
-        """End the open response early; return whether the other side can request the rest later."""
+        """End the open HTTP response early; return whether the other side can request the rest later."""
         self.flush()
         return self._link.release_stream()
 
     async def drain(self) -> None:
-        """Let the loop turn and the link catch up if much is queued; senders of many messages await it."""
+        """Wait until the link has caught up if much is queued; senders of many messages await this."""
         if len(self.peer.unsent) >= _BURST:
             self.flush()
             await asyncio.sleep(0)
         await self._link.drain()
 
-    # --- waiting -----------------------------------------------------------------------------------------------------
+    # --- pending requests --------------------------------------------------------------------------------------------
 
     def _pending_requests(self) -> PendingRequests:
-        """Give the requests of ours that wait; many conversations never have one."""
+        """Return our pending requests, created on first use: many connections never make one."""
         if self._pending is None:
             self._pending = PendingRequests(self._timers, self._expired)
         return self._pending
 
     def _response_received(self, event: ResponseReceived) -> None:
-        waiter = self._pending_requests().open.pop(event.id, None)
-        if waiter is None:
+        request = self._pending_requests().open.pop(event.id, None)
+        if request is None:
             self._pending_requests().answered_late(
-                event.id, event.result if event.error is None else _failure(event.error)
+                event.id, event.result if event.error is None else response_error(event.error)
             )
             return
-        future = waiter.future
+        future = request.future
         if future.done():
             return
         if event.error is None:
             assert event.result is not None
             future.set_result(event.result)
         else:
-            future.set_exception(_failure(event.error))
+            future.set_exception(response_error(event.error))
 
     def _response_unreadable(self, event: ResponseUnreadable) -> None:
         id = event.id
         if id is None:
             id = self._pending_requests().only_candidate()
             if id is None:
-                log.warning("an answer is %s; which request it is for is unknown", event.reason)
+                log.warning("a response to an unknown request was dropped: it is %s", event.reason)
                 return
             self.peer.receive_eof(id)
-        said = event.reason if event.too_long else f"no answer: {event.reason}"
-        self._fail(id, RemoteProtocolError(f"the answer to request {id!r} is {said}"))
+        fault = event.reason if event.too_long else f"not valid: {event.reason}"
+        self._fail(id, RemoteProtocolError(f"the response to request {id!r} is {fault}"))
 
     def _progress_received(self, event: ProgressReceived) -> None:
         pending = self._pending_requests()
-        waiter = pending.open[event.id]
-        pending.restart_idle(waiter)
-        if waiter.on_progress is not None:
+        request = pending.open[event.id]
+        pending.restart_idle(request)
+        if request.on_progress is not None:
             try:
-                waiter.on_progress(event.params)
+                request.on_progress(event.params)
             except Exception:
                 log.exception("a progress callback failed (request %r)", event.id)
 
@@ -547,42 +545,40 @@ class Connection:
         self._withdraw(id, f"timed out after {error.seconds:g} s", error=error)
 
     def _withdraw(self, id: RequestId, reason: str, *, error: Exception | None = None) -> None:
-        waiter = self._pending_requests().withdraw(id)
-        if waiter is None:
-            # The answer came while the caller was giving up.
+        request = self._pending_requests().withdraw(id)
+        if request is None:
+            # The response arrived while the caller was giving up.
             return
-        # Whoever ended the request otherwise (a subscription that the server closed) has told the peer already.
+        # If the request ended in another way (a subscription that the server closed), the peer knows already.
         if self.peer.waits(id):
             # The specification: a client MUST NOT attempt to cancel its initialize request.
-            self.peer.send_cancel(id, reason=reason, tell=waiter.method != "initialize")
+            self.peer.send_cancel(id, reason=reason, notify=request.method != "initialize")
             self._flush_soon()
-        if error is not None and not waiter.future.done():
-            waiter.future.set_exception(error)
+        if error is not None and not request.future.done():
+            request.future.set_exception(error)
 
     def _fail(self, id: RequestId, error: Exception) -> None:
-        waiter = self._pending_requests().open.pop(id, None)
-        if waiter is not None and not waiter.future.done():
-            waiter.future.set_exception(copy_error(error))
-
-    # --- while a person is asked -------------------------------------------------------------------------------------
+        request = self._pending_requests().open.pop(id, None)
+        if request is not None and not request.future.done():
+            request.future.set_exception(copy_error(error))
 
     def pause_clocks(self) -> None:
-        """Stop the clocks of our waiting requests: a person is being asked on the other side's behalf."""
+        """Pause the timeouts of our requests while a user answers a request of the other side."""
         self._pending_requests().pause()
 
     def resume_clocks(self) -> None:
-        """Let the clocks run on; the time the person took does not count."""
+        """Resume the timeouts; the time that the user took does not count."""
         self._pending_requests().resume()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def ended(self) -> None:
-        """Wait until its owner has cleaned up too."""
+        """Wait until ``cleanup`` has finished."""
         if self._ending is not None:
             await asyncio.wait([self._ending])
 
     async def aclose(self, error: Exception | None = None) -> None:
-        """End the conversation: cancel what is served, fail what waits, close the link."""
+        """Cancel the requests being served, fail our pending ones, and close the link."""
         self._error = self._error or error or ConnectionLost("the connection was closed")
         self.input_ended = True
         tasks = [exchange.task for exchange in self.exchanges.values() if exchange.task is not None]
@@ -597,19 +593,7 @@ class Connection:
 
 
 def task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
-    """Give what starts a task: past the loop's own wrapper, which costs as much as the task, unless customised."""
+    """Return a function that starts tasks without the loop's wrapper, which costs as much, unless it is customised."""
     if loop.get_task_factory() is not None or loop.get_debug():
         return loop.create_task
     return partial(asyncio.Task, loop=loop)
-
-
-def _failure(error: ErrorObject) -> RequestFailed:
-    return request_failed(error.code, error.message, None if error.data is msgspec.UNSET else error.data)
-
-
-def _required(capability: str) -> dict[str, Any]:
-    """Write a dotted capability as the object that declares it."""
-    declared: dict[str, Any] = {}
-    for name in reversed(capability.split(".")):
-        declared = {name: declared}
-    return {"requiredCapabilities": declared}

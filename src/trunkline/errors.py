@@ -118,7 +118,7 @@ class RequestFailed(TrunklineError):
         """Use the code of the class unless another one is given."""
         super().__init__(message)
         self.message = message
-        self.code = self.default_code if code is None else code
+        self.code: int = self.default_code if code is None else code
         self.data = data
 
     def __str__(self) -> str:
@@ -323,7 +323,7 @@ class PolicyDenied(TrunklineError):
     def __init__(self, message: str, *, public_message: str | None = None) -> None:
         """Store the reason; without ``public_message`` the reason itself is public."""
         super().__init__(message)
-        self.public_message = message if public_message is None else public_message
+        self.public_message: str = message if public_message is None else public_message
 
 
 class ConfigError(TrunklineError):

@@ -1,8 +1,8 @@
-"""Requests of ours that wait for their answers, and how long they may.
+"""Our requests that wait for responses, and their timeouts.
 
-Each has two clocks: silence, which progress starts again, and the whole. Their deadlines are looked at together: one
-row of the timekeeper stands for the earliest, and when it comes up the late ones are found and the row is set anew. So
-a request that is answered in time costs a comparison. The clocks stand still while a person is being asked.
+Each request has two timeouts: idle, which progress restarts, and total. One timer serves all requests of a connection:
+it is set to the earliest deadline, and when it fires the expired requests are found and the timer is set again. So a
+request that is answered in time costs one comparison. The timeouts are paused while a user is being asked.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
-from trunkline.errors import LinkError, RequestFailed, RequestTimeout
+from trunkline.errors import LinkError, RequestFailed, RequestTimeout, request_failed
 from trunkline.timers import Deadline, Timers
-from trunkline.types import ProgressNotificationParams, RequestId
+from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
 
-__all__ = ["PendingRequest", "PendingRequests", "Timeouts", "copy_error"]
+__all__ = ["PendingRequest", "PendingRequests", "Timeouts", "copy_error", "response_error"]
 
 _NEVER = float("inf")
 
 
 class Timeouts(Struct, frozen=True, gc=False):
-    """How long a request of ours may take: silence (progress ends it) and altogether; None is for ever."""
+    """How long a request may wait without a response or progress, and in total; None means without limit."""
 
     idle: float | None
     total: float | None
 
 
 class PendingRequest:
-    """One request of ours that waits for its answer."""
+    """One of our requests that waits for its response."""
 
     __slots__ = ("expires_at", "future", "method", "on_progress", "started", "timeouts")
 
@@ -42,20 +42,20 @@ class PendingRequest:
         started: float,
         on_progress: Callable[[ProgressNotificationParams], None] | None,
     ) -> None:
-        """Start both clocks."""
-        self.future = future
-        self.timeouts = timeouts
-        self.method = method
-        self.started = started
-        self.on_progress = on_progress
+        """Start both timeouts."""
+        self.future: asyncio.Future[Raw] = future
+        self.timeouts: Timeouts = timeouts
+        self.method: str = method
+        self.started: float = started
+        self.on_progress: Callable[[ProgressNotificationParams], None] | None = on_progress
         idle, total = timeouts.idle, timeouts.total
-        #: When patience ends if nothing happens.
-        self.expires_at = started + (
+        #: When the request times out if nothing happens until then.
+        self.expires_at: float = started + (
             idle if idle is not None and (total is None or idle < total) else _NEVER if total is None else total
         )
 
     def restart(self, now: float) -> None:
-        """Start the clock of silence again."""
+        """Restart the idle timeout."""
         idle, total = self.timeouts.idle, self.timeouts.total
         self.expires_at = min(
             _NEVER if idle is None else now + idle,
@@ -63,7 +63,7 @@ class PendingRequest:
         )
 
     def timeout(self) -> RequestTimeout:
-        """Say which clock ran out."""
+        """Return the error for the timeout that expired."""
         idle, total = self.timeouts.idle, self.timeouts.total
         if total is not None and self.expires_at >= self.started + total:
             return RequestTimeout(f"no answer after {total:g} s in all", clock="total", seconds=total)
@@ -74,7 +74,7 @@ class PendingRequest:
 
 
 class PendingRequests:
-    """All requests of one connection that wait."""
+    """The pending requests of one connection."""
 
     __slots__ = (
         "_deadline",
@@ -90,25 +90,25 @@ class PendingRequests:
     )
 
     def __init__(self, timers: Timers, expired: Callable[[RequestId, RequestTimeout], None]) -> None:
-        """Tell ``expired`` of each request whose patience ended."""
+        """Call ``expired`` for each request that times out."""
         self._timers = timers
         self._expired = expired
         self._deadline: Deadline | None = None
         self._paused = 0
         self._paused_since = 0.0
-        #: Whether one was ever given up: its answer may come all the same.
+        #: Whether a request was ever withdrawn: its response may still arrive.
         self._withdrawn = False
         #: The requests, by id.
         self.open: dict[RequestId, PendingRequest] = {}
-        #: Requests that nothing waits for any more, and what is called with their answers all the same.
+        #: Requests that nothing awaits any more, and the callbacks for their responses.
         self.detached: dict[RequestId, Callable[[Raw | RequestFailed], None]] = {}
-        #: When any of them last made progress, by the clock of the timekeeper.
-        self.progress_at = float("-inf")
-        #: When deadlines are looked at next; whoever adds a request that ends sooner says so.
-        self.next_at = _NEVER
+        #: When any of them last made progress, by the clock of the timers.
+        self.progress_at: float = float("-inf")
+        #: When the deadlines are checked next; adding a request that expires sooner requires a call of ``check_at``.
+        self.next_at: float = _NEVER
 
     def check_at(self, at: float) -> None:
-        """Look at the deadlines at a time, if not before."""
+        """Check the deadlines at the given time, unless an earlier check is due."""
         if at >= self.next_at:
             return
         if self._deadline is not None:
@@ -117,49 +117,49 @@ class PendingRequests:
         self._deadline = self._timers.after(at - self._timers.clock.now(), self._check)
 
     def only_candidate(self) -> RequestId | None:
-        """Give the request that an answer without a readable id is for, if there is no other that it could be for.
+        """Return the request that a response without a readable id must belong to; None if there are several.
 
-        What may stay open for ever (a subscription) counts if nothing else waits.
+        Requests that may stay open without limit (subscriptions) count only if nothing else is pending.
         """
         if self._withdrawn:
             return None
-        ending = [id for id, request in self.open.items() if request.timeouts.total is not None] or list(self.open)
-        return ending[0] if len(ending) == 1 else None
+        bounded = [id for id, request in self.open.items() if request.timeouts.total is not None] or list(self.open)
+        return bounded[0] if len(bounded) == 1 else None
 
     def withdraw(self, id: RequestId) -> PendingRequest | None:
-        """Let a request go that is not answered yet; None if it does not wait any more."""
+        """Stop waiting for a request and return it; None if it is not pending any more."""
         request = self.open.pop(id, None)
         self._withdrawn = self._withdrawn or request is not None
         return request
 
-    def detach(self, id: RequestId, heard: Callable[[Raw | RequestFailed], None]) -> None:
-        """Stop waiting for a request, but have ``heard`` called with its answer, should one come."""
+    def detach(self, id: RequestId, callback: Callable[[Raw | RequestFailed], None]) -> None:
+        """Stop waiting for a request, but call ``callback`` with its response if one arrives."""
         if self.withdraw(id) is not None:
-            self.detached[id] = heard
+            self.detached[id] = callback
 
-    def answered_late(self, id: RequestId, answer: Raw | RequestFailed | None) -> None:
-        """Call the callback of a request that was set aside with its answer."""
-        heard = self.detached.pop(id, None)
-        if heard is not None and answer is not None:
-            heard(answer)
+    def answered_late(self, id: RequestId, response: Raw | RequestFailed | None) -> None:
+        """Call the callback of a detached request with its response."""
+        callback = self.detached.pop(id, None)
+        if callback is not None and response is not None:
+            callback(response)
 
     def count_bounded(self) -> int:
-        """Count the requests that still wait and have to be answered some time; a subscription has not."""
+        """Return the number of pending requests that have a total timeout; subscriptions have none."""
         return sum(request.timeouts.total is not None for request in self.open.values())
 
     def restart_idle(self, request: PendingRequest) -> None:
-        """Start a request's clock of silence again."""
+        """Restart the idle timeout of a request."""
         self.progress_at = self._timers.clock.now()
         request.restart(self.progress_at)
 
     def pause(self) -> None:
-        """Stop the clocks: a person is being asked on the other side's behalf."""
+        """Pause all timeouts while a user answers a request of the other side."""
         if self._paused == 0:
             self._paused_since = self._timers.clock.now()
         self._paused += 1
 
     def resume(self) -> None:
-        """Let the clocks run on; the time the person took does not count."""
+        """Resume the timeouts; the time that the user took does not count."""
         self._paused -= 1
         if self._paused:
             return
@@ -170,17 +170,17 @@ class PendingRequests:
         self._check()
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Cancel the timer."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
         self.next_at = _NEVER
 
     def _check(self) -> None:
-        """End what is late, and find out when to look again."""
+        """Expire the requests that are late, and set the timer for the next one."""
         self.close()
         if self._paused:
-            # The clocks stand still, and are set anew when the person has answered.
+            # ``resume`` sets the timer again when the user has answered.
             return
         now = self._timers.clock.now()
         for id, request in list(self.open.items()):
@@ -191,11 +191,16 @@ class PendingRequests:
 
 
 def copy_error(error: Exception) -> Exception:
-    """Give each waiter an exception of its own: raised twice, one object would gather both tracebacks."""
+    """Return a copy of a link error, one for each request: raised twice, one object would collect both tracebacks."""
     if not isinstance(error, LinkError):
         return error
-    twin = error.__class__.__new__(error.__class__)
-    twin.args = error.args
-    twin.__dict__.update(error.__dict__)
-    twin.__cause__ = error.__cause__
-    return twin
+    copied = error.__class__.__new__(error.__class__)
+    copied.args = error.args
+    copied.__dict__.update(error.__dict__)
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+def response_error(error: ErrorObject) -> RequestFailed:
+    """Return the exception for an error response."""
+    return request_failed(error.code, error.message, None if error.data is UNSET else error.data)

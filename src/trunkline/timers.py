@@ -1,14 +1,9 @@
-"""A queue of deadlines: all those of a Server or a Client, with the time passed in from outside.
+"""Timers: the deadlines of a Server or a Client, run by a clock that tests can replace.
 
-Adding a deadline costs a heap push; moving it later costs one assignment, because an entry that comes up too early is
-just pushed again. Cancelled entries are dropped when they come up, or all at once when there are many. Nothing here
-waits: the driver asks ``next_at`` and calls ``sweep``.
-
-The clock side of deadlines: wakes a Sweeper when its next row is due; one for each Server and each Client.
-
-``protocol.deadlines`` knows rows and no time; this file knows time and no rows. Tests bring a clock of their own.
-
-Bounded waiting, by a clock that tests can replace.
+A ``DeadlineQueue`` holds deadlines and knows no time. Adding a deadline costs a heap push; moving it later costs one
+assignment, because an entry that is reached too early is pushed again. Cancelled entries are dropped when they are
+reached, or all at once when there are many. ``Timers`` adds the clock, and sweeps the queue when the next deadline is
+due; each Server and each Client has one. ``wait_within`` awaits something with a timeout by that clock.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ class Deadline:
 
     def __init__(self, at: float, expired: Callable[[], None] | None) -> None:
         """Create a deadline; use ``DeadlineQueue.add``."""
-        self.at = at
+        self.at: float = at
         self.expired = expired
 
     def cancel(self) -> None:
@@ -45,32 +40,32 @@ class Deadline:
 class DeadlineQueue:
     """Keeps deadlines in order and calls those that are due."""
 
-    __slots__ = ("_count", "_heap", "_many")
+    __slots__ = ("_compact_at", "_count", "_heap")
 
     def __init__(self) -> None:
         """Start empty."""
         self._heap: list[tuple[float, int, Deadline]] = []
         self._count = 0
-        self._many = _COMPACT_THRESHOLD
+        self._compact_at = _COMPACT_THRESHOLD
 
     def add(self, at: float, expired: Callable[[], None]) -> Deadline:
         """Add a deadline whose callback is called once, at a time of the caller's clock."""
-        row = Deadline(at, expired)
-        if len(self._heap) >= self._many:
-            self._forget_cancelled()
-        self._push(row)
-        return row
+        deadline = Deadline(at, expired)
+        if len(self._heap) >= self._compact_at:
+            self._drop_cancelled()
+        self._push(deadline)
+        return deadline
 
     def next_at(self) -> float | None:
         """Return when to sweep next, or None if the queue is empty; cancelled entries on top are dropped."""
         heap = self._heap
         while heap:
-            at, _, row = heap[0]
-            if row.expired is None:
+            at, _, deadline = heap[0]
+            if deadline.expired is None:
                 heappop(heap)
-            elif row.at > at:
+            elif deadline.at > at:
                 heappop(heap)
-                self._push(row)
+                self._push(deadline)
             else:
                 return at
         return None
@@ -78,8 +73,8 @@ class DeadlineQueue:
     def sweep(self, now: float) -> None:
         """Call every deadline that is due."""
         while (at := self.next_at()) is not None and at <= now:
-            _, _, row = heappop(self._heap)
-            expired, row.expired = row.expired, None
+            _, _, deadline = heappop(self._heap)
+            expired, deadline.expired = deadline.expired, None
             assert expired is not None
             expired()
 
@@ -87,73 +82,76 @@ class DeadlineQueue:
         """Return the number of entries, including cancelled ones not yet dropped."""
         return len(self._heap)
 
-    def _forget_cancelled(self) -> None:
+    def _drop_cancelled(self) -> None:
         """Drop cancelled entries: those of fast calls would pile up for as long as the calls might have taken."""
         self._heap[:] = [entry for entry in self._heap if entry[2].expired is not None]
         heapify(self._heap)
-        self._many = max(_COMPACT_THRESHOLD, 2 * len(self._heap))
+        self._compact_at = max(_COMPACT_THRESHOLD, 2 * len(self._heap))
 
-    def _push(self, row: Deadline) -> None:
+    def _push(self, deadline: Deadline) -> None:
         self._count += 1
-        heappush(self._heap, (row.at, self._count, row))
+        heappush(self._heap, (deadline.at, self._count, deadline))
 
 
 class TimerHandle(Protocol):
-    """A call that can be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call it off."""
+        """Cancel the call."""
 
 
 class Clock(Protocol):
-    """Where time comes from; tests bring their own."""
+    """A monotonic clock with timers; tests bring their own."""
 
     def now(self) -> float:
-        """Say what time it is, in seconds that never go back."""
+        """Return the time in seconds, which never goes back."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Have something called at a time."""
+        """Schedule a call at the given time."""
 
 
 class LoopClock:
-    """The system's clock, and the event loop's timers; a loop's own time may stand still during a turn."""
+    """The system's monotonic clock with the event loop's timers.
+
+    The loop's own time is not used: a loop may cache it for a whole iteration.
+    """
 
     __slots__ = ("_loop",)
 
-    #: Says what time it is; each call asks, so no function of ours stands in between.
-    now = staticmethod(time.monotonic)
+    #: The time in seconds. Every request reads it, so it is the system's function without a wrapper.
+    now: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
-        """Take the running loop."""
+        """Use the running event loop."""
         self._loop = asyncio.get_running_loop()
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Ask the loop to call."""
+        """Schedule a call on the event loop."""
         return self._loop.call_later(max(0.0, when - time.monotonic()), callback)
 
 
 class Timers:
-    """Wakes one Sweeper when its next row is due; sleeps while it is empty."""
+    """Calls deadlines when they are due; sets no timer while there are none."""
 
-    __slots__ = ("_sweeper", "_timer", "_timer_at", "clock")
+    __slots__ = ("_queue", "_timer", "_timer_at", "clock")
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """Take a clock, or the running loop's."""
+        """Use the given clock, or that of the running event loop."""
         self.clock: Clock = LoopClock() if clock is None else clock
-        self._sweeper = DeadlineQueue()
+        self._queue = DeadlineQueue()
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
 
     def after(self, seconds: float, expired: Callable[[], None]) -> Deadline:
-        """Have something called after a while, unless the row is cancelled."""
+        """Call ``expired`` after some seconds, unless the returned deadline is cancelled."""
         at = self.clock.now() + seconds
-        row = self._sweeper.add(at, expired)
+        deadline = self._queue.add(at, expired)
         if self._timer is None or at < self._timer_at:
             self._set(at)
-        return row
+        return deadline
 
     def close(self) -> None:
-        """Forget the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -167,10 +165,10 @@ class Timers:
     def _wake(self) -> None:
         self._timer = None
         try:
-            self._sweeper.sweep(self.clock.now())
+            self._queue.sweep(self.clock.now())
         finally:
-            # A row that fails must not stop the others' clock.
-            at = self._sweeper.next_at()
+            # A callback that fails must not stop the timer of the others.
+            at = self._queue.next_at()
             if at is not None and (self._timer is None or at < self._timer_at):
                 self._set(at)
 
@@ -191,7 +189,7 @@ async def wait_within(timers: Timers, seconds: float | None, work: Awaitable[T])
     def expire() -> None:
         task.cancel()
 
-    row = timers.after(seconds, expire)
+    deadline = timers.after(seconds, expire)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
@@ -199,7 +197,7 @@ async def wait_within(timers: Timers, seconds: float | None, work: Awaitable[T])
         await asyncio.wait([task])
         raise
     finally:
-        row.cancel()
+        deadline.cancel()
     if task.cancelled():
         raise RequestTimeout(f"not done after {seconds:g} s", clock="start", seconds=seconds)
     return task.result()

@@ -20,6 +20,7 @@ __all__ = [
     "MAX_MODULE",
     "Module",
     "all_faults",
+    "constant_faults",
     "date_faults",
     "docstring_faults",
     "import_faults",
@@ -36,9 +37,11 @@ _BELOW_TRANSPORTS = _CORE | {"backplane", "net"}
 _BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests", "connection", "auth", "compat"}
 _BELOW_HOST = _BELOW_ROLES | {"server", "client"}
 
-#: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names.
+#: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names;
+#: ``_lazy`` loads public names on first access, and the package file of every layer may import it.
 LAYERS = MappingProxyType(
     {
+        "_lazy": frozenset[str](),
         "errors": frozenset[str](),
         "types": frozenset({"errors"}),
         "protocol": frozenset({"errors", "types"}),
@@ -81,6 +84,9 @@ _POLICY_KNOWS = (_POLICY, "trunkline.errors", "trunkline.host.config.spelling")
 #: Dates since the first revision: what a revision is, or will be, called. An older date can stand as an example.
 _DATE = re.compile(r"\b20(?:2[4-9]|[3-9]\d)-\d\d-\d\d\b")
 _DATE_HOME = "trunkline.protocol.revisions"
+
+#: Tables of the protocol: each number is what the specification or JSON-RPC says.
+_TABLES_OF_CODES = frozenset({"trunkline.protocol.error_codes"})
 
 _CONTAINERS = frozenset({"bytearray", "count", "defaultdict", "deque", "dict", "list", "set", "Counter", "OrderedDict"})
 _WEAK = frozenset({"WeakKeyDictionary", "WeakSet", "WeakValueDictionary"})
@@ -144,7 +150,7 @@ def _judge(module: Module, target: str) -> str | None:
         # Like the package's own file, a list of friendly names; what runs servers of others is loaded when called.
         return None
     layer = _layer_of(target)
-    if layer == module.layer:
+    if layer == module.layer or (layer == "_lazy" and module.is_package):
         return None
     if layer not in LAYERS.get(module.layer, frozenset()):
         return f"{module.name} imports {target}: {module.layer} may not know {layer}"
@@ -265,6 +271,32 @@ def _order_faults(module: Module, value: ast.expr | None) -> list[str]:
     except ValueError:
         return [f"{module.name} computes its __all__: write the names out"]
     return [] if names == sorted(names, key=_rank) else [f"{module.name} has an unsorted __all__"]
+
+
+def constant_faults(module: Module) -> list[str]:
+    """Say which numbers at module level stand without a comment, directly above or beside, on why they are so."""
+    if module.name in _TABLES_OF_CODES:
+        return []
+    lines = module.text.splitlines()
+    return [
+        f"{module.name}:{node.lineno} {name} has no comment on its reason"
+        for node in module.tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and _is_number(node.value)
+        if (name := _targets(node)).isupper() and not _is_commented(lines, node)
+    ]
+
+
+def _is_number(value: ast.expr) -> bool:
+    """Whether an expression is made of numbers alone, as a product or a tuple of them is."""
+    parts = [part for part in ast.walk(value) if isinstance(part, ast.Constant)]
+    plain = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.operator, ast.unaryop, ast.expr_context)
+    numbers = all(isinstance(part.value, int | float) and not isinstance(part.value, bool) for part in parts)
+    return bool(parts) and numbers and all(isinstance(part, plain) for part in ast.walk(value))
+
+
+def _is_commented(lines: list[str], node: ast.stmt) -> bool:
+    above = lines[node.lineno - 2].strip() if node.lineno > 1 else ""
+    return above.startswith("#") or "#" in lines[(node.end_lineno or node.lineno) - 1]
 
 
 def _rank(name: str) -> tuple[int, str]:

@@ -1,7 +1,7 @@
-"""The way of one ``tools/call`` over stdio, from the bytes read to the bytes written, held to a budget by a profiler.
+"""The path of one ``tools/call`` over stdio, from the bytes read to the bytes written, held to a budget by a profiler.
 
-Counted are entries of functions that lie in the package: a coroutine that goes on after a wait was entered before, and
-comprehensions are no functions. Start-up is over before the count begins.
+Counted are calls of functions in the package: a coroutine that resumes after a wait was counted before, and
+comprehensions are not functions. Start-up is over before the count begins.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ PACKAGE = str(Path(trunkline.__file__).parent) + os.sep
 
 
 class Step(NamedTuple):
-    """A function that was entered."""
+    """A function that was called."""
 
     file: str
     function: str
 
 
 class Profile:
-    """Notes each own function that is entered while it is on."""
+    """Records each function of the package that is called while the profile is active."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -52,17 +52,17 @@ class Profile:
 
     @property
     def files(self) -> set[str]:
-        """The files entered."""
+        """The files with a function that was called."""
         return {step.file for step in self.steps}
 
     @property
     def switches(self) -> int:
-        """How often the next function lay in another file."""
+        """How often the next function is in another file."""
         return sum(before.file != after.file for before, after in zip(self.steps, self.steps[1:], strict=False))
 
     def __str__(self) -> str:
-        way = "\n".join(f"  {step.file}: {step.function}" for step in self.steps)
-        return f"{len(self.files)} files, {len(self.steps)} functions, {self.switches} switches:\n{way}"
+        path = "\n".join(f"  {step.file}: {step.function}" for step in self.steps)
+        return f"{len(self.files)} files, {len(self.steps)} functions, {self.switches} switches:\n{path}"
 
 
 def add_server() -> Server:
@@ -78,7 +78,7 @@ def add_server() -> Server:
 
 
 async def profile_call(server: Server, lines: tuple[dict[str, Any], ...]) -> Profile:
-    """Serve over pipes, warm up, then note the way of one more call like the last of these lines."""
+    """Serve over pipes, warm up, then profile one more call like the last of these lines."""
     profile = Profile()
     to_server, from_server = os.pipe(), os.pipe()
     link = PipeLink(to_server[0], from_server[1])
@@ -104,12 +104,12 @@ async def profile_call(server: Server, lines: tuple[dict[str, Any], ...]) -> Pro
 
 
 def _line(message: dict[str, Any], number: int) -> bytes:
-    """Write a message, under an id of its own if it has one."""
+    """Encode a message; if it has an id, with this number as its id."""
     return json.dumps({**message, **({"id": number} if "id" in message else {})}).encode() + b"\n"
 
 
 def _reader(fd: int) -> Callable[[], Any]:
-    """Give a coroutine function that waits for the next line of a pipe in a thread, so that none of it is profiled."""
+    """Return a coroutine function that reads the next line of a pipe in a thread, so that it is not profiled."""
     lines = os.fdopen(os.dup(fd), "rb")
 
     async def answer() -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _reader(fd: int) -> Callable[[], Any]:
 
 
 def profile_of(era: str) -> Profile:
-    """The way of one call in an era."""
+    """Return the profile of one call in an era."""
     return run_async(profile_call(add_server(), ERAS[era]))
 
 
@@ -146,5 +146,5 @@ def test_one_call_stays_within_its_budget_of_switches(era: str) -> None:
 
 @each_era
 @pytest.mark.parametrize("file", ["transports/pipes.py", "protocol/jsonrpc.py", "protocol/peer.py", "connection.py"])
-def test_the_profile_sees_the_way(file: str, era: str) -> None:
+def test_the_profile_sees_the_path(file: str, era: str) -> None:
     assert file in profile_of(era).files

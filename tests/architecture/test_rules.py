@@ -9,6 +9,7 @@ from tests.architecture.rules import (
     MAX_MODULE,
     Module,
     all_faults,
+    constant_faults,
     date_faults,
     docstring_faults,
     import_faults,
@@ -44,6 +45,7 @@ FORBIDDEN = [
         "from trunkline.host.audit.trail import AuditTrail",
         id="policy-audit",
     ),
+    pytest.param("trunkline.server.run", "from trunkline._lazy import lazy_exports", id="lazy-names-of-a-module"),
     pytest.param("trunkline.unheard", "import trunkline.errors", id="an-unknown-layer-knows-nothing"),
 ]
 
@@ -56,6 +58,7 @@ ALLOWED = [
     pytest.param("trunkline.server.server", "from trunkline.server.registry import Registry", id="own-layer"),
     pytest.param("trunkline.server", "from .registry import Registry", id="own-layer-relative"),
     pytest.param("trunkline.server.run", "from trunkline.auth import tokens", id="server-auth"),
+    pytest.param("trunkline.server", "from trunkline._lazy import lazy_exports", id="lazy-names-of-a-package"),
     pytest.param(
         "trunkline.host.authorization.policy.rules",
         "from trunkline.host.authorization.policy.decisions import Act",
@@ -173,3 +176,31 @@ def test_what_can_change_at_module_level_is_found(text: str) -> None:
 )
 def test_what_cannot_change_at_module_level_passes(text: str) -> None:
     assert mutable_faults(Module("trunkline.errors", text)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SECONDS = 5.0",
+        "_SIZE = 64 * 1024",
+        "SIZE: int = 3",
+        "STEPS = (1.0, -2.0)",
+        "# The first one.\nONE = 1\nTWO = 2",
+    ],
+)
+def test_a_number_without_a_comment_is_found(text: str) -> None:
+    assert constant_faults(Module("trunkline.errors", text)) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# As RFC 1 has it.\nSECONDS = 5.0",
+        "SIZE = 64 * 1024  # As long as a frame.",
+        "NAMES = ('a', 'b')",
+        "IS_SET = True",
+        "def f():\n    SIZE = 3\n    return SIZE",
+    ],
+)
+def test_a_number_with_a_comment_and_other_values_pass(text: str) -> None:
+    assert constant_faults(Module("trunkline.errors", text)) == []

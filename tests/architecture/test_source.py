@@ -10,6 +10,7 @@ import trunkline
 from tests.architecture.rules import (
     Module,
     all_faults,
+    constant_faults,
     date_faults,
     docstring_faults,
     import_faults,
@@ -49,6 +50,11 @@ def test_a_module_lists_its_public_names_in_order(module: Module) -> None:
 
 
 @each_module
+def test_a_number_at_module_level_has_its_reason_beside_it(module: Module) -> None:
+    assert constant_faults(module) == []
+
+
+@each_module
 def test_a_module_keeps_nothing_that_can_change(module: Module) -> None:
     assert mutable_faults(module) == []
 
@@ -64,4 +70,4 @@ def test_the_friendly_names_are_shown_by_dir() -> None:
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
-        _ = trunkline.no_such_name
+        _ = trunkline.no_such_name  # type: ignore[attr-defined]

@@ -90,7 +90,7 @@ async def _post(web: Web, body: Any, **headers: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("header", PRETENDED)
-async def test_no_header_makes_somebody_of_nobody(header: str, tmp_path: Path) -> None:
+async def test_no_header_makes_an_anonymous_caller_a_principal(header: str, tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web:
         status, _ = await _post(web, _call("o__plain"), **{header: "bea", "Mcp-Name": "o__plain"})
@@ -98,7 +98,7 @@ async def test_no_header_makes_somebody_of_nobody(header: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("header", PRETENDED)
-async def test_no_header_makes_another_of_somebody(header: str, tmp_path: Path) -> None:
+async def test_no_header_changes_the_principal(header: str, tmp_path: Path) -> None:
     ran: list[str] = []
     async with _served(tmp_path, ran) as web:
         headers = {header: "bea", "Authorization": f"Bearer {ADA}"}

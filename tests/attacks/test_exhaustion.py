@@ -89,7 +89,7 @@ def _memory() -> int:
     return pages * os.sysconf("SC_PAGESIZE")
 
 
-def test_a_flood_of_messages_delays_nobody_else(tmp_path: Path) -> None:
+def test_a_flood_of_messages_delays_no_other_server(tmp_path: Path) -> None:
     async def main() -> float:
         async with _beside(_glutton("flood"), tmp_path) as host:
             flood = asyncio.create_task(host.call_tool("evil/fine"))

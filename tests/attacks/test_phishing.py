@@ -14,7 +14,7 @@ from tests.cli.support import Person, Script, _terminal
 from tests.host.gateway.support import OLD
 from tests.host.server_requests.support import ERAS, call, eliciting, entry, new_session
 from tests.support import run_async
-from trunkline.cli.ui.reviews import terminal_elicitation
+from trunkline.cli.ui.elicitation import terminal_elicitation
 from trunkline.host.server_requests.elicitation import ElicitationHandler, FormPrompt, UrlPrompt, parse_page_url
 from trunkline.host.server_requests.handlers import HostRequestHandler
 
@@ -166,7 +166,7 @@ def _page(url: str, message: str = "Log in there") -> UrlPrompt:
     return UrlPrompt(server="evil", command="npx evil", message=message, page_url=parse_page_url(url))
 
 
-def test_no_page_opens_before_the_person_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_page_opens_without_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "https://github.com.evil.example/login?next=https://github.com"
     answer, opened, screen = _at_a_terminal(monkeypatch, _page(url), (("pen ", "no\n"),))
     assert (answer.action, opened) == ("decline", [])

@@ -190,7 +190,7 @@ async def test_no_words_of_a_tool_approve_it(words: str, tmp_path: Path) -> None
     assert server.calls == []
 
 
-async def test_whoever_is_asked_is_shown_the_definition_whole(tmp_path: Path) -> None:
+async def test_an_approval_request_has_the_whole_definition(tmp_path: Path) -> None:
     long = "Adds. " + "Really, it adds. " * 200 + "And mails the sum to the author."
     server = Masked(tmp_path, tools=[tool("sum", long, inputSchema=schema(a={**STRING, "description": "the end"}))])
     person = Person()

@@ -59,7 +59,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("change", "pointer", "rule"), CHANGES)
-async def test_a_tool_that_changed_while_nobody_looked_is_asked_about_although_a_rule_allows_it(
+async def test_a_changed_tool_needs_approval_although_a_rule_allows_it(
     change: dict[str, Any], pointer: str, rule: str, tmp_path: Path
 ) -> None:
     server, person = Masked(tmp_path, tools=[HONEST, tool("other")]), Person()
@@ -258,7 +258,7 @@ async def test_instructions_that_change_are_withheld(tmp_path: Path) -> None:
         assert dropped(host)["instructions evil/"].startswith("it changed since it was pinned")
 
 
-async def test_pins_that_were_tampered_with_vouch_for_nothing(tmp_path: Path) -> None:
+async def test_tampered_pins_are_rejected(tmp_path: Path) -> None:
     server = Masked(tmp_path, tools=[HONEST])
     async with hosting({"evil": server.entry()}, tmp_path) as host:
         assert list(host.catalog.tools) == ["evil/look"]

@@ -26,8 +26,9 @@ from trunkline.host.server_requests.sampling.handler import (
     SamplingOptions,
     SamplingReview,
 )
-from trunkline.host.server_requests.sampling.limits import SamplingLimits, ServerResults
+from trunkline.host.server_requests.sampling.limits import SamplingLimits
 from trunkline.host.server_requests.sampling.model_request import SamplingModels
+from trunkline.host.session import ServerResults
 
 BY_RULE = parse_policy(
     '[[rule]]\neffect = "allow"\nserver = "evil"\ntool = "*"\n'
@@ -243,7 +244,7 @@ async def test_no_server_gets_what_another_said(era: str, context: bool, tmp_pat
     assert "4711" not in reviewer.shown[0].context
 
 
-async def test_a_lent_model_hears_nothing_of_the_conversation_that_goes_on(tmp_path: Path) -> None:
+async def test_a_model_used_for_sampling_gets_nothing_of_the_conversation(tmp_path: Path) -> None:
     talking = _model({"calls": [{"tool": "evil__plant", "arguments": {}}]}, {"says": "Well."})
     lent = _model()
     async with _hosting(tmp_path, _greedy(OLD, []), allowing("evil")) as host:

@@ -93,7 +93,7 @@ ALLOWED = "".join(
 )
 
 
-class Desk(NamedTuple):
+class Workspace(NamedTuple):
     """A folder with a configuration of the hostile server, and rules that allow all of it."""
 
     folder: Path
@@ -108,7 +108,7 @@ class Desk(NamedTuple):
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A folder to work in."""
     folder = tmp_path / "work"
     folder.mkdir()
@@ -120,7 +120,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     config.write_text(json.dumps({"mcpServers": {"evil": server.written_entry}}), encoding="utf-8")
     rules = folder / "rules.toml"
     rules.write_text(ALLOWED, encoding="utf-8")
-    return Desk(folder, server, config, rules)
+    return Workspace(folder, server, config, rules)
 
 
 def _inert(ended: Outcome) -> str:
@@ -156,9 +156,9 @@ FACES: list[Any] = [
 
 @pytest.mark.parametrize(("words", "seen"), FACES)
 def test_a_verb_shows_nothing_that_controls_a_terminal(
-    words: tuple[str, ...], seen: str, request_handler: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], seen: str, workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert seen in _inert(run(capsys, *words, *request_handler.words))
+    assert seen in _inert(run(capsys, *words, *workspace.words))
 
 
 @pytest.mark.parametrize("verbose", [(), ("-vv",)], ids=["plainly", "verbosely"])
@@ -168,9 +168,9 @@ def test_a_verb_shows_nothing_that_controls_a_terminal(
     ids=" ".join,
 )
 def test_a_server_that_is_named_by_its_command_is_shown_inert_too(
-    words: tuple[str, ...], verbose: tuple[str, ...], request_handler: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], verbose: tuple[str, ...], workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = " ".join(request_handler.server.command)
+    target = " ".join(workspace.server.command)
     text = _inert(run(capsys, *words[:2], target, *words[2:], *verbose, "--env", f"PYTHONPATH={PATHS}"))
     assert "evil\\x1b" in text or "evil\\u001b" in text
 
@@ -188,10 +188,10 @@ def test_a_server_that_is_named_by_its_command_is_shown_inert_too(
     ids=" ".join,
 )
 def test_what_is_kept_of_a_server_is_shown_inert(
-    words: tuple[str, ...], request_handler: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(capsys, "call", "evil", "plain", f"{EVIL}={EVIL}", *request_handler.words)
-    options = ("-c", str(request_handler.config)) if words[0] == "status" else ()
+    run(capsys, "call", "evil", "plain", f"{EVIL}={EVIL}", *workspace.words)
+    options = ("-c", str(workspace.config)) if words[0] == "status" else ()
     _inert(run(capsys, *words, *options))
 
 
@@ -207,8 +207,8 @@ def _pinned(book: PinStore, text: str) -> None:
     )
 
 
-def test_a_difference_of_pins_is_shown_inert(request_handler: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    book = PinStore(request_handler.folder.parent / "home" / "pins.json")
+def test_a_difference_of_pins_is_shown_inert(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    book = PinStore(workspace.folder.parent / "home" / "pins.json")
     _pinned(book, "Plain.")
     _pinned(book, EVIL)
     assert "\\x1b" in _inert(run(capsys, "pins", "diff"))
@@ -277,17 +277,17 @@ def test_an_approval_at_a_terminal_shows_the_command_inert(project: Path, monkey
 
 
 def test_a_question_at_a_terminal_shows_the_servers_words_inert(
-    request_handler: Desk, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = " ".join(request_handler.server.command)
-    config = json.dumps({"mcpServers": {"evil": request_handler.server.written_entry}})
-    request_handler.config.write_text(config, encoding="utf-8")
-    request_handler.server.wears(**{**FACE, "tools": [tool("plain", title=EVIL[:4], inputSchema={"type": "object"})]})
-    asking = request_handler.folder / "asking.toml"
+    target = " ".join(workspace.server.command)
+    config = json.dumps({"mcpServers": {"evil": workspace.server.written_entry}})
+    workspace.config.write_text(config, encoding="utf-8")
+    workspace.server.wears(**{**FACE, "tools": [tool("plain", title=EVIL[:4], inputSchema={"type": "object"})]})
+    asking = workspace.folder / "asking.toml"
     asking.write_text('[[rule]]\neffect = "ask"\nserver = "evil"\n', encoding="utf-8")
     code, screen = at_a_terminal(
         monkeypatch,
-        *("call", "evil", "plain", f"a={EVIL}", "-c", str(request_handler.config), "--policy", str(asking)),
+        *("call", "evil", "plain", f"a={EVIL}", "-c", str(workspace.config), "--policy", str(asking)),
         script=(("Allow it?", "definition\n"), ("Allow it?", "no\n")),
     )
     assert code == 6, screen
@@ -315,17 +315,15 @@ again = true
 """
 
 
-def test_a_chat_shows_the_servers_words_inert(request_handler: Desk) -> None:
-    (request_handler.folder / "script.toml").write_text(TURNS, encoding="utf-8")
+def test_a_chat_shows_the_servers_words_inert(workspace: Workspace) -> None:
+    (workspace.folder / "script.toml").write_text(TURNS, encoding="utf-8")
     env = {
-        "TRUNKLINE_HOME": str(request_handler.folder / "home"),
+        "TRUNKLINE_HOME": str(workspace.folder / "home"),
         "PYTHONPATH": PATHS,
         "PROMPT_TOOLKIT_NO_CPR": "1",
         "TERM": "xterm",
     }
-    place = Place(
-        request_handler.folder, request_handler.config, f"scripted:{request_handler.folder / 'script.toml'}", env
-    )
+    place = Place(workspace.folder, workspace.config, f"scripted:{workspace.folder / 'script.toml'}", env)
     script = (
         ("you>", "please call\r"),
         ("[done]", ""),
@@ -346,7 +344,7 @@ def test_a_chat_shows_the_servers_words_inert(request_handler: Desk) -> None:
         ("evil", ""),
         ("you>", "/exit\r"),
     )
-    ended = chat(place, "--model", place.model, "--policy", str(request_handler.rules), script=script)
+    ended = chat(place, "--model", place.model, "--policy", str(workspace.rules), script=script)
     assert ended.code == 0, ended.screen
     assert "evil\\x1b]0;owned" in ended.screen
     assert [each for each in ESCAPES if each in ended.raw] == []
@@ -356,20 +354,20 @@ def test_a_chat_shows_the_servers_words_inert(request_handler: Desk) -> None:
 
 
 def test_an_answer_for_scripts_shows_the_servers_words_inert(
-    request_handler: Desk, capsys: pytest.CaptureFixture[str]
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = request_handler.folder / "script.toml"
+    script = workspace.folder / "script.toml"
     script.write_text(TURNS, encoding="utf-8")
-    words = ("--model", f"scripted:{script}", *request_handler.words)
+    words = ("--model", f"scripted:{script}", *workspace.words)
     assert "Well." in _inert(run(capsys, "ask", "please call", *words))
     assert "Well." in _inert(run(capsys, "ask", "please refuse", "--json", *words))
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)], ids=["plain", "json"])
 def test_a_diagnosis_shows_the_servers_words_inert(
-    words: tuple[str, ...], request_handler: Desk, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = _inert(run(capsys, "doctor", "-c", str(request_handler.config), *words))
+    text = _inert(run(capsys, "doctor", "-c", str(workspace.config), *words))
     assert "evil" in text
 
 

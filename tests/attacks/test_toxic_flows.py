@@ -120,7 +120,7 @@ async def test_another_conversation_is_not_held_back(tmp_path: Path) -> None:
     assert (person.asked, len(office.mail.calls)) == ([], 1)
 
 
-async def test_where_nobody_can_be_asked_nothing_leaves(tmp_path: Path) -> None:
+async def test_without_a_prompter_nothing_is_sent(tmp_path: Path) -> None:
     office = Office(tmp_path)
     async with office.hosting(tmp_path, None) as host:
         await host.call_tool("hub/get_issue")

@@ -1,4 +1,4 @@
-"""A protected server and its authorization server on one port of this machine, played by a script over real sockets."""
+"""A protected server and its authorization server on one port of this machine, scripted, over real sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _json(said: Any, status: int = 200) -> Status:
 
 
 class Site(HttpScript):
-    """A script that lets in whoever has a token that it gave out."""
+    """A script that accepts the tokens it issued."""
 
     def __init__(self, table: HttpScript, *, life: int = 3600) -> None:
         """Protect what another script would answer."""
@@ -63,7 +63,7 @@ class Site(HttpScript):
         return super()._answer(got)
 
     def revoke(self) -> None:
-        """Let in nobody who was let in before."""
+        """Reject all tokens issued so far."""
         self.valid.clear()
 
     def _page_well_known_oauth_protected_resource_mcp(self, got: Got) -> Status:

@@ -1,4 +1,4 @@
-"""What the tests of the resource server share: keys, tokens as their issuer and as forgers make them, and an issuer."""
+"""Shared by the tests of the resource server: keys, valid and forged tokens, and an issuer."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class FakeFetcher:
         self.asked: list[str] = []
         self.bodies: list[bytes | None] = []
         self.headers: list[Mapping[str, str]] = []
-        self.authenticator: asyncio.Event | None = None
+        self.proceed: asyncio.Event | None = None
 
     async def fetch(
         self,
@@ -139,8 +139,8 @@ class FakeFetcher:
         self.bodies.append(body)
         self.headers.append(headers or {})
         assert {"max_bytes", "seconds"} <= set(bounds)
-        if self.authenticator is not None:
-            await self.authenticator.wait()
+        if self.proceed is not None:
+            await self.proceed.wait()
         answer = self.answers.get(url, 404)
         if isinstance(answer, int):
             return FetchResponse(answer, {}, b"{}", url)

@@ -1,4 +1,4 @@
-"""An application that is really served, for tests that need its address before it runs."""
+"""An application served on a socket, for tests that need its URL before it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["free_port", "served"]
 
 
 def free_port() -> int:
-    """Give a port that nobody listens at."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

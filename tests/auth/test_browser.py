@@ -1,4 +1,4 @@
-"""Getting the user to a page and back: the receiver on this machine, browsers, terminals, strangers."""
+"""Opening the login page and receiving the redirect: the receiver on this machine, browsers, terminals, attackers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_login_that_failed_after_the_redirect_says_so_on_the_page() -> None:
         b"GET /callback?state=s1\xe4 HTTP/1.1\r\n\r\n",
     ],
 )
-def test_whatever_is_not_the_redirect_changes_nothing(request_head: bytes) -> None:
+def test_requests_other_than_the_redirect_change_nothing(request_head: bytes) -> None:
     async def work(receiver: RedirectReceiver) -> tuple[str, Any]:
         other = await ask(receiver.redirect_uri, request_head)
         browser = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=c&state=s1"))
@@ -95,7 +95,7 @@ def test_whatever_is_not_the_redirect_changes_nothing(request_head: bytes) -> No
     assert (other.startswith("HTTP/1.1 404"), code) == (True, "c")
 
 
-def test_a_head_without_end_is_cut_off() -> None:
+def test_endless_headers_are_cut_off() -> None:
     async def work(receiver: RedirectReceiver) -> str:
         try:
             return await ask(receiver.redirect_uri, b"GET /" + b"x" * 100_000)
@@ -105,7 +105,7 @@ def test_a_head_without_end_is_cut_off() -> None:
     assert with_receiver(work) == ""
 
 
-def test_a_second_redirect_is_not_taken() -> None:
+def test_a_second_redirect_is_ignored() -> None:
     async def work(receiver: RedirectReceiver) -> str:
         first = asyncio.ensure_future(ask(f"{receiver.redirect_uri}?code=c&state=s1"))
         await receiver.wait()
@@ -152,7 +152,7 @@ def test_a_redirect_is_read(text: str, params: dict[str, str]) -> None:
     assert redirect_params(text) == params
 
 
-# --- sending somebody there -------------------------------------------------------------------------------------------
+# --- opening the browser ----------------------------------------------------------------------------------------------
 
 
 def visited(options: OAuth, *, page: str = PAGE, receiving: bool = True) -> Any:
@@ -178,11 +178,11 @@ async def pasted_later(url: str) -> str:
 
 @pytest.mark.parametrize("opener", [pasted, pasted_later, lambda url: pasted_later(url)], ids=["sync", "async", "both"])
 @pytest.mark.parametrize("receiving", [True, False])
-def test_a_function_may_say_where_the_login_ended(opener: Any, receiving: bool) -> None:
+def test_a_browser_function_may_return_the_redirect(opener: Any, receiving: bool) -> None:
     assert visited(OAuth(open_browser=opener), receiving=receiving) == {"code": "c", "state": "s1"}
 
 
-def test_a_function_may_leave_the_rest_to_the_receiver() -> None:
+def test_a_browser_function_may_leave_the_redirect_to_the_receiver() -> None:
     tasks: list[asyncio.Task[str]] = []
 
     async def browse(url: str) -> None:
@@ -192,7 +192,7 @@ def test_a_function_may_leave_the_rest_to_the_receiver() -> None:
     assert visited(OAuth(open_browser=browse)) == {"code": "c", "state": "s1"}
 
 
-def test_a_login_that_nobody_finishes_ends() -> None:
+def test_an_unfinished_login_times_out() -> None:
     with pytest.raises(AuthError, match="was not finished within"):
         visited(OAuth(open_browser=lambda url: None, login_seconds=0.05))
 
@@ -205,20 +205,20 @@ def test_a_function_that_fails_ends_the_login() -> None:
         visited(OAuth(open_browser=fail))
 
 
-def test_without_a_receiver_somebody_has_to_say_where_it_ended() -> None:
+def test_without_a_receiver_the_browser_function_must_return_the_redirect() -> None:
     with pytest.raises(AuthError, match="must return the URL"):
         visited(OAuth(open_browser=lambda url: None), receiving=False)
 
 
 @pytest.mark.parametrize("page", ["javascript:alert(1)", "https://h/$(id)", "http://h/x", "file:///x"])
-def test_nobody_is_sent_to_a_page_that_is_none(page: str) -> None:
+def test_an_invalid_login_page_url_is_not_opened(page: str) -> None:
     seen: list[str] = []
     with pytest.raises(AuthError, match="browser"):
         visited(OAuth(open_browser=seen.append), page=page)
     assert seen == []
 
 
-def test_the_systems_browser_is_given_the_url_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_system_browser_gets_the_url_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def opened(url: str) -> bool:
@@ -256,7 +256,7 @@ class Terminal:
     def flush(self) -> None: ...
 
 
-def test_without_a_browser_and_a_terminal_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_browser_and_a_terminal_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     no_browser(monkeypatch)
     monkeypatch.setattr(sys, "stdin", Terminal(-1))
     with pytest.raises(AuthError, match="neither a browser nor a terminal"):

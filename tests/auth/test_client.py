@@ -1,4 +1,4 @@
-"""What a client does about refusals: one login for all who wait, renewals, more scopes, and where it gives up."""
+"""How a client handles refusals: one login for all pending requests, refreshes, more scopes, and when it gives up."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class Scene:
         return self.authorizer.headers("POST", SERVER).get("Authorization")
 
     async def refuse(self, status: int = 401, challenge: str = "Bearer", **more: Any) -> bool:
-        """Have the server refuse what is shown now."""
+        """Report that the server refused the current credentials."""
         given = {"shown": self.shown, "nonce": None, **more}
         return await self.authorizer.refused(status, [challenge], **given)
 
 
-def test_nothing_is_shown_and_nobody_asked_before_a_refusal() -> None:
+def test_no_credentials_are_sent_before_a_refusal() -> None:
     scene = Scene()
 
     async def work() -> None:
@@ -78,7 +78,7 @@ def test_a_refusal_leads_to_a_login_and_another_try() -> None:
     assert scene.shown == "Bearer token-1"
 
 
-def test_a_login_is_kept_for_the_next_program() -> None:
+def test_a_login_is_stored_for_the_next_program() -> None:
     scene = Scene()
 
     async def work() -> Any:
@@ -101,7 +101,7 @@ def test_requests_that_are_refused_together_share_one_login() -> None:
     assert (len(scene.web.visited), len(scene.web.registrations())) == (1, 1)
 
 
-def test_a_request_that_was_refused_with_an_older_token_is_tried_with_the_newer() -> None:
+def test_a_request_refused_with_an_older_token_is_retried_with_the_newer() -> None:
     scene = Scene()
 
     async def work() -> tuple[bool, bool]:
@@ -112,7 +112,7 @@ def test_a_request_that_was_refused_with_an_older_token_is_tried_with_the_newer(
     assert len(scene.web.visited) == 1
 
 
-def test_one_who_stops_waiting_does_not_end_the_login_of_others() -> None:
+def test_a_cancelled_waiter_does_not_end_the_login_of_others() -> None:
     scene = Scene()
 
     async def work() -> bool:
@@ -129,7 +129,7 @@ def test_one_who_stops_waiting_does_not_end_the_login_of_others() -> None:
     assert len(scene.web.visited) == 1
 
 
-def test_a_login_that_nobody_waits_for_ends_and_the_next_begins_anew() -> None:
+def test_an_abandoned_login_ends_and_the_next_one_starts_again() -> None:
     scene = Scene()
 
     async def work() -> tuple[bool, bool]:
@@ -146,17 +146,17 @@ def test_a_login_that_nobody_waits_for_ends_and_the_next_begins_anew() -> None:
     assert (len(scene.web.visited), scene.shown) == (1, "Bearer token-1")
 
 
-def test_a_failed_login_is_told_to_all_who_wait_and_keeps_nothing() -> None:
+def test_a_failed_login_fails_all_waiting_requests_and_stores_nothing() -> None:
     scene = Scene(Web({TOKEN: answer({"error": "invalid_grant"}, 400)}))
 
     async def work() -> list[Any]:
         return list(await asyncio.gather(scene.refuse(), scene.refuse(), return_exceptions=True))
 
-    assert [type(error).__name__ for error in run_async(work())] == ["TokenRefused", "TokenRefused"]
+    assert [type(error).__name__ for error in run_async(work())] == ["TokenEndpointError", "TokenEndpointError"]
     assert (scene.shown, run_async(scene.store.keys())) == (None, [])
 
 
-def test_a_token_that_was_just_issued_and_is_refused_ends_it() -> None:
+def test_a_refused_newly_issued_token_raises() -> None:
     scene = Scene()
 
     async def work() -> None:
@@ -168,7 +168,7 @@ def test_a_token_that_was_just_issued_and_is_refused_ends_it() -> None:
     assert len(scene.web.visited) == 1
 
 
-def test_a_token_that_was_good_and_is_refused_leads_to_a_new_login() -> None:
+def test_a_refused_stored_token_leads_to_a_new_login() -> None:
     scene = Scene(Web({TOKEN: [token("a"), token("b")]}))
 
     async def work() -> None:
@@ -180,19 +180,19 @@ def test_a_token_that_was_good_and_is_refused_leads_to_a_new_login() -> None:
     assert (scene.shown, len(scene.web.registrations())) == ("Bearer b", 1)
 
 
-def test_a_farewell_asks_nobody() -> None:
+def test_a_quiet_request_starts_no_login() -> None:
     scene = Scene()
     assert run_async(scene.refuse(quietly=True)) is False
     assert scene.web.fetched == []
 
 
 @pytest.mark.parametrize("challenge", ["", "Bearer", 'Bearer error="invalid_request"'])
-def test_a_403_without_a_demand_for_scopes_is_left_alone(challenge: str) -> None:
+def test_a_403_without_insufficient_scope_is_not_handled(challenge: str) -> None:
     scene = Scene()
     assert run_async(scene.refuse(403, challenge)) is False
 
 
-def test_whoever_has_nobody_to_ask_says_so() -> None:
+def test_without_a_user_to_ask_the_login_fails_with_advice() -> None:
     scene = Scene(open_browser=False)
     with pytest.raises(AuthError, match="trunkline auth login"):
         run_async(scene.refuse())
@@ -202,7 +202,7 @@ def test_whoever_has_nobody_to_ask_says_so() -> None:
 # --- renewing ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_that_ends_is_renewed_before_it_is_used() -> None:
+def test_an_expiring_token_is_refreshed_before_it_is_used() -> None:
     scene = Scene(Web({TOKEN: [token("a", expires_in=100, refresh_token="r1"), token("b", expires_in=100)]}))
 
     async def work() -> list[bool]:
@@ -217,7 +217,7 @@ def test_a_token_that_ends_is_renewed_before_it_is_used() -> None:
     assert (scene.shown, len(scene.web.visited)) == ("Bearer b", 1)
 
 
-def test_a_refused_token_is_renewed_before_anybody_is_asked() -> None:
+def test_a_refused_token_is_refreshed_before_a_login() -> None:
     scene = Scene(Web({TOKEN: [token("a", refresh_token="r1"), token("b")]}))
 
     async def work() -> None:
@@ -229,7 +229,7 @@ def test_a_refused_token_is_renewed_before_anybody_is_asked() -> None:
     assert (scene.shown, len(scene.web.visited)) == ("Bearer b", 1)
 
 
-def test_a_renewed_token_that_is_refused_leads_to_a_login_and_then_to_the_end() -> None:
+def test_a_refused_refreshed_token_leads_to_a_login_and_then_raises() -> None:
     scene = Scene(Web({TOKEN: [token("a", refresh_token="r1"), token("b"), token("c", refresh_token="r2")]}))
 
     async def work() -> None:
@@ -248,7 +248,7 @@ def test_a_renewed_token_that_is_refused_leads_to_a_login_and_then_to_the_end() 
     ]
 
 
-def test_a_refresh_token_that_is_worth_nothing_any_more_leads_to_a_login_with_the_same_client() -> None:
+def test_an_invalid_refresh_token_leads_to_a_login_with_the_same_client() -> None:
     refused = answer({"error": "invalid_grant"}, 400)
     scene = Scene(Web({TOKEN: [token("a", refresh_token="r1"), refused, token("c")]}))
 
@@ -261,7 +261,7 @@ def test_a_refresh_token_that_is_worth_nothing_any_more_leads_to_a_login_with_th
     assert (scene.shown, len(scene.web.visited), len(scene.web.registrations())) == ("Bearer c", 2, 1)
 
 
-def test_a_server_that_is_busy_costs_no_login() -> None:
+def test_a_busy_server_does_not_lead_to_a_login() -> None:
     busy = answer({"error": "temporarily_unavailable"}, 503)
     scene = Scene(Web({TOKEN: [token("a", refresh_token="r1"), busy, token("b")]}))
 
@@ -293,7 +293,7 @@ def test_two_programs_renew_once(tmp_path: Any) -> None:
     assert [form["grant_type"] for form in web.sent("/token")] == ["authorization_code", "refresh_token"]
 
 
-def test_a_client_that_the_server_has_forgotten_is_registered_again() -> None:
+def test_a_client_unknown_to_the_server_is_registered_again() -> None:
     gone = answer({"error": "invalid_client"}, 401)
     web = Web({TOKEN: [token("a"), gone, token("b")]})
     web.pages[f"{ISSUER}/register"] = [answer({"client_id": name}, 201) for name in ("first", "second")]
@@ -308,7 +308,7 @@ def test_a_client_that_the_server_has_forgotten_is_registered_again() -> None:
     assert [form["client_id"] for form in web.sent("/token")] == ["first", "first", "second"]
 
 
-def test_a_program_that_logs_in_as_itself_does_so_again_when_its_token_ends() -> None:
+def test_client_credentials_are_used_again_when_the_token_expires() -> None:
     web = Web({TOKEN: [token("a", expires_in=100), token("b", expires_in=100)]})
     web.pages[AS] = metadata(token_endpoint_auth_methods_supported=["client_secret_basic"])
     scene = Scene(web, grant="client_credentials", client_id="me", client_secret="s", issuer=ISSUER)
@@ -323,7 +323,7 @@ def test_a_program_that_logs_in_as_itself_does_so_again_when_its_token_ends() ->
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_an_assertion_is_asked_for_when_it_is_needed(asynchronous: bool) -> None:
+def test_an_assertion_function_is_called_when_needed(asynchronous: bool) -> None:
     numbers = iter(range(1, 9))
 
     def give() -> str:
@@ -346,7 +346,7 @@ def test_an_assertion_is_asked_for_when_it_is_needed(asynchronous: bool) -> None
 # --- more scopes, other servers ---------------------------------------------------------------------------------------
 
 
-def test_scopes_that_were_not_asked_for_are_added_to_those_that_were() -> None:
+def test_new_scopes_are_added_to_the_requested_ones() -> None:
     scene = Scene(Web({PRM: resource(scopes_supported=["read"]), TOKEN: [token("a", refresh_token="r"), token("b")]}))
 
     async def work() -> None:
@@ -358,7 +358,7 @@ def test_scopes_that_were_not_asked_for_are_added_to_those_that_were() -> None:
     assert scene.shown == "Bearer b"
 
 
-def test_scopes_that_were_asked_for_are_not_asked_for_again() -> None:
+def test_scopes_already_requested_are_not_requested_again() -> None:
     scene = Scene(Web({TOKEN: [token("a"), token("b")]}))
 
     async def work() -> None:
@@ -371,7 +371,7 @@ def test_scopes_that_were_asked_for_are_not_asked_for_again() -> None:
     assert (failure.value.status, len(scene.web.visited)) == (403, 2)
 
 
-def test_a_demand_for_scopes_that_names_none_ends_it() -> None:
+def test_an_insufficient_scope_challenge_without_scopes_raises() -> None:
     scene = Scene()
 
     async def work() -> None:
@@ -442,7 +442,7 @@ def test_a_nonce_is_taken_from_refusals_and_from_answers() -> None:
     assert len(scene.web.visited) == 1
 
 
-def test_a_bound_token_is_kept_with_its_key() -> None:
+def test_a_bound_token_is_stored_with_its_key() -> None:
     scene = bound()
 
     async def work() -> tuple[Any, Any]:
@@ -455,10 +455,10 @@ def test_a_bound_token_is_kept_with_its_key() -> None:
     assert first["DPoP"].split(".")[0] == second["DPoP"].split(".")[0]
 
 
-# --- nothing leaks ----------------------------------------------------------------------------------------------------
+# --- no secret is logged ----------------------------------------------------------------------------------------------
 
 
-def test_a_store_that_cannot_be_written_costs_the_next_program_a_login_and_no_more(
+def test_a_store_that_cannot_be_written_does_not_break_the_login(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = MemoryStore()
@@ -499,7 +499,7 @@ def test_no_token_is_logged_or_shown(caplog: pytest.LogCaptureFixture) -> None:
 # --- a token that a function gives ------------------------------------------------------------------------------------
 
 
-def test_a_function_is_asked_for_another_token_when_the_last_is_refused() -> None:
+def test_a_token_function_is_asked_for_another_token_after_a_refusal() -> None:
     tokens = iter(["a", "b", "b"])
     authorizer = BearerAuthorizer(SERVER, BearerToken(lambda: next(tokens)))
 
@@ -513,7 +513,7 @@ def test_a_function_is_asked_for_another_token_when_the_last_is_refused() -> Non
 
 
 @pytest.mark.parametrize("given", ["", "a b", None])
-def test_a_function_that_gives_no_token_is_a_config_error(given: Any) -> None:
+def test_a_function_that_returns_no_token_is_a_config_error(given: Any) -> None:
     authorizer = BearerAuthorizer(SERVER, BearerToken(lambda: given))
     with pytest.raises(ConfigError, match="visible"):
         run_async(authorizer.prepare())

@@ -1,4 +1,4 @@
-"""Who gives tokens for a server: where documents are looked for, and which are believed."""
+"""Discovery of the authorization server: where documents are fetched from, and which are trusted."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_authorization_servers_metadata_is_looked_for_in_the_specified_order(
     assert server_metadata_urls(issuer) == [f"https://h{path}" for path in paths]
 
 
-def test_the_place_that_the_header_names_is_the_only_one_asked() -> None:
+def test_the_metadata_url_of_the_header_is_the_only_one_fetched() -> None:
     web = Web({CUSTOM: resource()})
     enter(web, challenge=TokenChallenge(resource_metadata=CUSTOM))
     assert (web.urls[0], PRM in web.urls) == (CUSTOM, False)
@@ -69,13 +69,13 @@ def test_the_root_is_asked_when_the_path_has_nothing() -> None:
     assert (login.tokens.resource, web.visited[0]["resource"]) == ("https://mcp.example.com", "https://mcp.example.com")
 
 
-def test_openid_discovery_is_the_second_place() -> None:
+def test_openid_discovery_is_tried_second() -> None:
     web = Web({AS: answer({}, 404), OPENID: metadata()})
     enter(web)
     assert web.urls[1:3] == [AS, OPENID]
 
 
-def test_a_page_for_people_is_no_document() -> None:
+def test_an_html_page_is_not_a_document() -> None:
     web = Web({PRM: html(), ROOT_PRM: html(), AS: html(), OPENID: metadata()})
     web.pages["https://mcp.example.com/.well-known/oauth-authorization-server"] = metadata("https://mcp.example.com")
     web.pages["https://mcp.example.com/register"] = answer({"client_id": "x"}, 201)
@@ -94,13 +94,13 @@ def test_a_server_without_metadata_is_its_own_authorization_server() -> None:
     assert (login.tokens.resource, web.sent("/token")[0]["resource"]) == (SERVER, SERVER)
 
 
-def test_an_authorization_server_that_our_credentials_are_for_is_chosen_among_several() -> None:
+def test_the_authorization_server_of_our_credentials_is_chosen_among_several() -> None:
     web = Web({PRM: resource(authorization_servers=["https://other.example.com", ISSUER])})
     login, _ = enter(web, OAuth(client_id="me", issuer=ISSUER))
     assert login.tokens.issuer == ISSUER
 
 
-# --- nothing leaves ---------------------------------------------------------------------------------------------------
+# --- no secret is sent ------------------------------------------------------------------------------------------------
 
 DOCUMENT: list[tuple[str, dict[str, Any], TokenChallenge, str]] = [
     ("another resource", {PRM: resource(resource="https://evil.example.com/mcp")}, TokenChallenge(), "describes"),
@@ -234,7 +234,7 @@ DOCUMENT: list[tuple[str, dict[str, Any], TokenChallenge, str]] = [
 @pytest.mark.parametrize(
     ("pages", "challenge", "words"), [row[1:] for row in DOCUMENT], ids=[row[0] for row in DOCUMENT]
 )
-def test_what_cannot_be_believed_ends_the_login_before_anything_is_sent(
+def test_untrustworthy_metadata_ends_the_login_before_anything_is_sent(
     pages: dict[str, Any], challenge: TokenChallenge, words: str
 ) -> None:
     web = Web(pages)
@@ -254,27 +254,27 @@ def test_what_cannot_be_believed_ends_the_login_before_anything_is_sent(
     ids=["a client", "a program", "a function", "an assertion"],
 )
 @pytest.mark.parametrize("prm", [resource(), answer({}, 404)], ids=["named", "no metadata"])
-def test_credentials_go_to_the_issuer_they_are_for_and_to_no_other(options: OAuth, prm: Any) -> None:
+def test_credentials_are_sent_only_to_their_issuer(options: OAuth, prm: Any) -> None:
     web = Web({PRM: prm})
     with pytest.raises(AuthError, match="nothing was sent"):
         enter(web, options, secret="a.b.c")
     assert (web.visited, [step.method for step in web.fetched if step.method != "GET"]) == ([], [])
 
 
-def test_a_login_page_elsewhere_is_fine_where_redirects_name_the_issuer() -> None:
+def test_a_login_page_on_another_host_is_allowed_if_redirects_name_the_issuer() -> None:
     web = Web({AS: metadata(authorization_endpoint="https://login.example.com/authorize")})
     web.redirect = {"iss": ISSUER}
     login, _ = enter(web)
     assert login.tokens.access_token == "token-1"
 
 
-def test_a_server_that_does_pkce_without_saying_so_can_be_vouched_for() -> None:
+def test_a_server_with_undeclared_pkce_works_with_assume_pkce() -> None:
     web = Web({AS: metadata(code_challenge_methods_supported=None)})
     login, _ = enter(web, OAuth(assume_pkce=True))
     assert login.tokens.access_token == "token-1"
 
 
-def test_nobody_can_vouch_for_a_server_that_says_otherwise() -> None:
+def test_assume_pkce_does_not_override_declared_methods() -> None:
     web = Web({AS: metadata(code_challenge_methods_supported=["plain"])})
     with pytest.raises(AuthError, match="S256"):
         enter(web, OAuth(assume_pkce=True))
@@ -349,18 +349,18 @@ def entra(says: dict[str, Any]) -> Web:
     )
 
 
-def test_a_server_shaped_like_entra_is_vouched_for_and_knows_its_clients() -> None:
+def test_a_server_shaped_like_entra_works_with_assume_pkce_and_a_configured_client() -> None:
     web = entra(ENTRA_SAYS)
     login, _ = enter(web, OAuth(client_id="app", issuer=ENTRA, assume_pkce=True))
     assert (login.tokens.issuer, login.tokens.expires_at) == (ENTRA, 1_700_003_599.0)
 
 
-def test_a_server_shaped_like_entra_that_nobody_vouches_for_is_refused_with_the_way_out() -> None:
+def test_a_server_shaped_like_entra_without_assume_pkce_is_refused_with_the_fix() -> None:
     with pytest.raises(AuthError, match="assume_pkce=True"):
         enter(entra(ENTRA_SAYS), OAuth(client_id="app", issuer=ENTRA))
 
 
-def test_the_issuer_that_stands_for_every_tenant_is_refused() -> None:
+def test_a_multi_tenant_issuer_is_refused() -> None:
     says = {**ENTRA_SAYS, "issuer": "https://login.microsoftonline.com/{tenantid}/v2.0"}
     with pytest.raises(AuthError, match="has the issuer"):
         enter(entra(says), OAuth(client_id="app", issuer=ENTRA, assume_pkce=True))
@@ -408,7 +408,7 @@ def test_a_resource_covers_itself_and_what_is_in_it(above: str, below: str, is_s
         ("https://h/\u00e4", False),
     ],
 )
-def test_secrets_go_over_https_or_stay_on_this_machine(url: str, is_so: bool) -> None:
+def test_secrets_are_sent_only_over_https_or_to_this_machine(url: str, is_so: bool) -> None:
     assert may_carry_secrets(url) is is_so
 
 
@@ -431,5 +431,5 @@ def test_secrets_go_over_https_or_stay_on_this_machine(url: str, is_so: bool) ->
         "-https://h",
     ],
 )
-def test_no_browser_is_sent_to_what_a_shell_could_read(url: str) -> None:
+def test_a_url_with_shell_characters_is_not_opened(url: str) -> None:
     assert is_openable(url) is False

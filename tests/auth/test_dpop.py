@@ -1,4 +1,4 @@
-"""Tokens that are bound to a key: every check of RFC 9449, section 4.3, the gate, and our own client against it."""
+"""Tokens bound to a key: every check of RFC 9449, section 4.3, the resource server, and our own client against it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def proof(*, key: Any = HOLDER, given: str = BOUND, head: Mapping[str, Any] | No
 
 
 def asking(shown: str | None, given: str = BOUND, scheme: str = "DPoP", method: str = "POST") -> Mapping[str, str]:
-    """The headers of a request with a token and a proof, as the gate hands them on."""
+    """The headers of a request with a token and a proof, as the endpoint passes them on."""
     head = {"authorization": f"{scheme} {given}", **({} if shown is None else {"dpop": shown})}
     return TargetedHeaders(head, RequestTarget(method, (URL,)))
 
@@ -78,7 +78,7 @@ def checks(**options: Any) -> JWTVerifier:
 # --- a good proof -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_bound_token_with_its_proof_is_taken() -> None:
+async def test_a_bound_token_with_its_proof_is_accepted() -> None:
     found = await checks().verify(asking(proof()))
     assert found is not None
     assert (found.subject, found.claims["cnf"] if found.claims else None) == ("ada", {"jkt": HOLDER.thumbprint()})
@@ -93,7 +93,7 @@ async def test_a_bound_token_with_its_proof_is_taken() -> None:
         pytest.param(ECKey.generate_key("P-384", private=True), "ES384", id="ES384"),
     ],
 )
-async def test_keys_of_several_kinds_are_taken(key: Any, algorithm: str) -> None:
+async def test_keys_of_several_kinds_are_accepted(key: Any, algorithm: str) -> None:
     given = token(cnf={"jkt": key.thumbprint()})
     shown = proof(key=key, given=given, head={"alg": algorithm})
     assert (await reason(checks(), asking(shown, given))).startswith("taken: Principal")
@@ -104,7 +104,7 @@ async def test_keys_of_several_kinds_are_taken(key: Any, algorithm: str) -> None
     ["HTTPS://MCP.example.com/mcp", "https://mcp.example.com:443/mcp", f"{URL}?a=1", f"{URL}#x"],
     ids=["case", "usual port", "query", "fragment"],
 )
-async def test_another_way_to_write_the_address_is_taken(written: str) -> None:
+async def test_equivalent_urls_in_a_proof_are_accepted(written: str) -> None:
     assert (await reason(checks(), asking(proof(htu=written)))).startswith("taken")
 
 
@@ -198,7 +198,7 @@ FIT = "The key in the proof does not fit its signature algorithm"
         ),
     ],
 )
-async def test_a_proof_that_does_not_fit_is_refused(shown: Callable[[], str], why: str) -> None:
+async def test_an_invalid_proof_is_refused(shown: Callable[[], str], why: str) -> None:
     assert await reason(checks(), asking(shown())) == why
 
 
@@ -209,10 +209,10 @@ async def test_a_header_that_is_given_twice_is_refused() -> None:
     assert (answered.status, b"more than once: dpop" in answered.body) == (400, True)
 
 
-# --- once, and not for long -------------------------------------------------------------------------------------------
+# --- single use and expiry --------------------------------------------------------------------------------------------
 
 
-async def test_a_proof_is_good_once() -> None:
+async def test_a_proof_is_accepted_once() -> None:
     taking = checks()
     assert (await reason(taking, asking(proof()))).startswith("taken")
     assert await reason(taking, asking(proof())) == "The proof was used before: each request needs its own"
@@ -225,13 +225,13 @@ async def test_a_proof_that_failed_is_not_remembered() -> None:
     assert (await reason(taking, asking(proof()))).startswith("taken")
 
 
-async def test_two_keys_may_choose_the_same_name_for_a_proof() -> None:
+async def test_two_keys_may_use_the_same_jti() -> None:
     taking, theirs = checks(), token(cnf={"jkt": OTHER.thumbprint()})
     assert (await reason(taking, asking(proof()))).startswith("taken")
     assert (await reason(taking, asking(proof(key=OTHER, given=theirs), theirs))).startswith("taken")
 
 
-def test_what_was_seen_is_forgotten_when_nobody_could_use_it_again() -> None:
+def test_seen_proofs_are_removed_once_they_have_expired() -> None:
     seen = _ReplayCache()
     assert seen.take("key", "a", now=0.0, until=10.0)
     assert not seen.take("key", "a", now=9.0, until=19.0)
@@ -239,14 +239,14 @@ def test_what_was_seen_is_forgotten_when_nobody_could_use_it_again() -> None:
     assert (len(seen._until), seen._counts) == (1, {"key": 1})
 
 
-def test_one_key_does_not_fill_the_memory_and_the_others_are_taken() -> None:
+def test_one_key_cannot_fill_the_replay_cache() -> None:
     seen = _ReplayCache()
     taken = sum(seen.take("greedy", str(number), now=0.0, until=10.0) for number in range(_MOST_OF_ONE + 5))
     assert taken == _MOST_OF_ONE
     assert seen.take("modest", "0", now=0.0, until=10.0)
 
 
-def test_beyond_its_bound_nothing_is_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_replay_cache_accepts_no_new_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trunkline.auth.dpop._MOST_SEEN", 3)
     seen = _ReplayCache()
     assert [seen.take(f"key {n}", "a", now=0.0, until=10.0) for n in range(5)] == [True, True, True, False, False]
@@ -264,13 +264,13 @@ async def test_a_proof_without_our_nonce_is_refused(nonce: str | None) -> None:
     )
 
 
-async def test_a_proof_with_our_nonce_is_taken() -> None:
+async def test_a_proof_with_our_nonce_is_accepted() -> None:
     taking = checks(dpop_nonces=True)
     assert (await reason(taking, asking(proof(nonce=taking.binding.proofs.nonce())))).startswith("taken")
 
 
 @pytest.mark.parametrize(("later", "good"), [(299.0, True), (601.0, False)], ids=["soon", "late"])
-def test_a_nonce_holds_for_a_while(later: float, good: bool) -> None:
+def test_a_nonce_expires(later: float, good: bool) -> None:
     now = [0.0]
     proofs = ProofVerifier(now=lambda: now[0], nonces=True)
     nonce = proofs.nonce()
@@ -278,7 +278,7 @@ def test_a_nonce_holds_for_a_while(later: float, good: bool) -> None:
     assert (nonce in (proofs.nonce(), proofs.nonce(1))) is good
 
 
-def test_processes_that_share_a_secret_take_the_nonces_of_each_other() -> None:
+def test_processes_that_share_a_secret_accept_each_others_nonces() -> None:
     one, two, other = (ProofVerifier(now=lambda: NOW, nonces=secret) for secret in ("shared", "shared", "another"))
     assert (one.nonce() == two.nonce(), one.nonce() == other.nonce()) == (True, False)
 
@@ -334,11 +334,11 @@ def test_processes_that_share_a_secret_take_the_nonces_of_each_other() -> None:
         ),
     ],
 )
-async def test_tokens_and_proofs_have_to_fit_the_mode(mode: str, headers: Mapping[str, str], why: str) -> None:
+async def test_tokens_and_proofs_must_match_the_mode(mode: str, headers: Mapping[str, str], why: str) -> None:
     assert await reason(verifier(dpop=mode), headers) == why
 
 
-async def test_a_plain_token_is_taken_where_both_are() -> None:
+async def test_a_bearer_token_is_accepted_if_dpop_is_optional() -> None:
     assert (await reason(checks(), asking(None, PLAIN, "Bearer"))).startswith("taken: Principal")
 
 
@@ -353,14 +353,14 @@ async def test_a_token_that_is_bound_to_something_else_is_refused(bound: Any) ->
     assert await reason(checks(), asking(proof(given=given), given)) == why
 
 
-async def test_a_token_that_is_remembered_needs_a_proof_each_time() -> None:
+async def test_a_cached_token_needs_a_proof_each_time() -> None:
     taking = checks()
     assert (await reason(taking, asking(proof()))).startswith("taken")
     assert "is missing" in await reason(taking, asking(None))
     assert "send it as DPoP" in await reason(taking, asking(None, scheme="Bearer"))
 
 
-async def test_a_token_that_was_asked_about_may_be_bound_too() -> None:
+async def test_an_introspected_token_may_be_bound_too() -> None:
     said = {"active": True, **claims(cnf={"jkt": HOLDER.thumbprint()})}
     taking = IntrospectionVerifier(
         "https://auth.example.com/introspect",
@@ -382,19 +382,19 @@ async def test_a_token_that_was_asked_about_may_be_bound_too() -> None:
     [({"dpop": "sometimes"}, "off"), ({"dpop_nonces": True}, "dpop_nonces= needs")],
     ids=["no mode", "nonces without proofs"],
 )
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         verifier(**options)
 
 
-# --- the gate ---------------------------------------------------------------------------------------------------------
+# --- the resource server ----------------------------------------------------------------------------------------------
 
 
 async def _answer(auth: Any, **headers: Any) -> Any:
     return await modern(Workshop(auth=auth).asgi(resource=AUDIENCE), tool("add", a=1, b=2), **headers).whole()
 
 
-async def test_a_request_with_token_and_proof_comes_in_and_its_copy_does_not() -> None:
+async def test_a_request_with_token_and_proof_is_accepted_and_its_copy_refused() -> None:
     app = Workshop(auth=checks()).asgi()
     head: dict[str, Any] = {"authorization": f"DPoP {BOUND}", "dpop": proof()}
     first = await modern(app, tool("add", a=1, b=2), **head).whole()
@@ -429,12 +429,12 @@ async def test_a_request_with_token_and_proof_comes_in_and_its_copy_does_not() -
         ),
     ],
 )
-async def test_challenges_say_what_to_bring(options: Any, headers: dict[str, str], challenge: str) -> None:
+async def test_challenges_name_the_needed_credentials(options: Any, headers: dict[str, str], challenge: str) -> None:
     call = await _answer(verifier(**options), **headers)
     assert (call.status, call.headers["www-authenticate"]) == (401, challenge)
 
 
-async def test_a_refusal_for_want_of_a_nonce_brings_one() -> None:
+async def test_a_refusal_for_a_missing_nonce_contains_one() -> None:
     auth = checks(dpop_nonces=True)
     app = Workshop(auth=auth).asgi()
     head: dict[str, Any] = {"authorization": f"DPoP {BOUND}"}
@@ -450,7 +450,7 @@ async def test_a_refusal_for_want_of_a_nonce_brings_one() -> None:
     [("off", (None, None)), ("allowed", (list(PROOF_ALGORITHMS), None)), ("required", (list(PROOF_ALGORITHMS), True))],
     ids=["off", "allowed", "required"],
 )
-def test_metadata_tells_of_it(mode: Any, said: tuple[Any, Any]) -> None:
+def test_metadata_advertises_dpop(mode: Any, said: tuple[Any, Any]) -> None:
     found = ResourceServer(verifier(dpop=mode), path="/mcp", name="s").metadata(origin="https://x", path="/mcp")
     names = ("dpop_signing_alg_values_supported", "dpop_bound_access_tokens_required")
     assert tuple(found.get(name) for name in names) == said
@@ -470,12 +470,16 @@ def test_metadata_tells_of_it(mode: Any, said: tuple[Any, Any]) -> None:
         pytest.param(AUDIENCE, "http://evil.example.com/sse", ("https://mcp.example.com/sse",), id="beside it"),
     ],
 )
-def test_where_our_address_is_known_no_other_counts(resource: str | None, url: str, known: tuple[str, ...]) -> None:
-    gate = ResourceServer(verifier(dpop="allowed", audience="books"), path="/mcp", name="s", resource=resource)
-    assert gate._known_as(url) == known
+def test_with_a_configured_resource_no_other_url_is_accepted_in_a_proof(
+    resource: str | None, url: str, known: tuple[str, ...]
+) -> None:
+    resource_server = ResourceServer(
+        verifier(dpop="allowed", audience="books"), path="/mcp", name="s", resource=resource
+    )
+    assert resource_server._known_as(url) == known
 
 
-async def test_a_class_or_function_before_the_verifier_loses_no_check() -> None:
+async def test_a_wrapped_or_subclassed_verifier_keeps_every_check() -> None:
     inner = checks()
 
     class Stricter(JWTVerifier):
@@ -583,7 +587,7 @@ def test_our_client_and_our_server_agree_on_proofs(mode: str, key: Any, nonces: 
     assert run_async(main(), seconds=30) == ["['jkt']"] * 3
 
 
-def test_a_token_of_our_client_is_of_no_use_to_whoever_copies_it() -> None:
+def test_a_copied_bound_token_is_refused() -> None:
     async def main() -> int:
         async with protected(dpop="required") as (url, auth):
             async with Client(url, auth=OAuth(store=MemoryStore(), open_browser=browse)) as client:
@@ -598,7 +602,7 @@ def test_a_token_of_our_client_is_of_no_use_to_whoever_copies_it() -> None:
     assert run_async(main(), seconds=30) == 401
 
 
-def test_where_both_are_taken_our_client_takes_the_plain_way() -> None:
+def test_our_client_uses_bearer_tokens_if_dpop_is_optional() -> None:
     async def main() -> str:
         login = OAuth(store=MemoryStore(), open_browser=browse)
         async with protected(dpop="allowed") as (url, _), Client(url, auth=login) as client:

@@ -22,7 +22,7 @@ from trunkline.net import FetchResponse
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port of this machine that somebody else listens at."""
+    """A port of this machine that another program listens on."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -30,7 +30,7 @@ def taken() -> Iterator[int]:
 
 
 def received(preferred: str | None = None, **options: Any) -> str:
-    """Say where a login would receive its redirect."""
+    """Return the URI at which a login would receive its redirect."""
 
     def flow() -> Flow[str]:
         answer = yield ListenForRedirect(preferred)
@@ -40,34 +40,34 @@ def received(preferred: str | None = None, **options: Any) -> str:
     return run_async(drive(flow(), fetch=Web().fetch_later, options=OAuth(**options)))
 
 
-def test_the_redirect_comes_to_any_free_port() -> None:
+def test_the_redirect_uses_any_free_port() -> None:
     assert received().startswith("http://127.0.0.1:")
 
 
-def test_the_redirect_comes_to_the_port_that_was_given() -> None:
+def test_the_redirect_uses_the_configured_port() -> None:
     port = free_port()
     assert received(redirect_port=port) == f"http://127.0.0.1:{port}/callback"
 
 
-def test_the_redirect_comes_to_the_uri_of_this_machine_that_was_given() -> None:
+def test_the_redirect_uses_the_configured_loopback_uri() -> None:
     uri = f"http://localhost:{free_port()}/back/again"
     assert received(redirect_uri=uri) == uri
 
 
-def test_the_redirect_may_come_to_somebody_else() -> None:
+def test_the_redirect_uri_may_be_on_another_host() -> None:
     assert received(redirect_uri="https://app.example.com/back") == "https://app.example.com/back"
 
 
-def test_the_redirect_of_an_earlier_registration_is_used_again() -> None:
+def test_the_redirect_of_an_earlier_registration_is_reused() -> None:
     uri = f"http://127.0.0.1:{free_port()}/callback"
     assert received(uri) == uri
 
 
-def test_another_port_is_taken_when_that_of_an_earlier_registration_is_not_free(taken: int) -> None:
+def test_another_port_is_used_if_that_of_an_earlier_registration_is_in_use(taken: int) -> None:
     assert received(f"http://127.0.0.1:{taken}/callback") != f"http://127.0.0.1:{taken}/callback"
 
 
-def test_a_port_that_was_given_and_is_not_free_ends_the_login(taken: int) -> None:
+def test_a_configured_port_in_use_ends_the_login(taken: int) -> None:
     with pytest.raises(AuthError, match="another redirect_port="):
         received(redirect_port=taken)
 
@@ -134,7 +134,7 @@ def test_a_server_on_this_machine_cannot_send_us_into_our_network() -> None:
     ],
     ids=["this machine", "its name", "its network", "as was said"],
 )
-def test_what_is_near_the_server_may_be_reached(server: str, options: OAuth) -> None:
+def test_local_urls_may_be_fetched_for_a_local_server(server: str, options: OAuth) -> None:
     fetch = guarded_fetch(server, options)
 
     async def main() -> str:
@@ -157,7 +157,7 @@ def test_what_is_near_the_server_may_be_reached(server: str, options: OAuth) -> 
     ],
     ids=["of the environment", "given", "none"],
 )
-def test_the_proxy_is_the_one_that_the_connection_to_the_server_takes(
+def test_the_login_uses_the_proxy_of_the_connection(
     proxy: str | None, environment: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):

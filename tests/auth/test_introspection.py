@@ -1,4 +1,4 @@
-"""Tokens that are asked about: what the issuer must say, and that nothing else it does lets anybody in."""
+"""Token introspection: what the issuer must answer, and that any other answer rejects the request."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Asked:
         return await reason(self.checks, bearer(token))
 
 
-async def test_an_active_token_says_who_somebody_is() -> None:
+async def test_an_active_token_names_the_principal() -> None:
     found = await Asked(said()).checks.verify(bearer("opaque"))
     assert found is not None
     assert (found.subject, found.issuer, found.client) == ("ada", ISSUER, "notebook")
     assert found.scopes == {"files:read", "files:write"}
 
 
-async def test_the_issuer_is_asked_as_the_standard_has_it() -> None:
+async def test_introspection_requests_follow_the_standard() -> None:
     asked = Asked(said())
     await asked.checks.verify(bearer("opaque"))
     assert parse_qs((asked.web.bodies[0] or b"").decode()) == {
@@ -68,7 +68,7 @@ async def test_the_issuer_is_asked_as_the_standard_has_it() -> None:
         pytest.param(said(aud=[AUDIENCE, "x"]), id="for several"),
     ],
 )
-async def test_what_the_standard_leaves_open_may_be_left_out(answer: Any) -> None:
+async def test_optional_response_fields_may_be_missing(answer: Any) -> None:
     assert await Asked(answer).checks.verify(bearer("opaque")) is not None
 
 
@@ -98,27 +98,27 @@ async def test_what_the_standard_leaves_open_may_be_left_out(answer: Any) -> Non
         pytest.param(b"", AWAY, id="nothing"),
     ],
 )
-async def test_whatever_else_the_issuer_does_lets_nobody_in(answer: Any, why: str) -> None:
+async def test_any_other_answer_of_the_issuer_rejects_the_request(answer: Any, why: str) -> None:
     assert await Asked(answer).reason() == why
 
 
-async def test_a_failure_that_nobody_thought_of_lets_nobody_in() -> None:
+async def test_an_unexpected_exception_is_raised() -> None:
     asked = Asked(said())
     asked.web.fetch = None  # type: ignore[assignment, method-assign]
     with pytest.raises(TypeError):
         await asked.checks.verify(bearer("opaque"))
 
 
-async def test_without_a_token_nobody_is_asked() -> None:
+async def test_a_request_without_a_token_is_not_introspected() -> None:
     asked = Asked(said())
     assert await asked.checks.verify({}) is None
     assert asked.web.asked == []
 
 
-# --- asking seldom ---------------------------------------------------------------------------------------------------
+# --- few fetches -----------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_holds_for_a_while() -> None:
+async def test_an_introspection_result_is_cached() -> None:
     asked = Asked(said())
     await asked.checks.verify(bearer("opaque"))
     asked.now += 29
@@ -129,45 +129,45 @@ async def test_an_answer_holds_for_a_while() -> None:
     assert await asked.reason() == "The token is not active"
 
 
-async def test_an_answer_holds_no_longer_than_the_token() -> None:
+async def test_an_introspection_result_is_not_cached_beyond_the_expiry() -> None:
     asked = Asked(said(exp=NOW - 20))
     await asked.checks.verify(bearer("opaque"))
     asked.now += 10
     assert await asked.reason() == "The token has expired"
 
 
-async def test_an_answer_holds_for_its_own_token_only() -> None:
+async def test_an_introspection_result_is_cached_per_token() -> None:
     asked = Asked(said())
     await asked.checks.verify(bearer("opaque"))
     asked.web.answers[URL] = {"active": False}
     assert await asked.reason("other") == "The token is not active"
 
 
-async def test_a_refusal_is_not_kept() -> None:
+async def test_a_failed_introspection_is_not_cached() -> None:
     asked = Asked(503)
     assert await asked.reason() == AWAY
     asked.web.answers[URL] = said()
     assert await asked.checks.verify(bearer("opaque")) is not None
 
 
-async def test_those_who_ask_at_once_ask_together() -> None:
+async def test_concurrent_verifications_share_one_introspection() -> None:
     asked = Asked(said())
-    asked.web.authenticator = asyncio.Event()
+    asked.web.proceed = asyncio.Event()
     waiting = [asyncio.ensure_future(asked.checks.verify(bearer("opaque"))) for _ in range(10)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    asked.web.authenticator.set()
+    asked.web.proceed.set()
     found = await asyncio.gather(*waiting[1:])
     assert {each and each.subject for each in found} == {"ada"}
     assert len(asked.web.asked) == 1
 
 
-async def test_questions_in_flight_are_bounded() -> None:
+async def test_introspections_in_flight_are_bounded() -> None:
     asked = Asked(said())
-    asked.web.authenticator = asyncio.Event()
+    asked.web.proceed = asyncio.Event()
     waiting = [asyncio.ensure_future(asked.reason(f"random{n}")) for n in range(200)]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    asked.web.authenticator.set()
+    asked.web.proceed.set()
     answers = await asyncio.gather(*waiting)
     assert (len(asked.web.asked), answers.count(AWAY)) == (64, 136)
 
@@ -179,11 +179,11 @@ async def test_questions_in_flight_are_bounded() -> None:
         pytest.param({"audience": ""}, "audience=", id="audience"),
     ],
 )
-def test_what_makes_no_sense_cannot_be_set(options: dict[str, Any], said: str) -> None:
+def test_invalid_options_are_a_config_error(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Asked(200, **options)
 
 
-def test_the_url_is_one() -> None:
+def test_the_introspection_url_must_be_a_url() -> None:
     with pytest.raises(ConfigError, match="url='introspect'"):
         IntrospectionVerifier("introspect", issuer=ISSUER, audience=AUDIENCE, client_id="a", client_secret="b")

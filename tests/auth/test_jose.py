@@ -1,4 +1,4 @@
-"""The keys of an issuer: found by its metadata, kept, rotated, and not fetched more often than is good."""
+"""The keys of an issuer: discovered by its metadata, cached, rotated, and not fetched too often."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Issuer:
             return False
 
 
-# --- finding them ----------------------------------------------------------------------------------------------------
+# --- discovery -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_the_issuer_s_metadata_says_where_its_keys_are(answers: dict[str, 
     assert issuer.web.asked == asked
 
 
-async def test_where_keys_are_is_asked_once() -> None:
+async def test_the_url_of_the_keys_is_discovered_once() -> None:
     issuer = Issuer({METADATA: SAID, KEYS: jwks(ec_key())}, jwks_uri=None)
     await issuer.knows()
     issuer.now += 60
@@ -88,12 +88,12 @@ async def test_where_keys_are_is_asked_once() -> None:
         pytest.param({METADATA: SAID, KEYS: {}}, id="an empty object"),
     ],
 )
-async def test_keys_that_cannot_be_had_let_nobody_in(answers: dict[str, Any]) -> None:
+async def test_tokens_are_refused_if_the_keys_cannot_be_fetched(answers: dict[str, Any]) -> None:
     issuer = Issuer({KEYS: jwks(ec_key()), **answers}, jwks_uri=None)
     assert not await issuer.knows()
 
 
-async def test_a_token_that_cannot_be_checked_is_refused_with_a_sentence() -> None:
+async def test_a_token_that_cannot_be_checked_is_refused_with_a_clear_message() -> None:
     checks = verifier(keys=None, jwks_uri=KEYS, fetcher=FakeFetcher({KEYS: 503}))
     assert await reason(checks, bearer(token())) == AWAY
 
@@ -110,12 +110,12 @@ async def test_a_token_that_cannot_be_checked_is_refused_with_a_sentence() -> No
         pytest.param({"kty": "EC", "kid": "first"}, id="empty"),
     ],
 )
-async def test_keys_that_are_not_for_checking_are_left_out(key: dict[str, Any]) -> None:
+async def test_keys_that_are_not_for_signatures_are_ignored(key: dict[str, Any]) -> None:
     checks = verifier(keys=None, jwks_uri=KEYS, fetcher=FakeFetcher({KEYS: {"keys": [key, public(rsa_key())]}}))
     assert await reason(checks, bearer(token())) in (UNKNOWN, "The signature of the token is not valid")
 
 
-async def test_short_rsa_keys_are_left_out() -> None:
+async def test_short_rsa_keys_are_ignored() -> None:
     short = {"kty": "RSA", "kid": "rsa", "n": "x" * 171, "e": "AQAB"}
     issuer = Issuer({KEYS: {"keys": [short, public(ec_key())]}})
     assert not await issuer.knows("rsa", "RS256")
@@ -124,7 +124,7 @@ async def test_short_rsa_keys_are_left_out() -> None:
 # --- rotation --------------------------------------------------------------------------------------------------------
 
 
-async def test_keys_are_fetched_once_and_kept() -> None:
+async def test_keys_are_fetched_once_and_cached() -> None:
     issuer = Issuer()
     assert [await issuer.knows() for _ in range(5)] == [True] * 5
     assert issuer.web.asked == [KEYS]
@@ -148,7 +148,7 @@ async def test_a_thousand_unknown_keys_cost_two_fetches() -> None:
     assert await issuer.knows()
 
 
-async def test_within_the_pause_nothing_is_fetched() -> None:
+async def test_no_fetch_happens_within_the_pause() -> None:
     issuer = Issuer()
     await issuer.knows()
     issuer.web.answers[KEYS] = jwks(ec_key("second"))
@@ -157,33 +157,33 @@ async def test_within_the_pause_nothing_is_fetched() -> None:
     assert len(issuer.web.asked) == 1
 
 
-async def test_those_who_ask_at_once_wait_for_one_fetch() -> None:
+async def test_concurrent_verifications_share_one_fetch() -> None:
     issuer = Issuer()
-    issuer.web.authenticator = asyncio.Event()
+    issuer.web.proceed = asyncio.Event()
     asking = [asyncio.ensure_future(issuer.knows()) for _ in range(10)]
     await asyncio.sleep(0)
-    issuer.web.authenticator.set()
+    issuer.web.proceed.set()
     assert await asyncio.gather(*asking) == [True] * 10
     assert issuer.web.asked == [KEYS]
 
 
-async def test_who_gives_up_waiting_leaves_the_fetch_to_the_others() -> None:
+async def test_a_cancelled_waiter_does_not_cancel_the_fetch_of_others() -> None:
     issuer = Issuer()
-    issuer.web.authenticator = asyncio.Event()
+    issuer.web.proceed = asyncio.Event()
     first, second = (asyncio.ensure_future(issuer.knows()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
-    issuer.web.authenticator.set()
+    issuer.web.proceed.set()
     assert await second
 
 
 async def test_old_keys_are_used_while_new_ones_are_fetched() -> None:
     issuer = Issuer()
     await issuer.knows()
-    issuer.web.authenticator = asyncio.Event()
+    issuer.web.proceed = asyncio.Event()
     issuer.now += 600
     assert await issuer.knows()
-    issuer.web.authenticator.set()
+    issuer.web.proceed.set()
     await issuer.keys._fetching  # type: ignore[misc]
     assert issuer.web.asked == [KEYS, KEYS]
 
@@ -191,7 +191,7 @@ async def test_old_keys_are_used_while_new_ones_are_fetched() -> None:
 @pytest.mark.parametrize(
     "failure", [503, "no route", b"not JSON", {"keys": []}], ids=["503", "away", "garbage", "none"]
 )
-async def test_the_last_keys_hold_for_a_day_if_there_are_no_others(failure: Any) -> None:
+async def test_the_last_keys_are_used_for_a_day_if_no_others_can_be_fetched(failure: Any) -> None:
     issuer = Issuer()
     await issuer.knows()
     issuer.web.answers[KEYS] = failure
@@ -202,7 +202,7 @@ async def test_the_last_keys_hold_for_a_day_if_there_are_no_others(failure: Any)
     assert not await issuer.knows()
 
 
-async def test_an_issuer_that_comes_back_is_asked_again() -> None:
+async def test_an_issuer_is_asked_again_after_an_outage() -> None:
     issuer = Issuer({KEYS: 503})
     assert not await issuer.knows()
     issuer.web.answers[KEYS] = jwks(ec_key())

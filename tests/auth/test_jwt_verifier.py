@@ -1,4 +1,4 @@
-"""Tokens that are JWTs: what a good one says, and every way in which one is not good."""
+"""Verification of JWTs: the claims of a valid token, and every way in which one is invalid."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from trunkline.errors import ConfigError
 # --- good tokens -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_token_whose_header_has_certificates_in_it_is_taken() -> None:
+async def test_a_token_with_certificates_in_its_header_is_accepted() -> None:
     given = token(header={"x5c": ["M" * 3000]})
     assert (await reason(verifier(), bearer(given))).startswith("taken: Principal")
 
 
-async def test_a_good_token_says_who_somebody_is() -> None:
+async def test_a_valid_token_names_the_principal() -> None:
     found = await verifier().verify(bearer(token()))
     assert found is not None
     assert (found.subject, found.issuer, found.client) == ("ada", ISSUER, "notebook")
@@ -58,7 +58,7 @@ async def test_a_good_token_says_who_somebody_is() -> None:
         pytest.param({"header": {"alg": "PS256", "kid": "rsa"}, "key": rsa_key()}, id="RSA-PSS"),
     ],
 )
-async def test_a_token_may_differ_in_what_does_not_matter(changes: dict[str, Any]) -> None:
+async def test_irrelevant_differences_of_a_token_are_accepted(changes: dict[str, Any]) -> None:
     found = await verifier().verify(bearer(token(**changes)))
     assert found is not None
     assert found.subject == "ada"
@@ -90,7 +90,7 @@ async def test_the_client_is_read_where_providers_put_it(name: str) -> None:
     assert found.client == "robot"
 
 
-async def test_a_client_that_acts_for_itself_is_its_own_subject() -> None:
+async def test_the_subject_of_client_credentials_is_the_client() -> None:
     found = await verifier().verify(bearer(token(sub=None)))
     assert found is not None
     assert found.subject == "notebook"
@@ -105,16 +105,16 @@ async def test_a_client_that_acts_for_itself_is_its_own_subject() -> None:
         pytest.param({"x-access-token": "abc"}, id="another header"),
     ],
 )
-async def test_without_a_token_there_is_nobody(headers: dict[str, str]) -> None:
+async def test_a_request_without_a_token_has_no_principal(headers: dict[str, str]) -> None:
     assert await verifier().verify(headers) is None
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer", "Bearer  "])
-async def test_the_scheme_is_read_in_any_case(scheme: str) -> None:
+async def test_the_scheme_is_case_insensitive(scheme: str) -> None:
     assert await verifier().verify({"authorization": f"{scheme} {token()} "}) is not None
 
 
-# --- tokens that are not taken ---------------------------------------------------------------------------------------
+# --- invalid tokens --------------------------------------------------------------------------------------------------
 
 NOT_A_JWT = "The token is not a JWT"
 OTHER_WAY = "The token's signature algorithm is not accepted here"
@@ -259,11 +259,11 @@ def _p521() -> Any:
 
 
 @pytest.mark.parametrize(("make", "why"), REFUSED)
-async def test_a_token_that_is_not_good_is_refused_with_the_reason(make: Any, why: str) -> None:
+async def test_an_invalid_token_is_refused_with_the_reason(make: Any, why: str) -> None:
     assert await reason(verifier(), bearer(make())) == why
 
 
-# --- remembering -----------------------------------------------------------------------------------------------------
+# --- repeated checks -------------------------------------------------------------------------------------------------
 
 
 class Clock:
@@ -274,12 +274,12 @@ class Clock:
         return self.now
 
 
-async def test_a_good_token_is_found_to_be_of_the_same_principal() -> None:
+async def test_a_verified_token_is_cached() -> None:
     checks, good = verifier(), bearer(token())
     assert await checks.verify(good) is await checks.verify(good)
 
 
-async def test_a_remembered_token_expires_on_time() -> None:
+async def test_a_cached_token_expires_on_time() -> None:
     clock = Clock()
     checks, short = verifier(now=clock, leeway=0), bearer(token(exp=NOW + 10))
     assert await checks.verify(short) is not None
@@ -287,7 +287,7 @@ async def test_a_remembered_token_expires_on_time() -> None:
     assert await reason(checks, short) == "The token has expired"
 
 
-async def test_a_remembered_token_is_looked_at_again_after_a_minute() -> None:
+async def test_a_cached_token_is_verified_again_after_a_minute() -> None:
     clock = Clock()
     checks, good = verifier(now=clock), bearer(token(exp=NOW + 3600))
     first = await checks.verify(good)
@@ -299,7 +299,7 @@ async def test_a_remembered_token_is_looked_at_again_after_a_minute() -> None:
     assert again is not first
 
 
-async def test_what_is_remembered_is_bounded() -> None:
+async def test_the_cache_is_bounded() -> None:
     checks = verifier()
     first = bearer(token(jti="first"))
     found = await checks.verify(first)
@@ -331,12 +331,12 @@ async def test_what_is_remembered_is_bounded() -> None:
         pytest.param({"keys": 7}, "not int", id="a number"),
     ],
 )
-def test_what_would_not_be_safe_cannot_be_set(options: dict[str, Any], said: str) -> None:
+def test_unsafe_options_are_a_config_error(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         verifier(**options)
 
 
-def test_an_audience_must_be_given() -> None:
+def test_an_audience_is_required() -> None:
     with pytest.raises(TypeError, match="audience"):
         JWTVerifier(issuer=ISSUER)  # type: ignore[call-arg]
 
@@ -368,7 +368,7 @@ async def test_keys_are_given_in_any_form(given: Any) -> None:
     assert await verifier(keys=given()).verify(bearer(token())) is not None
 
 
-async def test_a_token_without_kid_means_the_only_key_that_fits() -> None:
+async def test_a_token_without_kid_is_checked_with_the_only_suitable_key() -> None:
     nameless = bearer(token(header={"kid": None}))
     assert await verifier().verify(nameless) is not None
     two = verifier(keys=[public(ec_key()), public(ec_key("other"))])

@@ -61,7 +61,7 @@ def test_the_word_oauth_is_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert (tmp_path / "logins").exists()
 
 
-def test_a_browser_that_is_opened_in_a_thread_may_take_its_time() -> None:
+def test_opening_the_browser_does_not_block_the_loop() -> None:
     site = Site(stateless_script())
     assert call(site, auth=login(open_browser=lambda url: asyncio.run(browse(url)))) == ["3"]
 
@@ -90,7 +90,7 @@ def test_every_request_shows_the_token_and_no_url_holds_it() -> None:
     assert [got.path for got in site.requests if "token-1" in got.path] == []
 
 
-def test_a_token_that_is_refused_in_between_is_renewed_and_the_call_repeated() -> None:
+def test_a_refused_token_is_refreshed_and_the_call_repeated() -> None:
     async def main() -> tuple[list[str], list[str]]:
         site = Site(stateless_script())
         async with site, Client(site.url, auth=login()) as client:
@@ -105,7 +105,7 @@ def test_a_token_that_is_refused_in_between_is_renewed_and_the_call_repeated() -
     assert forms == ["grant_type=authorization_code", "grant_type=refresh_token"]
 
 
-def test_calls_that_are_refused_together_share_one_renewal() -> None:
+def test_calls_refused_together_share_one_refresh() -> None:
     async def main() -> int:
         site = Site(stateless_script())
         async with site, Client(site.url, auth=login()) as client:
@@ -117,13 +117,13 @@ def test_calls_that_are_refused_together_share_one_renewal() -> None:
     assert run_async(main()) == 2
 
 
-def test_a_token_that_ends_is_renewed_without_a_refusal() -> None:
+def test_an_expiring_token_is_refreshed_without_a_refusal() -> None:
     site = Site(stateless_script(), life=10)
     assert call(site, times=2, auth=login()) == ["3", "3"]
     assert (site.refused, len(site.asked("/authorize")), len(site.given) >= 2) == (1, 1, True)
 
 
-def test_the_transport_of_the_first_revision_logs_in_too() -> None:
+def test_the_http_sse_transport_logs_in_too() -> None:
     async def stream(got: Got, writer: Writer) -> None:
         writer.stream()
         writer.raw(b"event: endpoint\ndata: /mcp\n\n")
@@ -157,13 +157,13 @@ def slowly(seconds: float) -> Any:
     return browse_slowly
 
 
-def test_connecting_takes_as_long_as_the_person_who_logs_in() -> None:
+def test_connecting_does_not_time_out_during_a_login() -> None:
     site = Site(stateless_script())
     limits = Limits(connect_seconds=1.0, idle_seconds=5)
     assert call(site, auth=login(open_browser=slowly(1.2)), limits=limits) == ["3"]
 
 
-def test_a_call_takes_as_long_as_the_person_who_logs_in_again() -> None:
+def test_a_call_does_not_time_out_during_a_login() -> None:
     async def main() -> str:
         site = Site(stateless_script())
         async with site, Client(site.url, auth=login(open_browser=slowly(1.2)), timeout=1.0) as client:
@@ -175,7 +175,7 @@ def test_a_call_takes_as_long_as_the_person_who_logs_in_again() -> None:
     assert run_async(main()) == "3"
 
 
-def test_a_login_that_nobody_finishes_ends_the_connection() -> None:
+def test_an_unfinished_login_ends_the_connection() -> None:
     site = Site(stateless_script())
     with pytest.raises(AuthError, match="was not finished within"):
         call(site, auth=login(open_browser=lambda url: None, login_seconds=0.1))
@@ -205,7 +205,7 @@ def test_a_client_that_is_closed_during_a_login_leaves_nothing_open() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_refuses_what_was_just_issued_is_not_asked_for_ever() -> None:
+def test_retries_with_newly_issued_tokens_are_bounded() -> None:
     site = Site(stateless_script())
     site.valid = frozenset()  # type: ignore[assignment]
     site._page_token = lambda got: Status(  # type: ignore[method-assign]
@@ -216,7 +216,7 @@ def test_a_server_that_refuses_what_was_just_issued_is_not_asked_for_ever() -> N
     assert len(site.asked("/authorize")) == 1
 
 
-def test_a_server_that_wants_a_nonce_for_ever_is_given_up() -> None:
+def test_endless_requests_for_a_nonce_raise() -> None:
     site = Site(stateless_script())
     site.challenge = 'DPoP error="use_dpop_nonce"'
     with pytest.raises(AuthError):
@@ -281,13 +281,13 @@ def test_metadata_that_never_ends_is_cut_off() -> None:
     ],
     ids=["text", "token", "function", "key"],
 )
-def test_what_was_given_goes_with_every_request(auth: Any, header: str, value: str) -> None:
+def test_configured_credentials_are_sent_with_every_request(auth: Any, header: str, value: str) -> None:
     script = handshake_script({"GET": LISTENING})
     call(script, auth=auth, **HANDSHAKE)
     assert {got.headers.get(header) for got in script.requests} == {value}
 
 
-def test_a_function_gives_another_token_when_the_first_is_refused() -> None:
+def test_a_token_function_is_called_again_when_its_token_is_refused() -> None:
     site = Site(stateless_script())
     site.valid = {"b"}
     tokens = iter(["a", "b"])
@@ -295,6 +295,6 @@ def test_a_function_gives_another_token_when_the_first_is_refused() -> None:
     assert site.refused == 1
 
 
-def test_a_fixed_token_that_is_refused_is_told_as_such() -> None:
+def test_a_refused_fixed_token_is_reported() -> None:
     with pytest.raises(AuthRequired):
         call(Site(stateless_script()), auth="wrong")

@@ -1,4 +1,4 @@
-"""Logins as tables: what is asked for, as whom, and which redirect is taken for the answer."""
+"""Logins as tables: what is requested, with which client, and which redirect is accepted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCUMENT = "https://app.example.com/client.json"
 KNOWN = RegisteredClient(issuer=ISSUER, client_id="before", dynamic=True, redirect_uri="http://127.0.0.1:9/callback")
 
 
-def test_a_login_asks_for_a_code_with_everything_that_protects_it() -> None:
+def test_an_authorization_request_has_pkce_state_and_resource() -> None:
     web = Web()
     enter(web)
     query, form = web.visited[0], web.sent("/token")[0]
@@ -42,7 +42,7 @@ def test_a_login_asks_for_a_code_with_everything_that_protects_it() -> None:
     assert (form["redirect_uri"], form["client_id"]) == (REDIRECT, "registered")
 
 
-def test_chance_is_used_once() -> None:
+def test_state_and_verifier_use_separate_random_values() -> None:
     web = Web()
     enter(web)
     form = web.sent("/token")[0]
@@ -50,13 +50,13 @@ def test_chance_is_used_once() -> None:
     assert 43 <= len(form["code_verifier"]) <= 128
 
 
-def test_the_query_of_a_login_page_stays() -> None:
+def test_the_query_of_a_login_page_is_kept() -> None:
     web = Web({AS: metadata(authorization_endpoint=f"{ISSUER}/authorize?policy=p1&x=y")})
     enter(web)
     assert (web.visited[0]["policy"], web.visited[0]["x"], web.visited[0]["client_id"]) == ("p1", "y", "registered")
 
 
-def test_a_login_is_kept_with_what_renewing_it_needs() -> None:
+def test_a_login_is_stored_with_what_a_refresh_needs() -> None:
     web = Web(
         {TOKEN: {"access_token": "a", "token_type": "bearer", "expires_in": 60, "refresh_token": "r", "scope": "x"}}
     )
@@ -94,7 +94,7 @@ REDIRECTS: list[tuple[str, dict[str, Any], bool, str]] = [
 @pytest.mark.parametrize(
     ("redirect", "announced", "words"), [row[1:] for row in REDIRECTS], ids=[row[0] for row in REDIRECTS]
 )
-def test_a_redirect_that_is_not_the_answer_ends_the_login_before_the_code_is_used(
+def test_an_invalid_redirect_ends_the_login_before_the_code_is_used(
     redirect: dict[str, Any], announced: bool, words: str
 ) -> None:
     web = Web({AS: metadata(authorization_response_iss_parameter_supported=announced)}, redirect=redirect)
@@ -113,7 +113,7 @@ def test_an_error_of_another_party_is_not_shown(redirect: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("redirect", [{}, {"iss": None}], ids=["named", "not named"])
-def test_an_issuer_that_was_not_announced_may_be_missing_or_right(redirect: dict[str, Any]) -> None:
+def test_an_unannounced_iss_parameter_may_be_missing_or_correct(redirect: dict[str, Any]) -> None:
     web = Web({AS: metadata(authorization_response_iss_parameter_supported=None)}, redirect=redirect)
     assert enter(web)[0].tokens.access_token == "token-1"
 
@@ -142,7 +142,7 @@ SCOPES: list[tuple[str, OAuth, TokenChallenge, tuple[str, ...], Any, Any, str | 
     [row[1:] for row in SCOPES],
     ids=[row[0] for row in SCOPES],
 )
-def test_scopes_are_chosen(
+def test_the_requested_scopes_are_chosen(
     options: OAuth, challenge: TokenChallenge, before: tuple[str, ...], basic: Any, offered: Any, scope: str | None
 ) -> None:
     web = Web({PRM: resource(scopes_supported=basic), AS: metadata(scopes_supported=offered)})
@@ -151,28 +151,28 @@ def test_scopes_are_chosen(
     assert " ".join(login.tokens.requested) == (scope or "")
 
 
-# --- as whom ----------------------------------------------------------------------------------------------------------
+# --- the client -------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_that_was_given_is_never_registered() -> None:
+def test_a_configured_client_is_never_registered() -> None:
     web = Web({AS: metadata(client_id_metadata_document_supported=True)})
     enter(web, OAuth(client_id="mine", client_metadata_url=DOCUMENT), known=(KNOWN,))
     assert (web.visited[0]["client_id"], web.registrations()) == ("mine", [])
 
 
-def test_a_document_comes_before_a_registration() -> None:
+def test_a_client_id_document_is_preferred_to_registration() -> None:
     web = Web({AS: metadata(client_id_metadata_document_supported=True)})
     enter(web, OAuth(client_metadata_url=DOCUMENT), known=(KNOWN,))
     assert (web.visited[0]["client_id"], web.registrations()) == (DOCUMENT, [])
 
 
-def test_a_document_is_not_shown_to_a_server_that_takes_none() -> None:
+def test_no_document_is_sent_to_a_server_without_support_for_them() -> None:
     web = Web()
     enter(web, OAuth(client_metadata_url=DOCUMENT))
     assert (web.visited[0]["client_id"], len(web.registrations())) == ("registered", 1)
 
 
-def test_a_registration_says_what_we_are() -> None:
+def test_a_registration_contains_our_client_metadata() -> None:
     web = Web({PRM: resource(scopes_supported=["x", "y"])})
     enter(
         web,
@@ -193,14 +193,14 @@ def test_a_registration_says_what_we_are() -> None:
     ]
 
 
-def test_a_redirect_elsewhere_makes_a_web_application() -> None:
+def test_a_redirect_to_another_host_registers_a_web_application() -> None:
     web = Web()
     enter(web, OAuth(redirect_uri="https://app.example.com/back"))
     assert web.registrations()[0]["application_type"] == "web"
     assert web.visited[0]["redirect_uri"] == "https://app.example.com/back"
 
 
-def test_a_registration_of_before_is_used_again_with_its_redirect() -> None:
+def test_an_earlier_registration_is_reused_with_its_redirect() -> None:
     web = Web()
     enter(web, known=(KNOWN,))
     assert (web.visited[0]["client_id"], web.visited[0]["redirect_uri"]) == ("before", KNOWN.redirect_uri)
@@ -216,7 +216,7 @@ def test_a_registration_of_before_is_used_again_with_its_redirect() -> None:
     ],
     ids=["of another issuer", "given before", "for other scopes"],
 )
-def test_a_registration_that_does_not_fit_is_made_anew(known: RegisteredClient) -> None:
+def test_an_unsuitable_registration_is_repeated(known: RegisteredClient) -> None:
     web = Web()
     enter(web, known=(known,), challenge=TokenChallenge(scopes=("x",)))
     assert (web.visited[0]["client_id"], web.sent("/token")[0]["client_id"]) == ("registered", "registered")
@@ -238,7 +238,9 @@ METHODS: list[tuple[str, Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("offered", "said", "method"), [row[1:] for row in METHODS], ids=[row[0] for row in METHODS])
-def test_a_registered_client_shows_itself_as_agreed(offered: Any, said: dict[str, Any], method: str) -> None:
+def test_a_registered_client_authenticates_with_the_registered_method(
+    offered: Any, said: dict[str, Any], method: str
+) -> None:
     pages = {
         AS: metadata(token_endpoint_auth_methods_supported=offered),
         REGISTER: answer({"client_id": "c", **said}, 201),
@@ -273,7 +275,7 @@ REGISTRATIONS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("pages", "words"), [row[1:] for row in REGISTRATIONS], ids=[row[0] for row in REGISTRATIONS])
-def test_without_a_client_nobody_is_asked_to_log_in(pages: dict[str, Any], words: str) -> None:
+def test_without_a_client_no_login_page_is_opened(pages: dict[str, Any], words: str) -> None:
     web = Web(pages)
     with pytest.raises(AuthError, match=words):
         enter(web)
@@ -300,7 +302,7 @@ ANSWERS: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("said", "words"), [row[1:] for row in ANSWERS], ids=[row[0] for row in ANSWERS])
-def test_what_is_no_token_ends_the_login_and_is_not_quoted(said: Any, words: str) -> None:
+def test_an_invalid_token_response_ends_the_login_and_is_not_quoted(said: Any, words: str) -> None:
     with pytest.raises(AuthError, match=words) as failure:
         enter(Web({TOKEN: said}))
     assert "secret-token" not in str(failure.value)
@@ -321,7 +323,7 @@ def kept(**answer: Any) -> Login:
     return enter(web, challenge=TokenChallenge(scopes=("x",)))[0]
 
 
-def test_a_renewal_names_the_resource_and_keeps_the_old_refresh_token_when_none_comes() -> None:
+def test_a_refresh_names_the_resource_and_keeps_the_old_refresh_token_by_default() -> None:
     web = Web({TOKEN: {"access_token": "new", "token_type": "Bearer", "expires_in": 10}})
     login = renewed(web, kept(scope="x y"))
     assert web.sent("/token") == [
@@ -332,24 +334,24 @@ def test_a_renewal_names_the_resource_and_keeps_the_old_refresh_token_when_none_
     assert (tokens.requested, tokens.expires_at) == (("x",), 2_000_000_010.0)
 
 
-def test_a_new_refresh_token_takes_the_place_of_the_old() -> None:
+def test_a_new_refresh_token_replaces_the_old_one() -> None:
     web = Web({TOKEN: {"access_token": "new", "token_type": "Bearer", "refresh_token": "r2"}})
     assert renewed(web, kept()).tokens.refresh_token == "r2"
 
 
-def test_a_refresh_token_goes_to_the_server_that_gave_it_whatever_others_say_now() -> None:
+def test_a_refresh_token_is_sent_only_to_the_server_that_issued_it() -> None:
     web = Web({PRM: resource(authorization_servers=["https://evil.example.com"])})
     renewed(web, kept())
     assert web.urls == [TOKEN]
 
 
-def test_a_renewal_that_is_refused_says_so() -> None:
+def test_a_refused_refresh_is_an_error() -> None:
     with pytest.raises(TokenEndpointError) as failure:
         renewed(Web({TOKEN: answer({"error": "invalid_grant"}, 400)}), kept())
     assert failure.value.code == "invalid_grant"
 
 
-def test_a_secret_that_was_given_is_not_kept_and_used_again() -> None:
+def test_a_configured_secret_is_not_stored() -> None:
     options = OAuth(client_id="me", client_secret="s3cret", issuer=ISSUER)
     pages = {AS: metadata(token_endpoint_auth_methods_supported=["client_secret_post"])}
     web = Web({**pages, TOKEN: {"access_token": "a", "token_type": "Bearer", "refresh_token": "r"}})

@@ -1,4 +1,4 @@
-"""Logging out: tokens are taken back where they came from, and the login is forgotten whatever comes of that."""
+"""Logging out: tokens are revoked at their issuer, and the login is removed even if that fails."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def login(site: Web, options: OAuth | None = None) -> Login:
 
 
 async def keeping(made: Login, url: str = SERVER) -> MemoryStore:
-    """Give a store with a login."""
+    """Return a store with a login."""
     store = MemoryStore()
     await LoginStore(store, url, OAuth()).save(made)
     return store
@@ -62,7 +62,7 @@ def leave(site: Web, **options: Any) -> tuple[list[LoggedOut], list[str]]:
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
 
-def test_both_tokens_are_taken_back_the_refresh_token_first() -> None:
+def test_both_tokens_are_revoked_the_refresh_token_first() -> None:
     site = web()
     assert leave(site) == ([LoggedOut(SERVER, ISSUER, revoked=True)], [])
     assert [(form["token"], form["token_type_hint"]) for form in site.sent("/revoke")] == [
@@ -71,13 +71,13 @@ def test_both_tokens_are_taken_back_the_refresh_token_first() -> None:
     ]
 
 
-def test_the_client_that_was_given_the_tokens_is_named() -> None:
+def test_a_revocation_names_the_client_of_the_tokens() -> None:
     site = web()
     leave(site)
     assert [form["client_id"] for form in site.sent("/revoke")] == ["registered", "registered"]
 
 
-def test_a_client_with_a_secret_shows_it() -> None:
+def test_a_client_with_a_secret_authenticates_with_it() -> None:
     options = OAuth(client_id="known", client_secret="hidden", issuer=ISSUER)
     site = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     play(revoke(login(site, options), options, sources=ClockAndRandom()), site)
@@ -85,20 +85,20 @@ def test_a_client_with_a_secret_shows_it() -> None:
     assert [head["Authorization"] for head in site.heads("/revoke")] == [basic, basic]
 
 
-def test_a_login_without_a_refresh_token_has_one_token_taken_back() -> None:
+def test_logging_out_without_a_refresh_token_revokes_one_token() -> None:
     site = web()
     site.pages[f"{ISSUER}/token"] = {"access_token": "access", "token_type": "Bearer"}
     leave(site)
     assert [form["token"] for form in site.sent("/revoke")] == ["access"]
 
 
-def test_a_logout_that_is_local_asks_nobody() -> None:
+def test_a_local_logout_sends_no_request() -> None:
     site = web()
     assert leave(site, local=True) == ([LoggedOut(SERVER, ISSUER)], [])
     assert site.sent("/revoke") == []
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -119,19 +119,19 @@ def test_a_logout_that_is_local_asks_nobody() -> None:
         pytest.param([FetchError("refused")], "cannot be reached to revoke the tokens", id="away"),
     ],
 )
-def test_a_failure_is_told_and_the_login_is_forgotten_all_the_same(answers: list[Any], words: str) -> None:
+def test_a_failed_revocation_is_reported_and_the_login_removed_nevertheless(answers: list[Any], words: str) -> None:
     gone, left = leave(web(*answers))
     assert (gone[0].revoked, words in (gone[0].problem or ""), left) == (False, True, [])
 
 
-def test_a_server_that_names_no_place_for_it_is_told_of() -> None:
+def test_a_server_without_a_revocation_endpoint_is_reported() -> None:
     site = web(revocation_endpoint=None)
     gone, left = leave(site)
     assert ("has no revocation_endpoint" in (gone[0].problem or ""), left) == (True, [])
     assert site.sent("/revoke") == []
 
 
-def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+def test_waiting_for_a_revocation_is_bounded() -> None:
     async def never(step: Fetch) -> FetchResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -140,7 +140,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
     assert ("did not answer within 0.01 s" in (gone[0].problem or ""), left) == (True, [])
 
 
-def test_whoever_stops_waiting_has_forgotten_the_login() -> None:
+def test_a_cancelled_logout_has_removed_the_login() -> None:
     async def main() -> list[str]:
         store, asked = await keeping(login(web())), asyncio.Event()
 
@@ -175,10 +175,10 @@ def test_no_message_has_a_token_in_it() -> None:
     assert ("refresh" in told, "access" in told) == (False, False)
 
 
-# --- which of them ----------------------------------------------------------------------------------------------------
+# --- which logins -----------------------------------------------------------------------------------------------------
 
 
-def test_only_the_login_that_is_meant_is_ended() -> None:
+def test_logging_out_ends_only_the_named_login() -> None:
     other = "https://other.example.net/mcp"
 
     async def main() -> tuple[list[LoggedOut], list[str]]:
@@ -194,7 +194,7 @@ def test_only_the_login_that_is_meant_is_ended() -> None:
     assert ([each.url for each in gone], left) == ([SERVER], [other])
 
 
-def test_all_of_them_are_ended_and_what_cannot_be_read_goes_too() -> None:
+def test_logging_out_ends_all_logins_and_removes_unreadable_ones() -> None:
     async def main() -> tuple[int, list[str]]:
         site = web()
         store = await keeping(login(site))
@@ -204,7 +204,7 @@ def test_all_of_them_are_ended_and_what_cannot_be_read_goes_too() -> None:
     assert run_async(main()) == (1, [])
 
 
-def test_a_login_that_cannot_be_read_is_forgotten_by_its_server() -> None:
+def test_an_unreadable_login_is_removed_by_its_server() -> None:
     async def main() -> tuple[list[LoggedOut], list[str]]:
         store = MemoryStore()
         await store.put(f"server|{SERVER}|0", "{")
@@ -239,7 +239,7 @@ async def _good(auth: AuthorizationServer, token: str) -> bool:
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["taken back", "forgotten only"])
-def test_tokens_of_our_own_authorization_server_are_good_no_longer(local: bool) -> None:
+def test_logging_out_invalidates_tokens_of_our_own_authorization_server(local: bool) -> None:
     async def main() -> tuple[str, bool, list[LoggedOut], bool, list[str]]:
         async with protected() as (url, auth):
             store = MemoryStore()

@@ -1,4 +1,4 @@
-"""What a user may write for ``auth=``: what fits together, what does not, and that no secret is ever shown."""
+"""The values of ``auth=``: compatible and conflicting options, and that no secret is ever shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECRET = {"client_id": "me", "client_secret": "s", "issuer": ISSUER}
     ],
     ids=case_id,
 )
-def test_what_fits_together_is_taken(options: dict[str, Any]) -> None:
+def test_compatible_options_are_accepted(options: dict[str, Any]) -> None:
     assert isinstance(OAuth(**options), OAuth)
 
 
@@ -64,7 +64,7 @@ def test_what_fits_together_is_taken(options: dict[str, Any]) -> None:
     ],
     ids=case_id,
 )
-def test_what_does_not_fit_together_is_a_config_error_with_the_way_out(options: dict[str, Any], words: str) -> None:
+def test_conflicting_options_are_a_config_error_with_the_fix(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         OAuth(**options)
 
@@ -81,7 +81,7 @@ def test_what_does_not_fit_together_is_a_config_error_with_the_way_out(options: 
         (lambda: ApiKey("", "k"), "header name"),
     ],
 )
-def test_what_cannot_stand_in_a_header_is_refused(make: Any, words: str) -> None:
+def test_a_token_that_does_not_fit_in_a_header_is_refused(make: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make()
 
@@ -112,6 +112,6 @@ def test_no_secret_is_shown(value: object) -> None:
     ],
     ids=["command", "list", "entry", "object"],
 )
-def test_what_is_not_reached_by_a_url_gets_its_credentials_by_the_environment(target: Any, auth: Any) -> None:
+def test_auth_for_a_target_without_a_url_is_a_config_error(target: Any, auth: Any) -> None:
     with pytest.raises(ConfigError, match="environment"):
         Client(target, auth=auth)

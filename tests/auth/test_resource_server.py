@@ -1,4 +1,4 @@
-"""The door of an endpoint: who comes in, what the others are told, and the metadata that says where tokens are had."""
+"""The resource server: which requests are accepted, the challenges of the others, and the metadata."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def entra(**options: Any) -> Any:
     return verifier(audience="api://1234", **options)
 
 
-# --- coming in -------------------------------------------------------------------------------------------------------
+# --- accepted requests -----------------------------------------------------------------------------------------------
 
 
-async def test_a_good_token_reaches_the_handler_as_a_principal() -> None:
+async def test_a_valid_token_reaches_the_handler_as_a_principal() -> None:
     server = Server("s", auth=verifier())
 
     @server.tool
@@ -54,7 +54,7 @@ async def test_a_good_token_reaches_the_handler_as_a_principal() -> None:
     assert found["claims"]["sub"] == "ada"
 
 
-async def test_the_token_itself_is_not_to_be_had_in_a_handler() -> None:
+async def test_a_handler_cannot_read_the_token() -> None:
     server, seen = Server("s", auth=verifier()), []
 
     @server.tool
@@ -70,7 +70,7 @@ async def test_the_token_itself_is_not_to_be_had_in_a_handler() -> None:
 
 
 def everything() -> list[Any]:
-    """Every route and verb of an endpoint, as a visitor without a session may call it."""
+    """Every route and verb of an endpoint, as a caller without a session may call it."""
     call = json.dumps(tool("add")).encode()
     routes: list[tuple[str, str, str, dict[str, Any], bytes]] = [
         ("post a stateless request", "POST", "/mcp", {"mcp-protocol-version": "2026-07-28"}, call),
@@ -94,7 +94,7 @@ def everything() -> list[Any]:
 
 @pytest.mark.parametrize(("verb", "path", "headers", "body"), everything())
 @pytest.mark.parametrize("given", [None, "Bearer random", "Bearer", "Basic YTpi", "random", "Bearer ada-token x"])
-async def test_every_route_refuses_who_is_not_known(
+async def test_every_route_refuses_an_unauthenticated_caller(
     verb: str, path: str, headers: Mapping[str, str | None], body: bytes, given: str | None
 ) -> None:
     workshop = Workshop(auth=TOKENS)
@@ -116,14 +116,14 @@ async def test_a_token_in_the_body_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("second", [b"Bearer ada-token", b"Bearer bob-token", b""])
-async def test_two_tokens_are_one_too_many(second: bytes) -> None:
+async def test_a_repeated_authorization_header_is_refused(second: bytes) -> None:
     headers = {"authorization": "Bearer ada-token"}
     twice = [(b"authorization", second)]
     call = await ask(Workshop(auth=TOKENS).asgi(), headers=headers, twice=twice).whole()
     assert (call.status, call.json["error"]["message"]) == (400, "Header given more than once: authorization")
 
 
-async def test_two_keys_are_one_too_many() -> None:
+async def test_a_repeated_api_key_header_is_refused() -> None:
     app = Workshop(auth=ApiKeys({"k1": "ada", "k2": "bob"})).asgi()
     call = await ask(app, headers={"x-api-key": "k1"}, twice=[(b"x-api-key", b"k2")]).whole()
     assert (call.status, call.json["error"]["message"]) == (400, "Header given more than once: x-api-key")
@@ -136,7 +136,7 @@ async def test_a_preflight_needs_no_token() -> None:
 
 
 @pytest.mark.parametrize("verb", ["post", "get", "delete"])
-async def test_a_session_is_no_credential(verb: str) -> None:
+async def test_a_session_id_does_not_replace_a_token(verb: str) -> None:
     client = await SessionClient.open(Workshop(auth=TOKENS).asgi(), token="ada-token")
     others = {"bob": "Bearer bob-token", "nobody": None}
     arguments = (tool("add"),) if verb == "post" else ()
@@ -147,7 +147,7 @@ async def test_a_session_is_no_credential(verb: str) -> None:
     assert found == {"bob": 404, "nobody": 401}
 
 
-# --- what fails lets nobody in ---------------------------------------------------------------------------------------
+# --- a failing verifier accepts no request ---------------------------------------------------------------------------
 
 
 class Broken:
@@ -168,7 +168,7 @@ class Broken:
     [ValueError("boom"), OSError("disk"), KeyError("x"), True, "ada", {"subject": "ada"}, None],
     ids=["ValueError", "OSError", "KeyError", "true", "a name", "a mapping", "nobody"],
 )
-async def test_no_failure_makes_somebody_of_nobody(outcome: Any) -> None:
+async def test_a_failing_verifier_rejects_the_request(outcome: Any) -> None:
     workshop = Workshop(auth=Broken(outcome))
     call = await modern(workshop.asgi(), tool("add"), authorization="Bearer x").whole()
     assert (call.status, workshop.count) == (401, 0)
@@ -200,11 +200,11 @@ async def challenge(auth: Any, given: str | None = None, **options: Any) -> str:
     return call.headers["www-authenticate"]
 
 
-async def test_who_brings_nothing_is_told_where_tokens_are_had() -> None:
+async def test_a_request_without_a_token_is_told_where_to_get_one() -> None:
     assert await challenge(verifier()) == f'Bearer resource_metadata="{METADATA}"'
 
 
-async def test_who_brings_a_bad_token_is_told_why() -> None:
+async def test_an_invalid_token_is_answered_with_the_reason() -> None:
     assert await challenge(verifier(), "Bearer x.y.z") == (
         f'Bearer error="invalid_token", error_description="The token is not a JWT", resource_metadata="{METADATA}"'
     )
@@ -213,12 +213,12 @@ async def test_who_brings_a_bad_token_is_told_why() -> None:
 @pytest.mark.parametrize(
     ("options", "scope"),
     [
-        pytest.param({"required_scopes": ["a", "b"]}, "a b", id="those that everybody needs"),
+        pytest.param({"required_scopes": ["a", "b"]}, "a b", id="those that are always required"),
         pytest.param({"required_scopes": ["a"], "scopes_supported": "a c"}, "a c", id="those that it says"),
         pytest.param({"scopes_supported": ["a", "offline_access"]}, "a", id="never offline_access"),
     ],
 )
-async def test_a_challenge_names_the_scopes_to_ask_for(options: dict[str, Any], scope: str) -> None:
+async def test_a_challenge_names_the_scopes_to_request(options: dict[str, Any], scope: str) -> None:
     assert f'scope="{scope}"' in await challenge(verifier(**options))
 
 
@@ -227,11 +227,11 @@ async def test_tokens_from_a_list_have_no_metadata() -> None:
     assert (await ask(Workshop(auth=TOKENS).asgi(), "GET", WELL_KNOWN).whole()).status == 404
 
 
-async def test_a_key_is_asked_for_by_its_header() -> None:
+async def test_an_api_key_challenge_names_its_header() -> None:
     assert await challenge(ApiKeys({"k1": "ada"})) == 'ApiKey header="x-api-key"'
 
 
-async def test_a_token_without_what_everybody_needs_is_answered_403_with_all_of_it() -> None:
+async def test_a_token_without_the_required_scopes_is_answered_403_with_all_scopes() -> None:
     workshop = Workshop(auth=verifier(required_scopes=["files:read", "mail:read", "mail:send"]))
     call = await modern(workshop.asgi(), tool("add"), authorization=f"Bearer {token()}").whole()
     assert (call.status, workshop.count) == (403, 0)
@@ -241,13 +241,13 @@ async def test_a_token_without_what_everybody_needs_is_answered_403_with_all_of_
     assert f'resource_metadata="{METADATA}"' in said
 
 
-async def test_a_broader_scope_will_do_at_the_door() -> None:
+async def test_a_scope_that_implies_the_required_one_is_enough() -> None:
     auth = verifier(required_scopes=["files"])
     app = Workshop(auth=auth, implied_scopes={"files:write": ["files"]}).asgi()
     assert (await modern(app, tool("add"), authorization=f"Bearer {token()}").whole()).status == 200
 
 
-async def test_what_a_verifier_says_cannot_break_out_of_its_quotes() -> None:
+async def test_a_message_of_a_verifier_cannot_break_out_of_its_quotes() -> None:
     from trunkline.auth import InvalidToken
 
     said = await challenge(Broken(InvalidToken('no", scope="admin\r\nx: y \\ ü' + "z" * 1000)), "Bearer x")
@@ -316,7 +316,7 @@ async def test_the_title_is_the_name_that_people_see() -> None:
         ),
     ],
 )
-async def test_the_resource_is_what_clients_know(options: dict[str, Any], resource: str, pointer: str) -> None:
+async def test_the_resource_is_the_url_that_clients_use(options: dict[str, Any], resource: str, pointer: str) -> None:
     server = Server("s", auth=entra())
     assert (await metadata(server.asgi(**options))).json["resource"] == resource
     assert await challenge(entra(), **options) == f'Bearer resource_metadata="{pointer}"'
@@ -328,17 +328,17 @@ async def test_metadata_is_served_where_the_pointer_leads_behind_a_proxy_that_ad
 
 
 @pytest.mark.parametrize("path", [f"{WELL_KNOWN}/other", f"{WELL_KNOWN}x", f"{WELL_KNOWN}/mcp/sse", "/.well-known/x"])
-async def test_there_is_no_metadata_of_anything_else(path: str) -> None:
+async def test_other_paths_have_no_metadata(path: str) -> None:
     assert (await metadata(Server("s", auth=verifier()).asgi(), path)).status == 404
 
 
 @pytest.mark.parametrize(("verb", "status"), [("HEAD", 200), ("POST", 405), ("DELETE", 405), ("OPTIONS", 405)])
-async def test_metadata_is_only_read(verb: str, status: int) -> None:
+async def test_metadata_accepts_only_get(verb: str, status: int) -> None:
     call = await ask(Server("s", auth=verifier()).asgi(), verb, WELL_KNOWN).whole()
     assert (call.status, b"resource_name" in call.body) == (status, False)
 
 
-async def test_metadata_is_guarded_like_everything_else() -> None:
+async def test_the_origin_policy_applies_to_metadata_too() -> None:
     app = Server("s", auth=entra()).asgi()
     assert (await metadata(app, host="evil.example")).status == 403
     assert (await metadata(app, origin="https://evil.example")).status == 403
@@ -382,7 +382,7 @@ class Serving(Broken):
 
 
 @pytest.mark.parametrize(("path", "status"), [("/authorize", 200), ("/authorize/", 404), ("/Authorize", 404)])
-async def test_what_a_verifier_serves_stands_beside_the_endpoint(path: str, status: int) -> None:
+async def test_routes_of_a_verifier_are_served_besides_the_endpoint(path: str, status: int) -> None:
     app = Server("s", auth=Serving(None)).asgi()
     assert (await ask(app, "GET", path).whole()).status == status
     assert (await ask(app, "GET", path, headers={"host": "evil.example"}).whole()).status == 403
@@ -397,7 +397,7 @@ async def test_over_stdio_credentials_come_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize("auth", ["secret", 7, object()])
-def test_what_can_check_nothing_is_refused(auth: Any) -> None:
+def test_an_invalid_verifier_is_a_config_error(auth: Any) -> None:
     with pytest.raises(ConfigError, match="JWTVerifier"):
         Server("s", auth=auth)
 
@@ -414,7 +414,7 @@ async def test_another_token_of_the_same_principal_counts_in_its_session() -> No
     assert (before.status, after.status, (await client.post(tool("send")).whole()).status) == (403, 200, 403)
 
 
-async def test_lists_for_who_is_known_are_not_public() -> None:
+async def test_lists_of_authenticated_callers_are_not_cacheable_publicly() -> None:
     app = Workshop().asgi(auth=TOKENS)
     call = await modern(app, request("tools/list"), authorization="Bearer ada-token").whole()
     assert call.json["result"]["cacheScope"] == "private"

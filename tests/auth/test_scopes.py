@@ -1,4 +1,4 @@
-"""Scopes of tools, resources and prompts: lists show what a caller may use, and nothing else can be used by any way."""
+"""Scopes of tools, resources and prompts: lists show what a caller may use, and nothing else can be used."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Library:
 
 
 async def send(app: Any, era: str, message: dict[str, Any], who: str) -> Call:
-    """Send a request with somebody's token, in an era."""
+    """Send a request with a named principal's token, in an era."""
     if era == STATELESS:
         return await modern(app, message, authorization=f"Bearer {who}").whole()
     client = await SessionClient.open(app, era, token=who)
@@ -192,7 +192,9 @@ def uses(prefix: str) -> dict[str, tuple[dict[str, Any], str]]:
 @pytest.mark.parametrize("who", ["reader", "none"])
 @ERAS
 @PLACES
-async def test_what_needs_scopes_is_refused_with_all_of_them(prefix: str, era: str, who: str, way: str) -> None:
+async def test_a_request_without_the_needed_scopes_is_refused_with_all_of_them(
+    prefix: str, era: str, who: str, way: str
+) -> None:
     library, server = placed(prefix)
     message, scope = uses(prefix)[way]
     call = await send(server.asgi(), era, message, who)
@@ -209,13 +211,13 @@ async def test_what_needs_scopes_is_refused_with_all_of_them(prefix: str, era: s
 @pytest.mark.parametrize("who", ["all", "admin"])
 @ERAS
 @PLACES
-async def test_who_has_the_scopes_uses_it(prefix: str, era: str, who: str, way: str) -> None:
+async def test_a_caller_with_the_scopes_is_served(prefix: str, era: str, who: str, way: str) -> None:
     library, server = placed(prefix)
     call = await send(server.asgi(), era, uses(prefix)[way][0], who)
     assert (call.status, "result" in call.json, len(library.used)) == (200, True, 1)
 
 
-async def test_the_challenge_names_what_everybody_needs_too() -> None:
+async def test_the_challenge_includes_the_required_scopes() -> None:
     library = Library(auth=verifier(required_scopes=["files:read"]))
     call = await modern(library.server.asgi(), tool("change"), authorization=f"Bearer {signed()}").whole()
     assert call.status == 403
@@ -229,17 +231,17 @@ async def test_a_hidden_tool_is_unknown_whatever_the_scopes() -> None:
     assert call.error == (400, -32602)
 
 
-async def test_a_family_does_not_give_what_its_member_refuses() -> None:
+async def test_a_resource_template_does_not_bypass_the_scopes_of_a_resource() -> None:
     library = Library()
     library.server.add_resource("note://{day}", library.log, name="any")
     call = await send(library.server.asgi(), STATELESS, request("resources/read", {"uri": "note://secret"}), "none")
     assert (call.status, library.used) == (403, [])
 
 
-# --- by other ways ---------------------------------------------------------------------------------------------------
+# --- other ways to reach a resource ----------------------------------------------------------------------------------
 
 
-async def test_in_a_batch_only_what_is_allowed_runs() -> None:
+async def test_in_a_batch_only_permitted_requests_run() -> None:
     library = Library()
     client = await SessionClient.open(library.server.asgi(), BATCHING, token="reader")
     call = await client.post([tool("change", id=1), tool("look", id=2), tool("free", id=3)]).whole()
@@ -247,7 +249,7 @@ async def test_in_a_batch_only_what_is_allowed_runs() -> None:
     assert (call.status, found, sorted(library.used)) == (200, {1: 403, 2: None, 3: None}, ["free", "look"])
 
 
-async def test_over_the_old_pair_the_refusal_is_in_the_stream() -> None:
+async def test_over_http_sse_insufficient_scope_is_reported_in_the_stream() -> None:
     library = Library(auth=verifier(), implied_scopes={})
     app = library.server.asgi()
     bearer = {"authorization": f"Bearer {signed(scope='read')}"}
@@ -274,7 +276,7 @@ async def test_over_the_old_pair_the_refusal_is_in_the_stream() -> None:
     await stream.ended()
 
 
-async def test_an_answer_does_not_resume_what_the_token_no_longer_allows() -> None:
+async def test_an_answer_does_not_resume_a_call_that_the_token_no_longer_allows() -> None:
     server = Server("s", auth=verifier())
 
     @server.tool(scopes=["files:write"])
@@ -299,7 +301,7 @@ async def test_a_subscription_needs_the_scopes_of_what_is_read() -> None:
     assert (await send(library.server.asgi(), HANDSHAKE, message, "reader")).status == 403
 
 
-async def test_a_listener_hears_nothing_of_what_it_may_not_read() -> None:
+async def test_a_listener_gets_no_updates_of_resources_it_may_not_read() -> None:
     library = Library()
     wanted = {"notifications": {"resourceSubscriptions": ["note://free", "note://secret"]}}
     call = modern(library.server.asgi(), request("subscriptions/listen", wanted), authorization="Bearer reader")
@@ -344,45 +346,45 @@ def deleting() -> Server:
 
 @pytest.mark.parametrize(("path", "status"), [("/tmp/x", 200), ("/etc/x", 403)], ids=["allowed", "not allowed"])
 @ERAS
-async def test_a_handler_demands_scopes_by_its_arguments(era: str, path: str, status: int) -> None:
+async def test_a_handler_can_require_scopes_by_its_arguments(era: str, path: str, status: int) -> None:
     call = await send(deleting().asgi(), era, tool("delete", path=path), "all")
     assert (call.status, "www-authenticate" in call.headers) == (status, status == 403)
 
 
 @pytest.mark.parametrize(("who", "status"), [("all", 200), ("admin", 200), ("reader", 403)])
-async def test_a_handler_in_a_thread_demands_scopes(who: str, status: int) -> None:
+async def test_a_handler_in_a_thread_can_require_scopes(who: str, status: int) -> None:
     assert (await send(deleting().asgi(), STATELESS, tool("delete_in_thread"), who)).status == status
 
 
-async def test_after_the_first_word_the_refusal_is_an_answer_like_any_other() -> None:
+async def test_insufficient_scope_after_the_stream_began_is_a_jsonrpc_error() -> None:
     meta = {"io.modelcontextprotocol/logLevel": "info"}
     message = tool("delete", path="/etc/x", say="wait")
     call = await modern(deleting().asgi(), message, meta=meta, authorization="Bearer all").whole()
     assert (call.status, call.messages[-1]["error"]["code"]) == (200, 403)
 
 
-# --- where nobody is asked -------------------------------------------------------------------------------------------
+# --- without authentication ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", [STATELESS, HANDSHAKE])
-def test_in_memory_the_owner_is_there(revision: str) -> None:
+def test_an_in_memory_client_has_all_scopes(revision: str) -> None:
     library = Library()
     assert call_in_memory(library.server, "change", revision)["content"][0]["text"] == "change"
 
 
-async def test_over_http_without_authentication_nobody_has_scopes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_http_caller_without_authentication_has_no_scopes(caplog: pytest.LogCaptureFixture) -> None:
     app = Library(auth=None).server.asgi()
     call = await modern(app, tool("change")).whole()
     listed = await modern(app, request("tools/list")).whole()
     assert (call.status, "www-authenticate" in call.headers) == (403, False)
     assert [each["name"] for each in listed.json["result"]["tools"]] == ["free"]
-    assert "needs scopes" in caplog.text
+    assert "requires scopes" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("scopes", "names"), [("read", ["free", "look"]), ("", ["free"]), ("admin", ["free", "look", "change"])]
 )
-async def test_a_transport_of_one_s_own_hands_over_its_principal(scopes: str, names: list[str]) -> None:
+async def test_a_custom_transport_can_set_the_principal(scopes: str, names: list[str]) -> None:
     import asyncio
 
     library = Library()
@@ -397,7 +399,7 @@ async def test_a_transport_of_one_s_own_hands_over_its_principal(scopes: str, na
         assert [each.name for each in await client.list_tools()] == names
 
 
-async def test_a_tool_that_needs_scopes_may_come_later() -> None:
+async def test_a_tool_that_needs_scopes_may_be_added_later() -> None:
     library = Library()
     app = library.server.asgi()
     library.server.remove_tool("change")
@@ -414,11 +416,11 @@ def test_the_error_has_the_scopes() -> None:
 
 
 @pytest.mark.parametrize("data", [None, {"scopes": "a"}, {"scopes": [1]}, []])
-def test_an_error_of_others_may_say_anything(data: Any) -> None:
+def test_insufficient_scope_with_invalid_data_has_no_scopes(data: Any) -> None:
     assert InsufficientScope("no", data=data).scopes == ()
 
 
 @pytest.mark.parametrize("options", [{"scopes": ["two words"]}, {"auth": object()}], ids=["no scope", "auth="])
-def test_what_is_no_scope_is_refused_when_registered(options: dict[str, Any]) -> None:
+def test_an_invalid_scope_is_refused_when_registered(options: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="scope"):
         Server("s").add_tool(lambda: "", name="t", **options)

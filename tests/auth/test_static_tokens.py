@@ -23,18 +23,18 @@ ALICE = Principal(subject="alice", client="cli", scopes=frozenset({"a"}))
         pytest.param({"client_id": "cli"}, Principal(subject="cli", client="cli"), id="as others have it"),
     ],
 )
-async def test_behind_a_token_stands_somebody(who: Any, principal: Principal) -> None:
+async def test_a_listed_token_names_its_principal(who: Any, principal: Principal) -> None:
     assert await StaticTokens({"secret-1": who}).verify(bearer("secret-1")) == principal
     assert await ApiKeys({"secret-1": who}).verify({"x-api-key": "secret-1"}) == principal
 
 
 @pytest.mark.parametrize("given", ["secret", "secret-12", "SECRET-1", "x" * 9000, "secret-1="])
-async def test_another_token_is_nobody_s(given: str) -> None:
+async def test_an_unknown_token_is_refused(given: str) -> None:
     assert await reason(StaticTokens({"secret-1": "alice"}), bearer(given)) == "The token is not known here"
     assert await reason(ApiKeys({"secret-1": "alice"}), {"x-api-key": given}) == "The token is not known here"
 
 
-async def test_without_a_token_there_is_nobody() -> None:
+async def test_a_request_without_a_token_has_no_principal() -> None:
     assert await StaticTokens({"secret-1": "alice"}).verify({"x-api-key": "secret-1"}) is None
     assert await ApiKeys({"secret-1": "alice"}).verify(bearer("secret-1")) is None
 
@@ -45,7 +45,7 @@ async def test_a_key_has_the_header_it_is_given() -> None:
     assert await keys.verify({"x-api-key": "secret-1"}) is None
 
 
-def test_a_token_is_not_kept_as_it_is() -> None:
+def test_a_token_is_not_stored_in_plain_text() -> None:
     tokens = StaticTokens({"very-secret": "alice"})
     assert "very-secret" not in repr(vars(tokens)) + repr(vars(tokens._listed))
 
@@ -64,7 +64,7 @@ def test_a_token_is_not_kept_as_it_is() -> None:
         pytest.param({"t": {"subject": "a", "scope": "a"}}, id="a member that there is not"),
     ],
 )
-def test_a_list_that_makes_no_sense_is_refused(tokens: Any) -> None:
+def test_an_invalid_list_of_tokens_is_refused(tokens: Any) -> None:
     with pytest.raises(ConfigError):
         StaticTokens(tokens)
 

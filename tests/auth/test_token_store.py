@@ -1,4 +1,4 @@
-"""Where logins are kept: what comes back, who can read it, and who waits for whom."""
+"""Storage of logins: what is returned, file permissions and encryption, and locks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ each_store = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 
 @each_store
-def test_what_is_kept_comes_back_until_it_is_forgotten(make: Maker, tmp_path: Path) -> None:
+def test_a_stored_record_is_returned_until_removed(make: Maker, tmp_path: Path) -> None:
     store = make(tmp_path)
 
     async def work() -> list[Any]:
@@ -122,7 +122,7 @@ def modes(folder: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_file()}
 
 
-def test_a_file_is_encrypted_and_its_owners_alone(tmp_path: Path) -> None:
+def test_a_credential_file_is_encrypted_and_private_to_its_owner(tmp_path: Path) -> None:
     folder = tmp_path / "private"
     run_async(FileStore(folder / "logins").put("key", "hidden"))
     assert modes(folder) == {"logins": 0o600, "logins.key": 0o600}
@@ -131,7 +131,7 @@ def test_a_file_is_encrypted_and_its_owners_alone(tmp_path: Path) -> None:
     assert len((folder / "logins.key").read_bytes()) == 32
 
 
-def test_a_file_is_read_by_the_next_program(tmp_path: Path) -> None:
+def test_a_credential_file_is_read_by_the_next_program(tmp_path: Path) -> None:
     run_async(FileStore(tmp_path / "logins").put("a", "1"))
     assert run_async(FileStore(tmp_path / "logins").get("a")) == "1"
 
@@ -155,7 +155,7 @@ def test_the_same_content_is_never_written_the_same_way(tmp_path: Path) -> None:
     ],
     ids=["changed", "empty", "cut", "another key", "no key"],
 )
-def test_a_file_that_was_changed_is_not_believed(spoil: Callable[[Path], object], tmp_path: Path) -> None:
+def test_a_modified_credential_file_is_rejected(spoil: Callable[[Path], object], tmp_path: Path) -> None:
     run_async(FileStore(tmp_path / "logins").put("a", "1"))
     spoil(tmp_path / "logins")
     with pytest.raises(AuthError, match="log in again"):
@@ -170,7 +170,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["get", "put"])
-def test_a_place_that_cannot_be_used_is_named(name: str, tmp_path: Path) -> None:
+def test_an_unusable_store_path_is_named(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = FileStore(tmp_path / "file" / "logins")
     work = store.get("a") if name == "get" else store.put("a", "1")
@@ -265,7 +265,7 @@ def test_a_store_is_found_by_its_name_its_path_or_itself(tmp_path: Path) -> None
     assert (kinds, find_store(own)) == ([MemoryStore, FileStore, FileStore], own)
 
 
-def test_what_is_no_store_is_refused() -> None:
+def test_an_invalid_store_is_refused() -> None:
     with pytest.raises(ConfigError, match="store="):
         find_store(3)  # type: ignore[arg-type]
 
@@ -288,7 +288,7 @@ def test_a_file_is_used_where_there_is_no_keyring(monkeypatch: pytest.MonkeyPatc
     assert repr(find_store(None)) == f"FileStore({os.path.join(default_folder(), 'logins')!r})"
 
 
-def test_whoever_names_a_folder_gets_a_file_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_store_path_that_is_a_folder_gets_a_file_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path))
     assert repr(find_store(None)) == f"FileStore({str(tmp_path / 'logins')!r})"
 
@@ -300,7 +300,7 @@ def login() -> Login:
     return enter(Web())[0]
 
 
-def test_a_login_comes_back_as_it_was() -> None:
+def test_a_login_survives_storing() -> None:
     keeper, kept = LoginStore(MemoryStore(), SERVER, OAuth()), login()
 
     async def work() -> Login | None:
@@ -320,7 +320,7 @@ def test_a_login_comes_back_as_it_was() -> None:
     ],
     ids=["another server", "another host", "another client", "another issuer"],
 )
-def test_a_login_is_given_to_nobody_else(url: str, options: OAuth) -> None:
+def test_a_login_is_bound_to_its_server_and_issuer(url: str, options: OAuth) -> None:
     store = MemoryStore()
 
     async def work() -> Login | None:
@@ -330,7 +330,7 @@ def test_a_login_is_given_to_nobody_else(url: str, options: OAuth) -> None:
     assert run_async(work()) is None
 
 
-def test_a_login_whose_record_was_changed_is_as_good_as_none() -> None:
+def test_a_modified_login_record_is_ignored() -> None:
     store = MemoryStore()
 
     async def work() -> Login | None:
@@ -343,7 +343,7 @@ def test_a_login_whose_record_was_changed_is_as_good_as_none() -> None:
     assert run_async(work()) is None
 
 
-def test_unreadable_records_are_as_good_as_none() -> None:
+def test_unreadable_records_are_ignored() -> None:
     store = MemoryStore()
 
     async def work() -> tuple[Login | None, list[Any]]:
@@ -369,7 +369,7 @@ def test_logins_are_listed_without_their_secrets_and_forgotten_by_server() -> No
     assert (count, left) == (1, [])
 
 
-def test_a_store_shows_nothing_of_what_it_keeps(tmp_path: Path) -> None:
+def test_the_repr_of_a_store_shows_no_content(tmp_path: Path) -> None:
     store = MemoryStore()
     run_async(store.put("a", "hidden"))
     assert "hidden" not in repr(store) + repr(FileStore(tmp_path / "x")) + repr(KeyringStore(Ring(), folder=tmp_path))
@@ -386,7 +386,7 @@ def test_a_store_shows_nothing_of_what_it_keeps(tmp_path: Path) -> None:
     ],
     ids=["named", "data", "linux", "mac", "windows"],
 )
-def test_each_system_has_its_place(
+def test_each_system_has_its_store_path(
     platform: str, environment: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TRUNKLINE_HOME", "XDG_DATA_HOME", "LOCALAPPDATA"):
@@ -398,9 +398,7 @@ def test_each_system_has_its_place(
     assert default_folder() == folder
 
 
-def test_a_lock_that_is_never_let_go_of_is_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_lock_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credential_store, "_LONGEST_WAIT", 0.05)
     store = FileStore(tmp_path / "logins")
 

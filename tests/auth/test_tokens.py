@@ -1,4 +1,4 @@
-"""Token requests of every kind: how the client shows itself, grants without a person, tokens bound to a key."""
+"""Token requests of every kind: client authentication, grants without a user, bound tokens."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def offers(*methods: str) -> dict[str, Any]:
     return {AS: metadata(token_endpoint_auth_methods_supported=list(methods))}
 
 
-# --- as whom ----------------------------------------------------------------------------------------------------------
+# --- the client -------------------------------------------------------------------------------------------------------
 
 
 def program(**more: Any) -> OAuth:
     return OAuth(grant="client_credentials", client_id="my id", issuer=ISSUER, **more)
 
 
-def test_a_program_shows_its_secret_in_a_header() -> None:
+def test_client_credentials_are_sent_in_a_header() -> None:
     web = Web(offers("client_secret_basic", "client_secret_post"))
     enter(web, program(client_secret="p&q:r"), challenge=TokenChallenge(scopes=("a", "b")))
     assert web.sent("/token") == [
@@ -44,14 +44,14 @@ def test_a_program_shows_its_secret_in_a_header() -> None:
     assert base64.b64decode(shown) == b"my+id:p%26q%3Ar"
 
 
-def test_a_program_shows_its_secret_in_the_form_where_headers_are_not_taken() -> None:
+def test_client_credentials_are_sent_in_the_form_where_headers_are_not_supported() -> None:
     web = Web(offers("client_secret_post"))
     enter(web, program(client_secret="s"))
     assert (web.sent("/token")[0]["client_id"], web.sent("/token")[0]["client_secret"]) == ("my id", "s")
     assert "Authorization" not in web.heads("/token")[0]
 
 
-def test_a_secret_is_not_sent_where_none_is_taken() -> None:
+def test_a_secret_is_not_sent_to_a_server_that_accepts_none() -> None:
     web = Web(offers("private_key_jwt"))
     with pytest.raises(AuthError, match="accepts no client secret"):
         enter(web, program(client_secret="s"))
@@ -68,7 +68,7 @@ def test_a_secret_is_not_sent_where_none_is_taken() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_program_signs_for_one_server_and_one_minute(algorithm: str, key: Any) -> None:
+def test_a_client_assertion_is_for_one_server_and_one_minute(algorithm: str, key: Any) -> None:
     web = Web(offers("private_key_jwt"))
     pem = key.as_pem(private=True).decode()
     enter(web, program(private_key=pem, signing_algorithm=algorithm))
@@ -96,10 +96,10 @@ def test_a_key_that_cannot_sign_is_a_config_error_that_does_not_show_it(key: str
     assert "PRIVATE KEY" not in str(failure.value)
 
 
-# --- nobody is asked --------------------------------------------------------------------------------------------------
+# --- without a user ---------------------------------------------------------------------------------------------------
 
 
-def test_an_assertion_of_the_platform_is_shown_once_and_nothing_else_is_tried() -> None:
+def test_a_platform_assertion_is_sent_once_without_alternatives() -> None:
     web = Web({**offers("none"), TOKEN: [answer({"error": "invalid_grant"}, 400)]})
     options = OAuth(grant="jwt_bearer", client_id="me", issuer=ISSUER, assertion="a.b.c")
     with pytest.raises(AuthError, match="invalid_grant"):
@@ -109,7 +109,7 @@ def test_an_assertion_of_the_platform_is_shown_once_and_nothing_else_is_tried() 
     ]
 
 
-def test_an_assertion_may_be_all_that_shows_who_asks() -> None:
+def test_an_assertion_may_replace_the_client_id() -> None:
     web = Web()
     enter(web, OAuth(grant="jwt_bearer", issuer=ISSUER, assertion="a.b.c"), secret="a.b.c")
     assert "client_id" not in web.sent("/token")[0]
@@ -141,7 +141,7 @@ def test_the_identity_provider_exchanges_the_users_token_for_a_grant() -> None:
     assert web.heads("/token")[0]["Authorization"].startswith("Basic ")
 
 
-def test_the_users_token_goes_to_the_identity_provider_alone() -> None:
+def test_the_users_token_is_sent_only_to_the_identity_provider() -> None:
     web = Web({**offers("client_secret_basic"), f"{IDP}/exchange": ID_JAG})
     enter(web, enterprise(), secret="id.token.x")
     assert [step.url for step in web.fetched if b"id.token.x" in (step.body or b"")] == [f"{IDP}/exchange"]
@@ -195,7 +195,7 @@ def test_a_token_request_proves_that_we_hold_the_key() -> None:
     assert web.visited[0]["dpop_jkt"] == key.thumbprint
 
 
-def test_a_nonce_that_the_server_wants_is_in_a_new_proof() -> None:
+def test_a_nonce_required_by_the_server_is_in_a_new_proof() -> None:
     refusal = answer({"error": "use_dpop_nonce"}, 400, **{"dpop-nonce": "n1"})
     web = bound(refusal, BOUND)
     enter(web, challenge=DPOP)
@@ -203,7 +203,7 @@ def test_a_nonce_that_the_server_wants_is_in_a_new_proof() -> None:
     assert ("nonce" in first, second["nonce"], first["jti"] == second["jti"]) == (False, "n1", False)
 
 
-def test_a_server_that_wants_one_nonce_after_another_is_given_up() -> None:
+def test_requests_for_one_nonce_after_another_raise() -> None:
     refusal = answer({"error": "use_dpop_nonce"}, 400, **{"dpop-nonce": "n"})
     web = bound(refusal, refusal, refusal)
     with pytest.raises(AuthError, match="use_dpop_nonce"):
@@ -211,32 +211,32 @@ def test_a_server_that_wants_one_nonce_after_another_is_given_up() -> None:
     assert len(web.sent("/token")) == 2
 
 
-def test_a_server_may_say_in_its_metadata_that_it_wants_bound_tokens() -> None:
+def test_metadata_may_require_bound_tokens() -> None:
     web = bound()
     web.pages[PRM] = resource(dpop_bound_access_tokens_required=True)
     assert enter(web)[0].tokens.token_type == "DPoP"
 
 
 @pytest.mark.parametrize("offered", [None, [], ["RS256"]], ids=["nothing", "none", "another"])
-def test_a_key_is_not_used_where_it_is_not_understood(offered: Any) -> None:
+def test_a_server_without_our_dpop_algorithms_is_refused(offered: Any) -> None:
     web = Web({AS: metadata(dpop_signing_alg_values_supported=offered)})
     with pytest.raises(AuthError, match="DPoP"):
         enter(web, challenge=DPOP)
     assert web.visited == []
 
 
-def test_a_token_that_is_not_bound_though_it_should_be_is_not_used() -> None:
+def test_an_unbound_token_is_not_used_if_a_bound_one_was_requested() -> None:
     with pytest.raises(AuthError, match="not bound"):
         enter(bound({"access_token": "x", "token_type": "Bearer"}), challenge=DPOP)
 
 
-def test_whoever_wants_no_key_gets_none() -> None:
+def test_a_client_that_disables_dpop_gets_no_bound_token() -> None:
     web = Web()
     login, key = enter(web, OAuth(dpop=False), challenge=DPOP)
     assert (login.tokens.token_type, key, "DPoP" in web.heads("/token")[0]) == ("Bearer", None, False)
 
 
-def test_whoever_insists_on_a_key_gets_one() -> None:
+def test_a_client_that_requires_dpop_gets_a_bound_token() -> None:
     assert enter(bound(), OAuth(dpop=True))[0].tokens.token_type == "DPoP"
 
 
@@ -246,7 +246,7 @@ def test_a_proof_for_a_server_names_the_token_and_no_query() -> None:
     assert (claims["htu"], claims["ath"]) == ("https://h/mcp", digest("t0k"))
 
 
-def test_a_key_can_be_taken_up_again() -> None:
+def test_a_stored_key_can_be_loaded_again() -> None:
     key = ProofKey(sources=ClockAndRandom())
     assert ProofKey(key.stored, sources=ClockAndRandom()).thumbprint == key.thumbprint
 
@@ -270,7 +270,7 @@ def test_an_identity_provider_without_a_token_endpoint_is_named() -> None:
         enter(web, enterprise(idp_token_endpoint=None, idp_issuer=IDP), secret="id.token.x")
 
 
-def test_a_program_is_told_of_a_server_without_a_token_endpoint() -> None:
+def test_a_server_without_a_token_endpoint_is_an_error() -> None:
     said = metadata(token_endpoint=None, token_endpoint_auth_methods_supported=["client_secret_basic"])
     with pytest.raises(AuthError, match=r"auth\.example\.com publishes no token_endpoint"):
         enter(Web({AS: said}), program(client_secret="s"))
@@ -282,7 +282,7 @@ def test_an_identity_provider_that_cannot_be_reached_is_named() -> None:
         enter(web, enterprise(), secret="id.token.x")
 
 
-def test_a_refusal_that_is_no_json_wants_no_nonce() -> None:
+def test_a_refusal_that_is_not_json_requests_no_nonce() -> None:
     web = bound(answer(b"<html>", 400, **{"dpop-nonce": "n"}))
     with pytest.raises(AuthError, match="status 400"):
         enter(web, challenge=DPOP)

@@ -1,4 +1,4 @@
-"""WWW-Authenticate headers: what is read of them, whatever a stranger writes."""
+"""Parsing of WWW-Authenticate headers, also of arbitrary ones."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from trunkline.auth.www_authenticate import Challenge, TokenChallenge, parse_cha
         (",,, ,", []),
     ],
 )
-def test_challenges_are_read(header: str, challenges: list[tuple[str, dict[str, str]]]) -> None:
+def test_challenges_are_parsed(header: str, challenges: list[tuple[str, dict[str, str]]]) -> None:
     assert parse_challenges(header) == [Challenge(scheme, params) for scheme, params in challenges]
 
 
-def test_a_text_that_is_never_closed_is_left_out() -> None:
+def test_an_unterminated_string_is_ignored() -> None:
     assert "a" not in parse_challenges('Bearer a="open')[0].params
 
 
@@ -50,24 +50,24 @@ def test_a_text_that_is_never_closed_is_left_out() -> None:
     ],
     ids=["nothing", "another scheme", "scopes", "several headers", "no scope"],
 )
-def test_the_first_challenge_we_can_follow_is_the_demand(headers: list[str], challenge: TokenChallenge) -> None:
+def test_the_first_supported_challenge_is_used(headers: list[str], challenge: TokenChallenge) -> None:
     assert parse_token_challenge(headers) == challenge
 
 
-def test_a_header_is_read_to_a_limit() -> None:
+def test_a_challenge_header_is_parsed_up_to_a_limit() -> None:
     assert len(parse_challenges("Bearer " + "a=1," * 100_000)[0].params) == 1
 
 
-def test_scopes_are_counted_to_a_limit() -> None:
+def test_the_number_of_scopes_is_limited() -> None:
     scopes = " ".join(f"s{number}" for number in range(1000))
     assert len(parse_token_challenge([f'Bearer scope="{scopes}"']).scopes) == 100
 
 
 @given(st.text(max_size=400))
-def test_whatever_stands_there_is_read_without_failing(text: str) -> None:
+def test_arbitrary_text_is_parsed_without_an_exception(text: str) -> None:
     assert all(isinstance(challenge, Challenge) for challenge in parse_challenges(text))
 
 
 @given(st.text(alphabet='Bearer DPoP,="\\ab ', max_size=300))
-def test_what_looks_like_a_header_is_read_without_failing(text: str) -> None:
+def test_arbitrary_challenge_headers_are_parsed_without_an_exception(text: str) -> None:
     assert isinstance(parse_token_challenge([text]), TokenChallenge)

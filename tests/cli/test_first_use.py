@@ -81,7 +81,7 @@ def test_ten_imported_servers_reach_their_first_calls_with_one_question(
     assert home.call(*(f"{name}/peek" for name in TEN), sessions=False) == ([], [])
 
 
-def test_what_writes_is_asked_about_all_the_same(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tool_that_writes_still_needs_approval(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     home.have("files")
     assert run(capsys, "import", "--yes", "--allow-reading").code == 0
     assert home.call("files/look", "files/write") == (["files/write"], ["files/write"])

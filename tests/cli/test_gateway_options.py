@@ -145,9 +145,7 @@ def test_a_rule_that_asks_holds_over_stdio(desk: Desk) -> None:
         (("--approval", "deny"), "approval mode deny: only calls that a rule or an earlier approval allows pass"),
     ],
 )
-def test_the_mode_is_said_in_one_sentence_with_how_to_change_it(
-    words: tuple[str, ...], sentence: str, desk: Desk
-) -> None:
+def test_one_sentence_states_the_mode_and_how_to_change_it(words: tuple[str, ...], sentence: str, desk: Desk) -> None:
     (line,) = [line for line in desk.said(*words).splitlines() if "approval" in line]
     assert sentence in line
     assert line.endswith("(set it with --approval client, ask or deny)")
@@ -262,7 +260,7 @@ def test_status_shows_the_mode_that_serve_would_have(
         ("client", "", "the client asks its own user"),
     ],
 )
-def test_a_setup_that_refuses_everything_is_told(
+def test_a_mode_and_policy_that_deny_every_call_are_reported(
     mode: str, rules: str, words: str, desk: Desk, here: Callable[..., Outcome]
 ) -> None:
     (desk.home / "policy.toml").write_text(rules, encoding="utf-8")

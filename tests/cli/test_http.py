@@ -154,7 +154,7 @@ def _make_certificate(folder: Path) -> tuple[str, str]:
         pytest.param(("--http", "0", "--certfile", "/no/such.pem"), "/no/such.pem cannot be read", id="no certificate"),
         pytest.param(("--http", "0", "--certfile", DEMO), "does not hold a certificate", id="not a certificate"),
         pytest.param(("--http", "0", "--keyfile", DEMO), "needs a certificate", id="a key alone"),
-        pytest.param(("--http", "0", "--path", "mcp"), 'a path starts with "/"', id="no path"),
+        pytest.param(("--http", "0", "--path", "mcp"), 'a path must start with "/"', id="no path"),
         pytest.param(("--http", "0", "--allowed-host", "a b"), "allowed_hosts", id="no name"),
     ],
 )
@@ -262,7 +262,7 @@ def test_every_verb_takes_a_url(
         pytest.param(("--header", "authorization:Bearer right", "--header", "X-Other: a: b"), id="several headers"),
     ],
 )
-def test_who_calls_is_told_by_a_header(
+def test_credentials_are_sent_as_given_on_the_command_line(
     given: tuple[str, ...], guarded: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(capsys, "call", guarded.url, "whoami", *given) == (0, "ada\n", "")
@@ -283,7 +283,7 @@ def test_a_server_that_does_not_let_us_in_is_code_3(
     assert err.count("\n") == 1
 
 
-def test_nobody_at_a_url_is_code_4(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_url_exits_with_code_4(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "list", "tools", "http://127.0.0.1:1/mcp")
     assert (code, out) == (4, "")
     assert err.startswith("trunkline: Cannot connect to 127.0.0.1:1: ")
@@ -316,7 +316,7 @@ def test_a_server_that_never_answers_is_code_7(taken: int, capsys: pytest.Captur
         pytest.param(("http://x/mcp", "--token", "@/no/file"), 2, "/no/file", id="no token file"),
     ],
 )
-def test_what_makes_no_sense_of_a_url_is_told_in_a_sentence(
+def test_an_invalid_url_is_reported_in_one_sentence(
     arguments: tuple[str, ...], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = run(capsys, "list", "tools", *arguments)

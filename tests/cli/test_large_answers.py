@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.gushing import KINDS
-from trunkline.cli.ui.output import printable
+from trunkline.protocol.printable import printable
 
 ROOT = Path(__file__).parents[2]
 SIZE = 8_000_000

@@ -235,14 +235,14 @@ def test_an_interrupt_is_code_130(raising: Callable[[BaseException], None], caps
     assert (code, err.strip()) == (130, "trunkline: interrupted")
 
 
-def test_an_error_without_words_is_told_by_its_name(
+def test_an_error_without_a_message_is_shown_by_its_class_name(
     raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising(ConfigError())
     assert run(capsys, "x") == (2, "", "trunkline: ConfigError\n")
 
 
-def test_a_traceback_is_shown_to_whoever_wants_it(
+def test_a_traceback_is_shown_with_trunkline_debug(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRUNKLINE_DEBUG", "1")

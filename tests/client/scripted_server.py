@@ -201,7 +201,7 @@ def state_of(client: Client) -> ClientState:
 
 
 async def settle() -> None:
-    """Let everything run that can run by itself."""
+    """Run everything that can run without time passing."""
     for _ in range(20):
         await asyncio.sleep(0)
 

@@ -52,7 +52,7 @@ def test_a_cache_of_nought_keeps_nothing() -> None:
     assert len(cache) == 0
 
 
-def test_a_notice_makes_its_lists_stale_and_no_others() -> None:
+def test_a_notification_makes_its_lists_stale_and_no_others() -> None:
     cache = ResponseCache(9)
     cache.put("resources/list", None, page(), epoch=0, now=0.0)
     cache.put("resources/templates/list", None, page(), epoch=0, now=0.0)
@@ -80,7 +80,7 @@ def test_an_unknown_notice_concerns_nothing() -> None:
     assert len(cache) == 1
 
 
-def test_an_answer_that_was_asked_for_before_a_notice_is_not_kept() -> None:
+def test_an_answer_that_was_asked_for_before_a_notification_is_not_kept() -> None:
     cache = ResponseCache(9)
     epoch = cache.epoch("tools/list")
     cache.invalidate_for("notifications/tools/list_changed")

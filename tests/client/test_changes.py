@@ -41,7 +41,7 @@ def tell(server: Scripted, method: str, **params: Any) -> None:
 
 
 @BOTH
-async def test_changes_are_heard_as_they_come(kind: str) -> None:
+async def test_changes_are_received_in_order(kind: str) -> None:
     server = listening(kind)
     async with Client(server) as client, client.listen() as changes:
         tell(server, TOOLS)
@@ -82,7 +82,7 @@ async def test_a_stateless_listener_asks_for_exactly_what_is_wanted() -> None:
     assert "notifications/cancelled" in server.methods
 
 
-async def test_without_a_wish_only_what_the_server_declared_is_asked_for() -> None:
+async def test_without_a_filter_only_declared_changes_are_requested() -> None:
     server = listening()
     server.table["server/discover"]["capabilities"] = {"tools": {"listChanged": True}, "prompts": {}}
     async with Client(server) as client, client.listen():
@@ -96,7 +96,7 @@ async def test_without_a_wish_only_what_the_server_declared_is_asked_for() -> No
     [({}, "prompts.listChanged"), ({"tools": True}, "tools.listChanged"), ({"uris": ["a:1"]}, "resources.subscribe")],
     ids=["all", "tools", "a resource"],
 )
-async def test_what_can_never_come_is_not_waited_for(kind: str, wish: Any, capability: str) -> None:
+async def test_changes_that_cannot_occur_are_not_awaited(kind: str, wish: Any, capability: str) -> None:
     server = stateless({}, tools={}) if kind == "stateless" else handshake_server({}, tools={})
     async with Client(server) as client:
         with pytest.raises(MissingCapability) as caught:
@@ -112,7 +112,7 @@ async def test_subscriptions_of_a_handshake_server_are_made_and_ended() -> None:
         assert server.params_of("resources/unsubscribe") == [{"uri": "a:1"}]
 
 
-async def test_a_handshake_listener_hears_only_what_it_asked_for() -> None:
+async def test_a_handshake_listener_gets_only_what_it_subscribed_to() -> None:
     server = listening("handshake")
     async with Client(server) as client, client.listen(uris=["a:1"]) as changes:
         tell(server, TOOLS)
@@ -121,7 +121,7 @@ async def test_a_handshake_listener_hears_only_what_it_asked_for() -> None:
         assert await anext(changes) == Change("resource", "a:1/part")
 
 
-async def test_a_subscription_that_is_refused_raises() -> None:
+async def test_a_subscription_that_is_rejected_raises() -> None:
     server = listening("handshake", {"resources/subscribe": Fail(-32603)})
     async with Client(server) as client:
         with pytest.raises(InternalError):
@@ -130,7 +130,7 @@ async def test_a_subscription_that_is_refused_raises() -> None:
     assert "resources/unsubscribe" not in server.methods
 
 
-async def test_a_long_request_that_is_refused_raises() -> None:
+async def test_a_long_request_that_is_rejected_raises() -> None:
     server = listening(more={"subscriptions/listen": Fail(-32603)})
     async with Client(server) as client:
         with pytest.raises(InternalError):
@@ -156,7 +156,7 @@ async def test_an_acknowledgement_that_never_comes_is_not_waited_for() -> None:
     assert server.methods[-1] == "notifications/cancelled"
 
 
-async def test_notices_go_to_the_subscription_they_name() -> None:
+async def test_notifications_go_to_the_subscription_they_name() -> None:
     server = listening()
     async with Client(server) as client, client.listen() as first:
         first_id = server.ids[-1]
@@ -212,7 +212,7 @@ def _error(id: Any) -> Any:
     return ErrorResponse(id, ErrorObject(code=-32603, message="no"))
 
 
-async def test_a_cancellation_of_something_else_concerns_nobody() -> None:
+async def test_a_cancellation_of_another_request_is_ignored() -> None:
     server = listening()
     async with Client(server) as client, client.listen() as changes:
         server.stage.say("notifications/cancelled", {"requestId": 999})
@@ -343,7 +343,7 @@ async def test_a_reader_that_stays_behind_gets_a_mark_instead() -> None:
 
 
 @BOTH
-async def test_a_change_callback_hears_of_the_lists(kind: str) -> None:
+async def test_a_change_callback_is_notified_of_the_lists(kind: str) -> None:
     server = listening(kind)
     heard: list[Change] = []
     async with Client(server, on_change=heard.append):

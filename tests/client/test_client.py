@@ -114,7 +114,7 @@ async def test_a_call_without_arguments_sends_none() -> None:
     assert server.params_of("tools/call") == [{"name": "x"}]
 
 
-async def test_arguments_that_are_no_json_fail_before_anything_is_sent() -> None:
+async def test_arguments_that_are_not_json_fail_before_anything_is_sent() -> None:
     server = stateless({"tools/call": DONE})
     async with Client(server) as client:
         with pytest.raises(TypeError):
@@ -165,7 +165,7 @@ async def test_an_answer_that_breaks_the_output_schema_is_the_servers_fault(answ
             await client.call_tool("n")
 
 
-async def test_answers_are_not_checked_if_nobody_wants_that() -> None:
+async def test_results_are_not_validated_if_validation_is_off() -> None:
     listed = {"tools": [tool("n", NUMBER)]}
     server = stateless({"tools/call": {"structuredContent": {"result": "three"}}, "tools/list": listed})
     async with Client(server, validate=False) as client:
@@ -194,7 +194,7 @@ async def test_an_output_schema_that_cannot_be_used_checks_nothing() -> None:
 
 
 @BOTH
-async def test_progress_is_told_as_it_comes(make: Any) -> None:
+async def test_progress_is_reported_as_it_arrives(make: Any) -> None:
     told: list[Any] = []
 
     def work(params: Any) -> Any:
@@ -228,7 +228,7 @@ async def test_a_default_progress_callback_may_be_async() -> None:
     assert told == [1]
 
 
-async def test_no_progress_is_asked_for_if_nobody_listens() -> None:
+async def test_no_progress_token_is_sent_without_a_callback() -> None:
     server = stateless({"tools/call": DONE})
     async with Client(server) as client:
         await client.call_tool("x")
@@ -304,7 +304,7 @@ async def test_a_resource_is_read() -> None:
         assert await client.read_resource("a:1") == [t.ResourceContents(uri="a:1", text="one")]
 
 
-async def test_a_prompt_is_filled_in_and_what_is_no_text_goes_as_json() -> None:
+async def test_prompt_arguments_that_are_not_strings_are_sent_as_json() -> None:
     message = {"role": "user", "content": {"type": "text", "text": "hi"}}
     server = stateless({"prompts/get": {"messages": [message]}})
     async with Client(server) as client:
@@ -335,7 +335,7 @@ async def test_a_sign_of_life_is_a_discovery_where_there_is_no_ping() -> None:
     assert server.methods == ["server/discover", "server/discover"]
 
 
-async def test_the_log_level_is_told_once_to_a_handshake_server() -> None:
+async def test_the_log_level_is_sent_once_to_a_handshake_server() -> None:
     server = handshake_server({"logging/setLevel": {}, "ping": {}})
     async with Client(server) as client:
         await client.set_logging_level("error")
@@ -343,7 +343,7 @@ async def test_the_log_level_is_told_once_to_a_handshake_server() -> None:
     assert server.received[-2:] == [("logging/setLevel", {"level": "error"}), ("ping", {})]
 
 
-async def test_the_log_level_is_told_with_each_request_to_a_stateless_server() -> None:
+async def test_the_log_level_is_sent_with_each_request_to_a_stateless_server() -> None:
     server = stateless({"tools/call": DONE})
     async with Client(server, log_level="debug") as client:
         await client.call_tool("x")
@@ -354,7 +354,7 @@ async def test_the_log_level_is_told_with_each_request_to_a_stateless_server() -
 
 
 @BOTH
-async def test_own_methods_and_own_notices_pass(make: Any) -> None:
+async def test_own_methods_and_own_notifications_pass(make: Any) -> None:
     server = make({"acme/sum": lambda params: {"sum": sum(params["of"])}})
     async with Client(server) as client:
         assert (await client.request("acme/sum", {"of": [1, 2]}))["sum"] == 3
@@ -366,7 +366,7 @@ async def test_own_methods_and_own_notices_pass(make: Any) -> None:
     assert ("acme/bye", None) in server.received
 
 
-async def test_an_own_method_carries_its_meta_and_hears_progress() -> None:
+async def test_a_custom_method_sends_meta_and_receives_progress() -> None:
     told: list[Any] = []
 
     def work(params: Any) -> Any:
@@ -381,14 +381,14 @@ async def test_an_own_method_carries_its_meta_and_hears_progress() -> None:
     assert server.params_of("acme/work")[0]["_meta"]["k"] == 1
 
 
-async def test_an_own_method_without_params_sends_an_empty_object_to_a_handshake_server() -> None:
+async def test_a_custom_method_without_params_sends_an_empty_object_to_a_handshake_server() -> None:
     server = handshake_server({"acme/x": {}})
     async with Client(server) as client:
         await client.request("acme/x")
     assert server.params_of("acme/x") == [{}]
 
 
-async def test_the_result_of_an_own_method_must_fit_the_type_asked_for() -> None:
+async def test_the_result_of_a_custom_method_must_fit_the_type_asked_for() -> None:
     async with Client(stateless({"acme/x": {"a": 1}})) as client:
         with pytest.raises(RemoteProtocolError, match="acme/x"):
             await client.request("acme/x", result=list[int])
@@ -403,13 +403,13 @@ async def test_a_method_of_another_revision_is_not_sent(method: str) -> None:
     assert server.methods == ["server/discover"]
 
 
-async def test_a_notice_of_another_revision_is_not_sent() -> None:
+async def test_a_notification_of_another_revision_is_not_sent() -> None:
     async with Client(stateless()) as client:
         with pytest.raises(LocalProtocolError, match="initialized"):
             await client.notify("notifications/initialized")
 
 
-async def test_changed_roots_are_told_where_that_exists() -> None:
+async def test_changed_roots_are_notified_if_the_revision_has_that() -> None:
     told, silent, rootless = handshake_server(), stateless(), handshake_server()
     async with Client(told, roots=["/tmp"]) as client:
         await client.notify_roots_changed()
@@ -439,7 +439,7 @@ async def test_a_fresh_list_is_not_fetched_again() -> None:
         assert server.methods.count("tools/list") == 2
 
 
-async def test_a_notice_makes_a_fresh_list_stale() -> None:
+async def test_a_notification_makes_a_fresh_list_stale() -> None:
     server = stateless({"tools/list": {"tools": [], "ttlMs": 5000}})
     async with Client(server) as client:
         await client.list_tools()
@@ -454,7 +454,7 @@ async def test_a_notice_makes_a_fresh_list_stale() -> None:
     [(stateless, {"cache": False}), (handshake_server, {})],
     ids=["switched off", "a revision without hints"],
 )
-async def test_nothing_is_kept(make: Any, options: Any) -> None:
+async def test_no_result_is_cached(make: Any, options: Any) -> None:
     server = make({"tools/list": {"tools": [], "ttlMs": 5000}})
     async with Client(server, **options) as client:
         await client.list_tools()
@@ -462,7 +462,7 @@ async def test_nothing_is_kept(make: Any, options: Any) -> None:
     assert server.methods.count("tools/list") == 2
 
 
-async def test_a_dead_cursor_out_of_a_kept_page_begins_the_list_anew() -> None:
+async def test_an_expired_cursor_of_a_cached_page_restarts_the_list() -> None:
     server = stateless({"tools/list": {"tools": [tool("a")], "nextCursor": "1", "ttlMs": 5000}})
     async with Client(server) as client:
         await client.list_page("tools/list")
@@ -476,7 +476,7 @@ async def test_a_dead_cursor_out_of_a_kept_page_begins_the_list_anew() -> None:
         assert [found.name for found in await client.list_tools()] == ["b"]
 
 
-async def test_a_refused_list_is_refused() -> None:
+async def test_a_refused_list_is_rejected() -> None:
     async with Client(stateless({"tools/list": Fail(-32602)})) as client:
         with pytest.raises(InvalidParams):
             await client.list_tools()

@@ -37,7 +37,7 @@ async def test_a_stateless_server_is_spoken_to_in_its_revision() -> None:
     assert server.methods == ["server/discover"]
 
 
-async def test_every_stateless_request_says_who_asks_in_which_revision_with_what() -> None:
+async def test_every_stateless_request_has_client_info_version_and_capabilities() -> None:
     server = stateless({"tools/list": {"tools": []}})
     async with Client(server, client_info=Implementation(name="me", version="7"), roots=[]) as client:
         await client.list_tools()
@@ -173,7 +173,7 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_for_the_handshak
     assert server.methods == ["server/discover", "initialize", "notifications/initialized"]
 
 
-async def test_a_server_that_dies_of_everything_is_given_up() -> None:
+async def test_connecting_to_a_server_that_always_dies_fails() -> None:
     server = handshake_server({"server/discover": DIE, "initialize": DIE})
     client = Client(server)
     with pytest.raises(ConnectionLost):

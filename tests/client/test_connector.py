@@ -87,7 +87,7 @@ async def test_calls_that_find_the_server_gone_share_one_restart() -> None:
     assert len(server.stages) == 2
 
 
-async def test_a_call_that_gives_up_during_a_restart_disturbs_nobody_else() -> None:
+async def test_a_call_cancelled_during_a_restart_does_not_affect_others() -> None:
     server = stateless({"tools/call": DONE})
     discovered = server.table["server/discover"]
     async with Client(server) as client:
@@ -150,7 +150,7 @@ async def test_a_call_marked_as_repeatable_is_repeated(hint: str) -> None:
     assert server.methods.count("tools/call") == 2
 
 
-async def test_what_was_kept_is_forgotten_with_the_connection() -> None:
+async def test_the_cache_is_cleared_with_the_connection() -> None:
     server = stateless({"tools/list": {"tools": [], "ttlMs": 60000}})
     async with Client(server) as client:
         await client.list_tools()
@@ -160,7 +160,7 @@ async def test_what_was_kept_is_forgotten_with_the_connection() -> None:
     assert server.methods.count("tools/list") == 2
 
 
-async def test_a_restart_that_fails_is_told_and_tried_again_by_the_next_call() -> None:
+async def test_a_failed_restart_is_raised_and_retried_by_the_next_call() -> None:
     server = stateless()
     discovered = server.table["server/discover"]
     async with Client(server, revision=NEWEST.name) as client:
@@ -175,7 +175,7 @@ async def test_a_restart_that_fails_is_told_and_tried_again_by_the_next_call() -
         assert state_of(client) is ClientState.ACTIVE
 
 
-async def test_what_was_learnt_of_the_server_is_known_after_its_end() -> None:
+async def test_the_server_info_stays_available_after_the_end() -> None:
     client = Client(stateless())
     async with client:
         pass
@@ -207,7 +207,7 @@ async def test_closing_a_client_that_was_never_entered_is_no_error() -> None:
         await client.ping()
 
 
-async def test_closing_while_connecting_ends_whoever_waits() -> None:
+async def test_closing_while_connecting_fails_waiting_calls() -> None:
     server = Scripted({"server/discover": None})
     client = Client(server)
     entering = asyncio.ensure_future(client.__aenter__())

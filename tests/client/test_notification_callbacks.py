@@ -7,7 +7,7 @@ import asyncio
 from trunkline.client.notifications import CallbackRunner
 
 
-def test_a_plain_callback_that_fails_hurts_nobody() -> None:
+def test_an_error_in_a_sync_callback_is_contained() -> None:
     heard: list[int] = []
     callbacks = CallbackRunner(5)
     callbacks.notify(lambda: 1 / 0)
@@ -16,7 +16,7 @@ def test_a_plain_callback_that_fails_hurts_nobody() -> None:
     assert heard == [1]
 
 
-async def test_an_async_callback_that_fails_hurts_nobody() -> None:
+async def test_an_error_in_an_async_callback_is_contained() -> None:
     async def broken() -> None:
         raise ZeroDivisionError
 

@@ -14,7 +14,7 @@ BOTH = pytest.mark.parametrize("make", [stateless, handshake_server], ids=["stat
 
 
 @BOTH
-async def test_log_messages_are_heard(make: Any) -> None:
+async def test_log_messages_are_received(make: Any) -> None:
     heard: list[LoggingMessageNotificationParams] = []
     server = make()
     async with Client(server, logging=heard.append):
@@ -23,7 +23,7 @@ async def test_log_messages_are_heard(make: Any) -> None:
     assert heard == [LoggingMessageNotificationParams(level="error", data={"n": 1}, logger="db")]
 
 
-async def test_whoever_listens_to_logs_asks_a_stateless_server_for_them() -> None:
+async def test_a_log_callback_requests_log_messages_from_a_stateless_server() -> None:
     server = stateless()
     async with Client(server, logging=print):
         pass
@@ -31,7 +31,7 @@ async def test_whoever_listens_to_logs_asks_a_stateless_server_for_them() -> Non
 
 
 @BOTH
-async def test_notices_of_ones_own_are_heard(make: Any) -> None:
+async def test_custom_notifications_reach_the_callback(make: Any) -> None:
     heard: list[Any] = []
     server = make()
     async with Client(server, on_notification=lambda *news: heard.append(news)):
@@ -55,7 +55,7 @@ async def test_a_known_notice_reaches_the_general_callback_too() -> None:
     [("notifications/message", {"level": 3}), ("notifications/resources/updated", {}), ("acme/x", [1])],
     ids=["log", "update", "own"],
 )
-async def test_a_notice_that_cannot_be_read_is_dropped_and_counted(method: str, params: Any) -> None:
+async def test_a_notification_that_cannot_be_read_is_dropped_and_counted(method: str, params: Any) -> None:
     heard: list[Any] = []
     server = handshake_server()
     async with Client(server, on_notification=lambda *news: heard.append(news)) as client:
@@ -65,7 +65,7 @@ async def test_a_notice_that_cannot_be_read_is_dropped_and_counted(method: str, 
     assert heard == []
 
 
-async def test_a_notice_that_nobody_wants_is_no_fault() -> None:
+async def test_a_notification_without_a_callback_is_ignored() -> None:
     server = handshake_server()
     async with Client(server) as client:
         server.stage.say("acme/x")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from trunkline.client.options import ClientOptions, ClientSettings, ServerNotification, resolve_settings
+from trunkline.client import ServerNotification
+from trunkline.client.options import ClientOptions, ClientSettings, resolve_settings
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST
@@ -16,13 +17,13 @@ FORM = t.ElicitRequestParams(message="Who?", requested_schema={"type": "object"}
 PAGE = t.ElicitRequestParams(message="Log in", mode="url", url="https://x")
 
 
-def test_what_a_type_checker_sees_is_what_is_kept() -> None:
+def test_the_typed_options_equal_the_settings() -> None:
     aliases = {name for name in ClientOptions.__annotations__ if name.endswith("_handler")}
     kept = set(ClientSettings.__struct_fields__) - {"handshake", "pinned"}
     assert set(ClientOptions.__annotations__) - aliases - {"revision"} == kept
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_omitted_options_have_defaults() -> None:
     settings = resolve_settings({})
     assert settings.pinned is None
     assert settings.limits == Limits()
@@ -96,6 +97,6 @@ def test_limits_that_are_given_beat_those_of_the_entry() -> None:
 
 
 @pytest.mark.parametrize("limits", [{"dept": 16}, {"depth": "deep"}, 3], ids=["unknown", "no number", "no table"])
-def test_a_limit_that_does_not_exist_is_refused_in_words(limits: object) -> None:
+def test_a_limit_that_does_not_exist_is_rejected(limits: object) -> None:
     with pytest.raises(ConfigError, match="limits of the mcpServers entry"):
         resolve_settings({}, {"command": "server", "limits": limits})

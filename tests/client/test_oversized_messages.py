@@ -75,7 +75,7 @@ def test_which_of_two_calls_was_answered_is_not_guessed(caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.WARNING, logger="trunkline"):
         run_async(main())
-    assert "which request it is for is unknown" in caplog.text
+    assert "a response to an unknown request was dropped" in caplog.text
 
 
 async def test_an_answer_within_a_raised_limit_is_read() -> None:

@@ -139,7 +139,7 @@ def test_yes_to_a_form_with_required_fields_never_leaves() -> None:
         elicited(True)
 
 
-def test_a_form_that_is_no_schema_is_refused() -> None:
+def test_a_form_that_is_not_a_schema_is_rejected() -> None:
     question = t.ElicitRequestParams(message="?", requested_schema={"type": "object", "$ref": "https://example.com"})
     with pytest.raises(InvalidParams, match="requestedSchema"):
         elicited({"name": "Ada"}, question)
@@ -150,7 +150,7 @@ def test_an_accepted_page_has_no_content() -> None:
     assert elicited({"a": 1}, PAGE) == t.ElicitResult(action="accept")
 
 
-def test_a_form_without_a_schema_takes_anything() -> None:
+def test_a_form_without_a_schema_accepts_anything() -> None:
     assert elicited({"x": 1}, t.ElicitRequestParams(message="?")).content == {"x": 1}
 
 
@@ -166,7 +166,7 @@ def test_a_form_without_a_schema_takes_anything() -> None:
     ],
     ids=["text", "block", "blocks"],
 )
-def test_what_a_model_said_becomes_a_message(given: Any, content: Any) -> None:
+def test_the_text_of_a_model_becomes_a_message(given: Any, content: Any) -> None:
     message = sampled(given)
     assert message.content == content
     assert (message.role, message.model, message.stop_reason) == ("assistant", "trunkline", "endTurn")
@@ -177,7 +177,7 @@ def test_a_whole_message_is_kept() -> None:
     assert sampled(whole) == whole
 
 
-def test_what_is_no_message_is_an_error_of_the_callback() -> None:
+def test_an_invalid_message_is_an_error_of_the_callback() -> None:
     with pytest.raises(LocalProtocolError, match="int"):
         sampled(3)
 

@@ -160,7 +160,7 @@ async def test_a_handshake_revision_has_no_result_that_asks() -> None:
             await client.call_tool("x")
 
 
-async def test_the_total_clock_runs_over_all_rounds_but_not_while_somebody_is_asked() -> None:
+async def test_the_total_timeout_covers_all_rounds_except_while_a_user_is_asked() -> None:
     clock = ManualClock()
     wanted: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
     server = stateless({"tools/call": script(asking(who=ASK), None)})
@@ -240,7 +240,7 @@ async def test_a_request_of_a_handshake_server_is_answered_by_the_same_callbacks
     ],
     ids=["unknown", "loose name", "not declared", "unreadable", "mode not declared"],
 )
-async def test_a_question_that_is_not_ours_is_refused(method: str, params: Any, code: int, word: str) -> None:
+async def test_a_question_that_is_not_ours_is_rejected(method: str, params: Any, code: int, word: str) -> None:
     server = handshake_server()
     async with Client(server, elicitation=lambda _: None):
         error = await asked(server, method, params)
@@ -292,7 +292,7 @@ async def test_the_clocks_of_a_call_stand_still_while_its_question_is_answered()
             await call
 
 
-async def test_tools_in_sampling_are_refused_unless_declared() -> None:
+async def test_tools_in_sampling_are_rejected_unless_declared() -> None:
     params = {**SAMPLE["params"], "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}  # type: ignore[dict-item]
     plain, able = handshake_server(), handshake_server()
     async with Client(plain, sampling=lambda _: "x"):

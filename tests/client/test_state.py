@@ -7,7 +7,7 @@ import pytest
 from trunkline.client.options import TRANSITIONS, ClientState, Lifecycle
 
 
-def test_a_move_is_told_with_its_reason() -> None:
+def test_a_state_change_is_reported_with_its_reason() -> None:
     told: list[tuple[ClientState, Exception | None]] = []
     life = Lifecycle(lambda state, reason: told.append((state, reason)))
     reason = ValueError("gone")

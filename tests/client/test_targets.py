@@ -64,14 +64,14 @@ def test_an_entry_of_a_config_is_run(script: Path) -> None:
     assert instructions({"mcpServers": {"one": entry}}, env={"GREETING": "ours"}) == "ours"
 
 
-def test_a_server_process_starts_where_it_is_told(script: Path) -> None:
+def test_a_server_process_starts_where_it_is_reported(script: Path) -> None:
     folder = str(script.parent)
     assert instructions("server.py", cwd=folder) == folder
     assert instructions("server.py", cwd=Path(folder)) == folder
     assert instructions({"command": sys.executable, "args": ["server.py"], "cwd": folder}) == folder
 
 
-async def test_a_server_process_that_dies_mid_call_says_how(script: Path) -> None:
+async def test_a_server_process_that_dies_during_a_call_reports_its_exit_reason(script: Path) -> None:
     async with Client(script) as client:
         with pytest.raises(ServerExited, match="out of words") as caught:
             await client.call_tool("x")
@@ -117,7 +117,7 @@ async def test_a_command_that_does_not_exist_is_a_link_error() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_reached_is_a_config_error(target: object, words: str) -> None:
+def test_an_invalid_target_is_a_config_error(target: object, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Client(target)
 

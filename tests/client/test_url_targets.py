@@ -79,7 +79,7 @@ def test_a_pinned_stateless_revision_has_no_older_transport() -> None:
     ],
     ids=case_id,
 )
-def test_what_makes_no_sense_is_a_config_error(target: object, options: dict[str, Any], words: str) -> None:
+def test_an_inconsistent_entry_is_a_config_error(target: object, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Client(target, **options)
 

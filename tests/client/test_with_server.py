@@ -38,7 +38,7 @@ def make_server() -> Server:
 
     @server.tool
     async def greet(ctx: Context) -> str:
-        """Greet whoever it is."""
+        """Greet the caller."""
         answer = await ctx.elicit("Who are you?", str)
         await ctx.report_progress(1, 2, "half")
         return f"{answer.action} {answer.data}"
@@ -90,14 +90,14 @@ async def test_a_tool_that_fails_raises_its_text(revision: str) -> None:
 
 
 @NEWER
-async def test_an_unknown_prompt_is_refused(revision: str) -> None:
+async def test_an_unknown_prompt_is_rejected(revision: str) -> None:
     async with Client(make_server(), revision=revision) as client:
         with pytest.raises(InvalidParams):
             await client.get_prompt("no such prompt")
 
 
 @NEWER
-async def test_a_tool_added_at_run_time_is_heard_of_and_listed(revision: str) -> None:
+async def test_a_tool_added_at_run_time_is_notified_and_listed(revision: str) -> None:
     server = make_server()
     async with Client(server, revision=revision) as client, client.listen(tools=True) as changes:
 

@@ -1,7 +1,8 @@
 """The Markdown pages of the project and the code blocks in them.
 
-Three comments say more: ``file`` before a block names the file it is, ``needs`` before a block a package that it needs
-and that may not be here, and ``served`` anywhere on a page a file whose server its blocks find at 127.0.0.1:8000.
+Three comments have a meaning: ``file`` before a block names the file that it shows, ``needs`` before a block a package
+that it needs and that may not be installed, and ``served`` anywhere on a page a file whose server its blocks call at
+127.0.0.1:8000.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SERVED = re.compile(r"^<!-- served: (\S+) -->$", re.M)
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, its text, its line, the file it says it is, and the package it needs."""
+    """A fenced block: its language, text and line, the file that it shows, and the package it needs."""
 
     page: Path
     line: int
@@ -35,17 +36,17 @@ class Block(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Where it stands, for people."""
+        """The page and line, for messages."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 def pages() -> list[Path]:
-    """Give the pages whose blocks are held to their word."""
+    """Return the pages whose blocks are tested."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Give the fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         line = text.count("\n", 0, found.start("text"))
@@ -53,6 +54,6 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def served(page: Path) -> str | None:
-    """Name the file whose server the blocks of a page call, if they call one."""
+    """Return the file whose server the blocks of a page call; None if they call none."""
     found = _SERVED.search(page.read_text(encoding="utf-8"))
     return None if found is None else found.group(1)

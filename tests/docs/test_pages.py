@@ -12,25 +12,29 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import pytest
 
 from tests.cli.support import serving
 from tests.docs.pages import ROOT, Block, blocks, pages, served
+from trunkline.cli.main import _trunkline
+from trunkline.host.authorization.policy.loader import local_path_context, parse_policy
 from trunkline.server.http import AsgiOptions, HttpOptions
 
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
 BLOCKS = [block for page in pages() for block in blocks(page)]
 
-#: Where the pages say that a server is.
+#: The address of the server in the pages.
 ADDRESS = "127.0.0.1:8000"
 
-#: The languages a block may have: `text` is what is neither code nor data.
+#: The languages of blocks; `text` is neither code nor data.
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml"}
 
 
@@ -40,7 +44,7 @@ def _of(language: str) -> list[object]:
 
 @pytest.fixture
 def module() -> Iterator[types.ModuleType]:
-    """A module for a page's blocks to run in: dataclasses look theirs up by name."""
+    """A module in which the blocks of a page run: dataclasses look up their module by name."""
     made = types.ModuleType("docs_page")
     sys.modules["docs_page"] = made
     yield made
@@ -49,7 +53,7 @@ def module() -> Iterator[types.ModuleType]:
 
 @contextmanager
 def _address(page: Path) -> Iterator[str]:
-    """Give the address that a page's own stands for: that of a server of its own, if the page wants one."""
+    """Yield the address that replaces the page's: that of a server started for the page, if it needs one."""
     file = served(page)
     if file is None:
         yield ADDRESS
@@ -111,6 +115,27 @@ def test_json_is_json(block: Block) -> None:
     json.loads(block.text)
 
 
+@pytest.mark.parametrize("block", _of("toml"))
+def test_toml_is_toml(block: Block) -> None:
+    tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize("block", _of("toml"))
+def test_rules_of_a_page_are_a_valid_policy(block: Block) -> None:
+    if "[[rule]]" in block.text or "[[redact]]" in block.text:
+        assert parse_policy(block.text, file=block.name, path_context=local_path_context())
+
+
+@pytest.mark.parametrize("block", _of("sh"))
+def test_a_command_that_a_page_shows_exists(block: Block) -> None:
+    shown = re.findall(r"(?:^|[|&] )trunkline ([a-z]+)(?: ([a-z]+))?", block.text, re.M)
+    assert [verb for verb, _ in shown if verb not in _verbs()] == []
+
+
+def _verbs() -> list[str]:
+    return _trunkline.list_commands(click.Context(_trunkline))
+
+
 @pytest.mark.parametrize("block", _of("console"))
 def test_a_command_prints_what_the_page_shows(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path))
@@ -136,12 +161,12 @@ def _printed(command: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_uses_languages_that_are_held_to_their_word(page: Path) -> None:
+def test_a_page_uses_languages_that_are_tested(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= LANGUAGES
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_link_to_a_file_leads_somewhere(page: Path) -> None:
+def test_a_link_to_a_file_is_valid(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
 

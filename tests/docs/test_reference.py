@@ -24,10 +24,10 @@ from trunkline.server.server import ServerOptions
 from trunkline.server.tools import ToolOptions
 
 REFERENCE = ROOT / "docs" / "reference"
-#: What a server or a client has for the machinery around it.
+#: Members of a server or a client that are called by the package itself.
 INNER = {
-    *("around", "asking", "capabilities", "discovered", "hold", "initialized", "lifespan_value"),
-    *("notification_received", "pool", "read", "release", "resume", "seal", "through", "timekeeper"),
+    *("acquire_lifespans", "call_in_middleware", "call_mounted", "capabilities", "discovered", "elicitor_for"),
+    *("initialized", "lifespan_value", "notification_received", "pool", "read", "release", "resume", "seal", "timers"),
 }
 
 

@@ -23,6 +23,6 @@ def test_the_tour_shows_servers_consent_review_denial_and_the_trail(
         "weather asks a model",
         "denied: Notes are not deleted here.",
         "begun  notes/write_note                ask    by user",
-        "the chain is whole",
+        "the chain is intact",
     )
     assert [text for text in wanted if text not in shown] == []

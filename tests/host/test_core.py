@@ -25,7 +25,7 @@ async def _nothing() -> str:
     return ""
 
 
-async def test_followers_are_told_which_lists_changed_once_a_turn(tmp_path: Path) -> None:
+async def test_followers_get_the_changed_lists_once_per_loop_iteration(tmp_path: Path) -> None:
     told: list[tuple[str, ...]] = []
     made = server("one")
     async with on_stage({"a": made, "b": server("two")}, tmp_path) as stage:

@@ -173,7 +173,7 @@ async def test_a_host_can_be_opened_used_and_closed_by_different_tasks(tmp_path:
     assert gone(pid)
 
 
-async def test_a_host_that_is_not_open_says_so(tmp_path: Path) -> None:
+async def test_using_a_host_that_is_not_open_raises(tmp_path: Path) -> None:
     host = open_host({"a": library()}, folder=tmp_path)
     with pytest.raises(ConfigError, match="async with"):
         await host.call_tool("a/lend", {"title": "x"})
@@ -236,7 +236,7 @@ async def test_a_name_that_is_none_is_refused_with_the_nearest(use: Any, words: 
             await use(host)
 
 
-async def test_a_uri_that_two_servers_have_is_nobodys(tmp_path: Path) -> None:
+async def test_a_uri_that_two_servers_have_is_not_found(tmp_path: Path) -> None:
     async with open_host({"a": library(), "b": library()}, folder=tmp_path) as host:
         with pytest.raises(InvalidParams):
             await host.read_resource("book://1")
@@ -310,7 +310,7 @@ async def test_consent_for_always_outlives_the_host(tmp_path: Path) -> None:
     assert len(seen) == 1
 
 
-async def test_a_question_that_nobody_answers_is_a_no_after_its_deadline(tmp_path: Path) -> None:
+async def test_a_question_without_an_answer_is_denied_after_its_deadline(tmp_path: Path) -> None:
     async def consent(question: ApprovalRequest) -> ApprovalAnswer:
         await asyncio.Event().wait()
         raise AssertionError
@@ -403,7 +403,7 @@ async def test_a_reload_keeps_what_was_added_by_hand(tmp_path: Path) -> None:
         assert host.catalog.servers == ("a", "b")
 
 
-async def test_events_tell_what_happens(tmp_path: Path) -> None:
+async def test_changes_are_published_as_events(tmp_path: Path) -> None:
     async def consent(question: ApprovalRequest) -> ApprovalAnswer:
         return ApprovalAnswer(allow=True)
 
@@ -434,7 +434,7 @@ async def test_a_host_that_is_lazy_starts_what_is_used(tmp_path: Path) -> None:
         assert [each.state for each in host.status()] == ["ready"]
 
 
-async def test_a_host_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
+async def test_a_host_waits_no_longer_than_configured(tmp_path: Path) -> None:
     slow = {
         "command": sys.executable,
         "args": ["-c", "import sys; sys.stdin.read()"],
@@ -481,7 +481,7 @@ async def test_defaults_hold_without_a_policy(tmp_path: Path, monkeypatch: pytes
             await host.call_tool("a/lend", {"title": "x"})
 
 
-async def test_servers_are_told_who_calls(tmp_path: Path) -> None:
+async def test_servers_get_the_client_info_of_the_host(tmp_path: Path) -> None:
     seen: list[str | None] = []
     made = Server("s")
 

@@ -80,7 +80,7 @@ def test_a_call_that_is_refused_for_its_number_costs_nothing() -> None:
     assert used(budget, 5) == 1
 
 
-def test_sessions_have_names_that_nobody_guesses() -> None:
+def test_session_ids_cannot_be_guessed() -> None:
     names = {HostSession(now=Clock()).id for _ in range(100)}
     assert len(names) == 100
     assert all(len(name) == 16 for name in names)

@@ -9,7 +9,7 @@ from tests.interaction.wire import Wire
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a marked test a ``wire`` for each leg of its row."""
+    """Parametrize a marked test with a ``wire`` for each leg of its row."""
     id = getattr(metafunc.function, "behaviour", None)
     if id is not None:
         legs = ROWS[id].legs()

@@ -12,13 +12,13 @@ __all__ = ["code_of", "post", "request", "until", "web"]
 
 
 def web(peer: Peer) -> Streamable:
-    """Give the HTTP that a peer speaks over."""
+    """Return the HTTP carrier of a peer."""
     assert isinstance(peer.carrier, Streamable)
     return peer.carrier
 
 
 def request(peer: Peer, method: str = "tools/list", params: Any = None, **setting: Any) -> dict[str, Any]:
-    """Make a request as the revision has it."""
+    """Return a request in the form of the revision."""
     return peer.request_of(method, params, id=setting.pop("id", "r"), **setting)
 
 
@@ -31,7 +31,7 @@ async def post(peer: Peer, message: Any, *, without: str = "", **headers: str) -
 
 
 def code_of(reply: Reply) -> Any:
-    """Give status and JSON-RPC code of a response."""
+    """Return the status and JSON-RPC code of a response."""
     return reply.status, json.loads(reply.body)["error"]["code"]
 
 

@@ -82,11 +82,11 @@ class Row(Struct, frozen=True, kw_only=True):
     transports: tuple[str, ...] = ANYWHERE
 
     def legs(self) -> list[tuple[str, str]]:
-        """Give the pairs of transport and revision to run."""
+        """Return the pairs of transport and revision to run."""
         return [(transport, revision) for transport in self.transports for revision in self._on(transport)]
 
     def _on(self, transport: str) -> Sequence[str]:
-        """Give the revisions to run over a transport: all in memory, the newest of each era over pipes."""
+        """Return the revisions to run over a transport: all in memory, the newest of each era over pipes."""
         newest = [name for name in (HANDSHAKE[-1], STATELESS[-1]) if name in self.revisions] or [self.revisions[-1]]
         if transport == "stdio":
             return newest

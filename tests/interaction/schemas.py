@@ -37,7 +37,7 @@ RESULTS: Mapping[str, str] = {
 
 
 def misfits(revision: str, sent: Sequence[Any], heard: Sequence[Any]) -> list[str]:
-    """Say what a server sent that its revision does not allow."""
+    """Return the messages of a server that its revision does not allow."""
     if not (SPECIFICATION / revision / "schema.json").is_file():
         return []
     requests = _requests(sent)
@@ -46,7 +46,7 @@ def misfits(revision: str, sent: Sequence[Any], heard: Sequence[Any]) -> list[st
 
 
 def _requests(sent: Sequence[Any]) -> dict[Any, dict[str, Any] | None]:
-    """Give each request by its id; None where an id was used twice, so that nobody can tell which was answered."""
+    """Return the requests by id; None if an id was used twice, since its response is ambiguous then."""
     requests: dict[Any, dict[str, Any] | None] = {}
     for message in sent:
         if isinstance(message, dict) and "method" in message and isinstance(message.get("id"), int | str):

@@ -58,7 +58,7 @@ class Script(Link):
         self._receiver: Receiver | None = None
 
     def client(self, **options: Any) -> Client:
-        """Make a client of this server; it speaks the script's revision unless told otherwise."""
+        """Return a client of this server, with the script's revision by default."""
         return Client(self, **{"revision": self.revision, **options})
 
     # --- as the client's link ----------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Script(Link):
         return self.all(method)[count - 1]
 
     def all(self, method: str) -> list[Any]:
-        """Give all messages with a method that came."""
+        """Return all received messages with a method."""
         return [message for message in self.received if message.get("method") == method]
 
     @property

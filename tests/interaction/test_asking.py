@@ -43,7 +43,7 @@ async def test_a_form_has_a_message_and_a_flat_schema_and_its_answer_is_typed(wi
 
 
 @behaviour("elicitation.form-mode")
-async def test_a_form_says_no_mode_but_form(wire: Wire) -> None:
+async def test_a_form_request_has_only_the_mode_form(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         talk = await peer.converse_tool("order", accepting(dish="soup"))
         assert talk.questions[0]["params"].get("mode", "form") == "form"
@@ -91,7 +91,7 @@ async def test_a_request_that_needs_a_capability_says_which_it_lacks(wire: Wire)
 
 
 @behaviour("elicitation.unknown")
-async def test_a_revision_without_forms_is_not_asked_even_if_the_client_says_it_can(wire: Wire) -> None:
+async def test_a_client_of_a_revision_without_elicitation_gets_no_form_even_if_it_declares_it(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         talk = await peer.converse_tool("order")
         assert (talk.questions, talk.result["isError"], wire.revision in talk.text) == ([], True, True)
@@ -155,7 +155,7 @@ async def test_prompts_and_resources_can_ask_too(wire: Wire, method: str, params
         ("acme/ask", {}),
     ],
 )
-async def test_nothing_else_can_ask(wire: Wire, method: str, params: Any) -> None:
+async def test_other_methods_cannot_send_requests_to_the_caller(wire: Wire, method: str, params: Any) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         talk = await peer.converse(method, params, accepting(value=True))
         assert (talk.questions, talk.answer["error"]["code"]) == ([], -32603)
@@ -221,7 +221,7 @@ async def test_the_same_question_in_a_loop_is_asked_each_time(wire: Wire) -> Non
 
 
 @behaviour("elicitation.effects")
-async def test_what_must_happen_once_happens_once(wire: Wire) -> None:
+async def test_once_runs_a_function_once_in_all_rounds(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         assert (await peer.converse_tool("pay", {"elicitation/create": _said(True)})).text == "charged 1"
 
@@ -243,7 +243,7 @@ async def test_a_page_to_open_has_its_mode_message_and_url(wire: Wire) -> None:
 
 
 @behaviour("elicitation.url-id")
-async def test_a_page_has_an_id_and_its_end_is_told_under_it(wire: Wire) -> None:
+async def test_a_url_elicitation_has_an_id_and_its_completion_is_notified_under_it(wire: Wire) -> None:
     async with wire.open("asking", capabilities=PAGES) as peer:
         talk = await peer.converse_tool("log_in", {"elicitation/create": {"action": "accept"}})
         id = talk.questions[0]["params"]["elicitationId"]
@@ -355,14 +355,14 @@ async def test_a_client_that_shares_no_folders_is_not_asked(wire: Wire) -> None:
 
 
 @behaviour("roots.scheme")
-async def test_a_folder_that_is_no_file_uri_is_refused(wire: Wire) -> None:
+async def test_a_folder_that_is_no_file_uri_is_rejected(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FOLDERS) as peer:
         talk = await peer.converse_tool("folders", {"roots/list": {"roots": [{"uri": "https://example.com"}]}})
         assert talk.answer["error"]["code"] == -32602
 
 
 @behaviour("roots.changed")
-async def test_a_server_hears_that_the_folders_changed(wire: Wire) -> None:
+async def test_a_server_is_notified_of_changed_roots(wire: Wire) -> None:
     server = Server("hearing", version="1")
     heard: list[str] = []
     server.notification("notifications/roots/list_changed")(lambda: heard.append("changed"))

@@ -30,7 +30,7 @@ async def test_a_cancelled_call_is_stopped_and_never_answered(wire: Wire) -> Non
 
 
 @behaviour("cancellation.swallowed")
-async def test_a_handler_that_answers_after_its_cancellation_is_not_heard(wire: Wire) -> None:
+async def test_the_result_of_a_cancelled_handler_is_not_sent(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         id = await hold(peer, "a", tool="stubborn")
         await peer.tell(CANCELLED, {"requestId": id})

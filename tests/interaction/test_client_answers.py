@@ -26,7 +26,7 @@ PAGE = {"mode": "url", "message": "Look", "url": "https://example.com", "elicita
 
 
 async def asked(wire: Wire, method: str, params: Any = None, **options: Any) -> Any:
-    """Have a server ask a client something, in the manner of the revision, and give what it was answered.
+    """Send a request from a server to a client, in the way of the revision, and return the response.
 
     Where questions travel in results, a client that refuses to answer fails the call; then the failure is given.
     """
@@ -86,7 +86,7 @@ async def test_a_client_writes_no_answers_where_servers_may_not_ask(wire: Wire, 
 @pytest.mark.parametrize(
     ("method", "params"), [("sampling/createMessage", SAMPLING), ("elicitation/create", FORM), ("roots/list", None)]
 )
-async def test_a_client_refuses_what_it_did_not_declare(wire: Wire, method: str, params: Any) -> None:
+async def test_a_client_rejects_requests_that_it_did_not_declare(wire: Wire, method: str, params: Any) -> None:
     assert (await asked(wire, method, params))["error"]["code"] == -32601
 
 
@@ -152,7 +152,7 @@ async def test_a_client_samples_by_its_callback(wire: Wire) -> None:
 
 
 @behaviour("client.sampling-failed")
-async def test_a_client_whose_model_fails_says_nothing_of_the_inside(wire: Wire) -> None:
+async def test_a_client_whose_model_fails_has_no_internal_details(wire: Wire) -> None:
     def sampling(params: Any) -> str:
         raise RuntimeError("the key is hunter2")
 
@@ -162,13 +162,13 @@ async def test_a_client_whose_model_fails_says_nothing_of_the_inside(wire: Wire)
 
 @behaviour("client.sampling-invalid")
 @pytest.mark.parametrize("params", [{}, {"messages": []}, {"messages": "x", "maxTokens": 1}])
-async def test_a_client_refuses_sampling_that_makes_no_sense(wire: Wire, params: Any) -> None:
+async def test_a_client_rejects_sampling_that_makes_no_sense(wire: Wire, params: Any) -> None:
     answer = await asked(wire, "sampling/createMessage", params, sampling=lambda params: "x")
     assert answer["error"]["code"] == -32602
 
 
 @behaviour("client.sampling-tools-undeclared")
-async def test_a_client_refuses_tools_that_it_did_not_declare(wire: Wire) -> None:
+async def test_a_client_rejects_tools_that_it_did_not_declare(wire: Wire) -> None:
     params = {**SAMPLING, "tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
     answer = await asked(wire, "sampling/createMessage", params, sampling=lambda params: "x")
     assert "result" not in answer
@@ -213,19 +213,19 @@ async def test_an_answer_that_does_not_fit_the_form_does_not_leave(wire: Wire) -
 
 
 @behaviour("client.elicitation-url")
-async def test_a_client_that_can_open_pages_says_so_and_answers_without_content(wire: Wire) -> None:
+async def test_a_client_with_url_elicitation_declares_it_and_answers_without_content(wire: Wire) -> None:
     options = {"elicitation": lambda params: True, "elicitation_urls": True}
     assert (await asked(wire, "elicitation/create", PAGE, **options))["result"] == {"action": "accept"}
 
 
 @behaviour("client.elicitation-url-undeclared")
-async def test_a_client_that_cannot_open_pages_refuses_them(wire: Wire) -> None:
+async def test_a_client_that_cannot_open_pages_rejects_them(wire: Wire) -> None:
     answer = await asked(wire, "elicitation/create", PAGE, elicitation=lambda params: True)
     assert answer["error"]["code"] == -32602
 
 
 @behaviour("client.elicitation-complete")
-async def test_a_notice_that_an_unknown_page_was_finished_is_ignored(wire: Wire) -> None:
+async def test_a_notification_that_an_unknown_page_was_finished_is_ignored(wire: Wire) -> None:
     script = wire.script({"tools/call": DONE})
     async with script.client(elicitation=lambda params: True, elicitation_urls=True) as client:
         script.tell("notifications/elicitation/complete", {"elicitationId": "unknown"})
@@ -277,7 +277,7 @@ async def test_a_retry_has_the_answers_by_key_the_same_state_and_a_new_id(wire: 
 
 
 @behaviour("client.rounds-envelope")
-async def test_each_round_says_who_calls(wire: Wire) -> None:
+async def test_each_round_has_the_client_info(wire: Wire) -> None:
     script = wire.script({"tools/call": _questions({"b": {"method": "roots/list"}})})
     async with script.client(roots=["/srv"]) as client:
         await client.call_tool("work", {})
@@ -380,7 +380,7 @@ async def test_a_client_sets_the_level_in_each_request(wire: Wire) -> None:
 
 @behaviour("client.notice-unknown")
 @pytest.mark.parametrize("params", [None, {}, {"deep": [1]}])
-async def test_a_notice_of_an_unknown_kind_goes_to_the_callback_and_does_no_harm(wire: Wire, params: Any) -> None:
+async def test_a_notification_of_an_unknown_kind_goes_to_the_callback_and_does_no_harm(wire: Wire, params: Any) -> None:
     heard: list[Any] = []
     script = wire.script({"tools/call": DONE})
     async with script.client(on_notification=lambda method, members: heard.append((method, members))) as client:
@@ -391,7 +391,7 @@ async def test_a_notice_of_an_unknown_kind_goes_to_the_callback_and_does_no_harm
 
 @behaviour("client.notice-unreadable")
 @pytest.mark.parametrize("params", [7, [], {"level": "loud", "data": 1}, {"uri": 7}])
-async def test_a_notice_that_cannot_be_read_does_no_harm(wire: Wire, params: Any) -> None:
+async def test_a_notification_that_cannot_be_read_does_no_harm(wire: Wire, params: Any) -> None:
     script = wire.script({"tools/call": DONE})
     async with script.client(logging=lambda message: None) as client:
         script.tell("notifications/message", params)
@@ -411,7 +411,7 @@ async def test_a_callback_that_fails_does_no_harm(wire: Wire) -> None:
 
 
 @behaviour("client.changes")
-async def test_a_client_hears_of_changes_and_reads_the_list_anew(wire: Wire) -> None:
+async def test_a_client_is_notified_of_changes_and_reads_the_list_again(wire: Wire) -> None:
     async with (
         wire.serve("changing") as server,
         Client(server, revision=wire.revision) as client,
@@ -424,7 +424,7 @@ async def test_a_client_hears_of_changes_and_reads_the_list_anew(wire: Wire) -> 
 
 
 @behaviour("client.changes-callback")
-async def test_a_callback_hears_of_changes(wire: Wire) -> None:
+async def test_a_callback_is_notified_of_changes(wire: Wire) -> None:
     heard: asyncio.Queue[Any] = asyncio.Queue()
     async with (
         wire.serve("changing") as server,
@@ -437,7 +437,7 @@ async def test_a_callback_hears_of_changes(wire: Wire) -> None:
 
 
 @behaviour("client.changes-resource")
-async def test_a_client_hears_of_a_changed_resource(wire: Wire) -> None:
+async def test_a_client_is_notified_of_a_changed_resource(wire: Wire) -> None:
     async with (
         wire.serve("changing") as server,
         Client(server, revision=wire.revision) as client,
@@ -475,7 +475,7 @@ async def test_a_client_asks_for_what_it_wants_and_learns_what_it_gets(wire: Wir
 
 
 @behaviour("client.listen-id")
-async def test_a_notice_belongs_to_the_subscription_that_it_names(wire: Wire) -> None:
+async def test_a_notification_belongs_to_the_subscription_that_it_names(wire: Wire) -> None:
     script = wire.script()
     async with script.client() as client:
         first, one = await listening(script, client, {"toolsListChanged": True}, tools=True)

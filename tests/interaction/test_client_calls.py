@@ -38,7 +38,7 @@ async def calling(script: Script, client: Client, **options: Any) -> tuple[async
 
 
 async def turn() -> None:
-    """Let everything that can happen by itself happen."""
+    """Run everything that can run without time passing."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -151,7 +151,7 @@ async def test_an_answer_that_makes_no_sense_fails_its_call_alone(wire: Wire, me
 @pytest.mark.parametrize(
     "line", [b"nonsense", b"\xff\xfe", b'{"jsonrpc": "2.0"}', b"[]", b"7", b'{"jsonrpc":"2.0","method":5}']
 )
-async def test_a_client_survives_what_is_no_message(wire: Wire, line: bytes) -> None:
+async def test_a_client_survives_invalid_messages(wire: Wire, line: bytes) -> None:
     script = wire.script({"tools/call": DONE})
     async with script.client() as client:
         script.say(line)
@@ -207,7 +207,7 @@ async def test_clients_are_closed_in_any_order(wire: Wire) -> None:
 
 
 @behaviour("client.batch")
-async def test_a_client_takes_messages_in_an_array(wire: Wire) -> None:
+async def test_a_client_accepts_batches(wire: Wire) -> None:
     script = wire.script()
     news: list[Any] = []
     async with script.client(logging=news.append) as client:
@@ -219,7 +219,7 @@ async def test_a_client_takes_messages_in_an_array(wire: Wire) -> None:
 
 
 @behaviour("client.structured-checked")
-async def test_a_structured_result_that_breaks_the_tools_schema_is_refused(wire: Wire) -> None:
+async def test_a_structured_result_that_breaks_the_tools_schema_is_rejected(wire: Wire) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tool = {"name": "work", "inputSchema": {"type": "object"}, "outputSchema": schema}
     script = wire.script({"tools/list": {"tools": [tool]}, "tools/call": {**DONE, "structuredContent": {"n": "many"}}})
@@ -348,7 +348,7 @@ async def test_a_call_without_an_answer_in_time_is_cancelled_and_fails(wire: Wir
 
 
 @behaviour("client.timeout-default")
-async def test_a_call_has_an_end_even_if_nobody_set_one(wire: Wire) -> None:
+async def test_a_call_has_a_default_timeout(wire: Wire) -> None:
     script, clock = wire.script(), ManualClock()
     async with script.client(clock=clock) as client:
         call, _ = await calling(script, client)
@@ -432,7 +432,7 @@ def pages(*cursors: str | None) -> Any:
 
 
 @behaviour("client.pages")
-async def test_a_client_reads_all_pages_and_gives_cursors_back_as_they_came(wire: Wire) -> None:
+async def test_a_client_reads_all_pages_and_returns_cursors_unchanged(wire: Wire) -> None:
     script = wire.script({"tools/list": pages("", "a b/%", None)})
     async with script.client() as client:
         assert [tool.name for tool in await client.list_tools()] == ["after None", "after ", "after a b/%"]
@@ -495,7 +495,7 @@ async def test_a_result_is_kept_for_its_own_parameters_alone(wire: Wire) -> None
 
 
 @behaviour("caching.client-notice")
-async def test_a_notice_makes_what_was_kept_stale(wire: Wire) -> None:
+async def test_a_notification_invalidates_the_cache(wire: Wire) -> None:
     script = wire.script({"tools/list": fresh(tools=[]), "subscriptions/listen": SILENCE})
     async with script.client() as client:
         await client.list_tools()
@@ -527,7 +527,7 @@ async def test_a_result_of_several_rounds_is_not_kept(wire: Wire) -> None:
 
 
 @behaviour("caching.client-handshake")
-async def test_nothing_is_kept_where_results_do_not_say_how_long(wire: Wire) -> None:
+async def test_results_without_cache_hints_are_not_cached(wire: Wire) -> None:
     script = wire.script({"tools/list": fresh(tools=[])})
     async with script.client() as client:
         await client.list_tools()
@@ -536,7 +536,7 @@ async def test_nothing_is_kept_where_results_do_not_say_how_long(wire: Wire) -> 
 
 
 @behaviour("caching.client-cursor-dead")
-async def test_a_cursor_that_died_makes_the_list_be_read_anew(wire: Wire) -> None:
+async def test_an_expired_cursor_restarts_the_list(wire: Wire) -> None:
     refused = iter([True])
 
     def answer(params: dict[str, Any]) -> Any:

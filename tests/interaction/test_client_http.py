@@ -20,7 +20,7 @@ DONE = {"content": [{"type": "text", "text": "done"}]}
 
 
 def script_of(wire: Wire, table: dict[str, Any] | None = None, **setting: Any) -> WebScript:
-    """Make a scripted server over HTTP."""
+    """Return a scripted server over HTTP."""
     script = wire.script(table, **setting)
     assert isinstance(script, WebScript)
     return script
@@ -34,7 +34,7 @@ def answer_of(message: Any, result: Any = None) -> bytes:
 
 
 def calls(script: WebScript) -> list[Asked]:
-    """Give the requests that call a tool."""
+    """Return the requests that call a tool."""
     return [asked for asked in script.asked if asked.verb == "POST" and asked.message.get("method") == "tools/call"]
 
 
@@ -42,7 +42,7 @@ def calls(script: WebScript) -> list[Asked]:
 
 
 @behaviour("http.client-accept")
-async def test_a_client_takes_json_and_streams_wherever_it_posts(wire: Wire) -> None:
+async def test_a_client_accepts_json_and_streams_in_every_post(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     async with script.client() as client:
         await client.call_tool("work", {})
@@ -64,7 +64,7 @@ async def test_each_message_is_a_post_of_its_own_with_one_object(wire: Wire) -> 
 
 @behaviour("http.client-both")
 @pytest.mark.parametrize("streamed", [False, True], ids=["json", "stream"])
-async def test_a_client_takes_an_answer_in_either_form(wire: Wire, streamed: bool) -> None:
+async def test_a_client_accepts_a_response_as_json_or_stream(wire: Wire, streamed: bool) -> None:
     script = script_of(wire, {"tools/call": DONE})
     script.streamed = streamed
     async with script.client() as client:
@@ -156,7 +156,7 @@ async def test_a_client_without_a_session_names_none_and_ends_none(wire: Wire) -
 
 
 @behaviour("http.client-version")
-async def test_a_client_says_which_version_was_agreed_in_all_it_sends_afterwards(wire: Wire) -> None:
+async def test_a_client_sends_the_agreed_version_with_every_later_request(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     async with script.client() as client:
         await client.call_tool("work", {})
@@ -193,7 +193,7 @@ async def test_a_server_without_a_stream_is_no_trouble(wire: Wire) -> None:
 
 
 @behaviour("http.client-get-late")
-async def test_a_client_listens_only_after_it_said_that_it_is_ready(wire: Wire) -> None:
+async def test_a_client_opens_its_stream_only_after_initialized(wire: Wire) -> None:
     script = script_of(wire)
     async with script.client():
         verbs = [asked.verb for asked in script.asked]
@@ -228,7 +228,7 @@ def breaking(script: WebScript, *, retry: int | None = 1, cuts: int = 1) -> None
 
 @behaviour("http.client-resumes")
 @pytest.mark.parametrize("cuts", [1, 2, 3])
-async def test_a_client_takes_a_stream_up_again_behind_the_last_event(wire: Wire, cuts: int) -> None:
+async def test_a_client_resumes_a_stream_after_the_last_event(wire: Wire, cuts: int) -> None:
     script = script_of(wire)
     breaking(script, cuts=cuts)
     async with script.client() as client:
@@ -267,7 +267,7 @@ async def test_a_call_whose_stream_cannot_be_taken_up_fails(wire: Wire) -> None:
 
 
 @behaviour("http.client-listens-on")
-async def test_a_client_takes_the_stream_of_its_session_up_again(wire: Wire) -> None:
+async def test_a_client_resumes_the_stream_of_its_session(wire: Wire) -> None:
     script = script_of(wire)
     heard: asyncio.Queue[Any] = asyncio.Queue()
     async with script.client(on_notification=lambda *news: heard.put_nowait(news)):
@@ -334,7 +334,7 @@ async def test_a_client_encodes_what_a_header_cannot_carry(wire: Wire, name: str
 
 
 def mirrored(**properties: Any) -> dict[str, Any]:
-    """Make a list with one tool whose arguments are mirrored."""
+    """Return a list with one tool whose arguments are mirrored."""
     schema = {"type": "object", "properties": properties}
     return {"tools": [{"name": "work", "inputSchema": schema}], "ttlMs": 60_000, "cacheScope": "private"}
 
@@ -414,7 +414,7 @@ async def test_a_client_whose_headers_are_outdated_reads_the_list_and_calls_agai
 
 
 @behaviour("http.client-hangs-up")
-async def test_a_client_cancels_by_hanging_up_and_says_nothing(wire: Wire) -> None:
+async def test_a_client_cancels_by_disconnecting_without_a_notification(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": SILENCE})
     async with script.client() as client:
         call = asyncio.ensure_future(client.call_tool("work", {}))
@@ -430,7 +430,7 @@ async def test_a_client_cancels_by_hanging_up_and_says_nothing(wire: Wire) -> No
 @behaviour("http.client-legacy")
 @pytest.mark.parametrize("status", [400, 404, 405])
 @pytest.mark.parametrize("body", [b"", b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad session"}}'])
-async def test_a_client_falls_back_to_the_handshake_where_its_probe_is_refused(
+async def test_a_client_falls_back_to_the_handshake_where_its_probe_is_rejected(
     wire: Wire, status: int, body: bytes
 ) -> None:
     script = script_of(wire)
@@ -514,7 +514,7 @@ async def test_a_client_posts_to_no_other_server(wire: Wire, address: str) -> No
 
 
 @behaviour("sse.client-absolute-address")
-async def test_a_client_takes_an_address_with_the_servers_own_name(wire: Wire) -> None:
+async def test_a_client_accepts_an_absolute_address_on_the_same_origin(wire: Wire) -> None:
     script = script_of(wire, {"tools/call": DONE})
     script.address = script.url.replace("/mcp", "/post/here")
     async with script.client() as client:

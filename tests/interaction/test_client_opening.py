@@ -30,7 +30,7 @@ def agreed(version: str) -> dict[str, Any]:
 
 
 @behaviour("client.initialize")
-async def test_a_client_says_who_it_is_what_it_can_and_which_version_it_wants(wire: Wire) -> None:
+async def test_a_client_sends_its_info_capabilities_and_version(wire: Wire) -> None:
     script = wire.script()
     async with script.client():
         params = script.received[0]["params"]
@@ -40,7 +40,7 @@ async def test_a_client_says_who_it_is_what_it_can_and_which_version_it_wants(wi
 
 
 @behaviour("client.initialized")
-async def test_a_client_says_that_it_is_ready_before_anything_else(wire: Wire) -> None:
+async def test_a_client_sends_initialized_before_anything_else(wire: Wire) -> None:
     script = wire.script({"tools/list": {"tools": []}})
     async with script.client() as client:
         await client.list_tools()
@@ -59,7 +59,7 @@ async def test_a_client_sends_nothing_before_its_handshake_is_answered(wire: Wir
 
 
 @behaviour("client.initialize-uncancelled")
-async def test_a_client_that_gives_up_its_handshake_does_not_cancel_it(wire: Wire) -> None:
+async def test_a_client_does_not_cancel_its_handshake_on_the_wire(wire: Wire) -> None:
     script = wire.script({"initialize": SILENCE})
     entering = asyncio.ensure_future(script.client().__aenter__())
     await script.heard("initialize")
@@ -88,7 +88,7 @@ async def test_a_client_leaves_when_it_cannot_speak_the_answer_and_names_both_si
 
 
 @behaviour("client.version-pinned")
-async def test_a_client_that_was_told_one_version_speaks_no_other(wire: Wire) -> None:
+async def test_a_client_with_a_pinned_version_uses_no_other(wire: Wire) -> None:
     script = wire.script({"initialize": agreed("2024-11-05")})
     with pytest.raises(RevisionMismatch):
         await script.client().__aenter__()
@@ -129,7 +129,7 @@ async def test_a_client_falls_back_to_the_handshake_when_its_probe_is_not_answer
 
 
 @behaviour("client.probe-unsupported")
-async def test_a_client_takes_the_best_version_that_an_error_names(wire: Wire) -> None:
+async def test_a_client_uses_the_newest_common_version_of_an_error(wire: Wire) -> None:
     failure = Failure(-32022, "no", {"supported": ["2024-11-05", "2025-06-18"], "requested": NEWEST})
     script = wire.script({"server/discover": failure, "initialize": agreed("2025-06-18")})
     async with script.client(revision="auto") as client:
@@ -141,7 +141,7 @@ async def test_a_client_takes_the_best_version_that_an_error_names(wire: Wire) -
 
 @behaviour("client.probe-disjoint")
 @pytest.mark.parametrize("answer", [Failure(-32022, "no", {"supported": ["2099-01-01"]}), discovered("2099-01-01")])
-async def test_a_client_that_shares_no_version_says_so(wire: Wire, answer: Any) -> None:
+async def test_a_client_without_a_common_version_raises(wire: Wire, answer: Any) -> None:
     script = wire.script({"server/discover": answer})
     with pytest.raises(RevisionMismatch) as caught:
         await script.client(revision="auto").__aenter__()
@@ -160,7 +160,7 @@ async def test_a_client_does_not_fall_back_from_an_error_that_only_newer_servers
 
 
 @behaviour("client.envelope")
-async def test_each_request_says_who_calls_in_which_version_with_which_capabilities(wire: Wire) -> None:
+async def test_each_request_has_the_client_info_version_and_capabilities(wire: Wire) -> None:
     script = wire.script({"tools/list": {"tools": []}, "prompts/list": {"prompts": []}})
     async with script.client(sampling=lambda params: "x") as client:
         await client.list_tools()
@@ -227,7 +227,7 @@ async def test_a_client_may_complete_where_no_capability_says_that_it_can(wire: 
 
 
 @behaviour("client.server-known")
-async def test_a_client_knows_who_answers_and_how_it_wants_to_be_used(wire: Wire) -> None:
+async def test_a_client_has_the_server_info_and_instructions(wire: Wire) -> None:
     opening = "server/discover" if wire.stateless else "initialize"
     script = wire.script()
     script.table[opening]["instructions"] = "Be kind."
@@ -238,7 +238,7 @@ async def test_a_client_knows_who_answers_and_how_it_wants_to_be_used(wire: Wire
 
 
 @behaviour("client.server-lenient")
-async def test_a_client_reads_a_server_that_says_too_little_or_too_much(wire: Wire) -> None:
+async def test_a_client_accepts_missing_and_unknown_members_in_initialize(wire: Wire) -> None:
     hello = {
         "protocolVersion": wire.revision,
         "capabilities": {"teleport": {"far": 1}},
@@ -262,7 +262,7 @@ async def test_a_client_pings_by_what_the_revision_has(wire: Wire) -> None:
 
 
 @behaviour("client.closed")
-async def test_a_closed_client_refuses_calls_and_has_closed_its_link(wire: Wire) -> None:
+async def test_a_closed_client_rejects_calls_and_has_closed_its_link(wire: Wire) -> None:
     script = wire.script()
     async with script.client() as client:
         pass

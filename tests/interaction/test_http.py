@@ -47,7 +47,7 @@ async def test_a_notification_is_accepted_without_a_body(wire: Wire) -> None:
 
 @behaviour("http.answers-refused")
 @pytest.mark.parametrize("members", [{"result": {}}, {"error": {"code": 1, "message": "no"}}], ids=["result", "error"])
-async def test_an_answer_is_refused_where_servers_never_ask(wire: Wire, members: Any) -> None:
+async def test_an_answer_is_rejected_where_servers_never_ask(wire: Wire, members: Any) -> None:
     async with wire.open("catalog") as peer:
         assert code_of(await post(peer, {"jsonrpc": "2.0", "id": 1, **members})) == (400, -32600)
 
@@ -60,7 +60,7 @@ async def test_an_answer_without_anything_before_it_is_one_json_object(wire: Wir
 
 
 @behaviour("http.stream")
-async def test_what_comes_before_an_answer_comes_on_the_same_response_which_then_ends(wire: Wire) -> None:
+async def test_messages_before_a_response_come_on_the_same_stream_which_then_ends(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         counting = request(peer, "tools/call", {"name": "count", "arguments": {"to": 2}}, meta={"progressToken": "p"})
         reply = await post(peer, counting)
@@ -94,7 +94,7 @@ async def test_every_request_of_a_batch_is_answered_on_its_response(wire: Wire) 
 
 
 @behaviour("http.batch-refused")
-async def test_an_array_is_refused_where_the_revision_has_none(wire: Wire) -> None:
+async def test_an_array_is_rejected_where_the_revision_has_none(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert code_of(await post(peer, [request(peer)])) == (400, -32600)
 
@@ -103,7 +103,7 @@ async def test_an_array_is_refused_where_the_revision_has_none(wire: Wire) -> No
 @pytest.mark.parametrize(
     ("body", "code"), [(b"hello", -32700), (b'{"jsonrpc":"2.0"', -32700), (b'{"jsonrpc":"2.0","id":1}', -32600)]
 )
-async def test_a_body_that_is_no_message_is_a_bad_request(wire: Wire, body: bytes, code: int) -> None:
+async def test_a_body_that_is_not_a_message_is_a_bad_request(wire: Wire, body: bytes, code: int) -> None:
     async with wire.open("catalog") as peer:
         reply = await post(peer, body, Content_Type="application/json")
         assert code_of(reply) == (400, code)
@@ -111,7 +111,7 @@ async def test_a_body_that_is_no_message_is_a_bad_request(wire: Wire, body: byte
 
 @behaviour("http.content-type")
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-async def test_a_body_of_another_type_is_refused(wire: Wire, kind: str) -> None:
+async def test_a_body_of_another_type_is_rejected(wire: Wire, kind: str) -> None:
     async with wire.open("catalog") as peer:
         assert (await post(peer, request(peer), Content_Type=kind)).status == 415
 
@@ -135,7 +135,7 @@ async def test_two_requests_with_one_id_are_each_answered_on_their_own_response(
     "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost@evil"]
 )
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
-async def test_a_page_of_elsewhere_is_refused(wire: Wire, verb: str, origin: str) -> None:
+async def test_a_web_page_of_another_origin_is_rejected(wire: Wire, verb: str, origin: str) -> None:
     async with wire.open("catalog") as peer:
         headers = {**web(peer).headers(request(peer)), "Origin": origin}
         assert (await web(peer).exchange(verb, headers, data=json.dumps(request(peer)).encode())).status == 403
@@ -149,7 +149,7 @@ async def test_a_page_of_the_same_machine_is_let_in(wire: Wire) -> None:
 
 
 @behaviour("http.host")
-async def test_a_name_that_is_not_the_servers_is_refused(wire: Wire) -> None:
+async def test_a_name_that_is_not_the_servers_is_rejected(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await post(peer, request(peer), Host="rebound.example")).status == 403
 
@@ -158,7 +158,7 @@ async def test_a_name_that_is_not_the_servers_is_refused(wire: Wire) -> None:
 
 
 @behaviour("http.session-id")
-async def test_a_session_has_an_id_of_visible_characters_that_nobody_can_guess(wire: Wire) -> None:
+async def test_a_session_id_is_random_and_has_visible_characters(wire: Wire) -> None:
     async with wire.open("catalog", greet=False) as peer:
         hello = request(peer, "initialize", peer.hello())
         ids = [(await post(peer, hello, without="Mcp-Session-Id")).headers["Mcp-Session-Id"] for _ in range(2)]
@@ -221,7 +221,7 @@ async def test_a_request_without_a_version_is_served_in_that_of_its_session(wire
 
 
 @behaviour("http.version-assumed")
-async def test_a_request_that_says_no_version_where_there_are_no_sessions_is_of_the_first_that_had_none(
+async def test_a_request_without_a_version_and_session_gets_the_default_version(
     wire: Wire,
 ) -> None:
     async with wire.open("catalog", greet=False, stateless_http=True) as peer:
@@ -248,7 +248,7 @@ async def streams(peer: Peer, *, until: int) -> list[Reply]:
 
 
 @behaviour("http.get-stream")
-async def test_what_belongs_to_no_request_comes_on_the_stream_of_the_session(wire: Wire) -> None:
+async def test_messages_without_a_request_come_on_the_stream_of_the_session(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         grown = await post(peer, request(peer, "tools/call", {"name": "grow", "arguments": {"name": "fresh"}}))
         [stream] = await streams(peer, until=1)
@@ -257,7 +257,7 @@ async def test_what_belongs_to_no_request_comes_on_the_stream_of_the_session(wir
 
 
 @behaviour("http.get-accept")
-async def test_a_get_that_takes_no_stream_is_refused(wire: Wire) -> None:
+async def test_a_get_that_does_not_accept_a_stream_is_rejected(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         reply = await web(peer).exchange("GET", {**web(peer).headers(), "Accept": "application/json"})
         assert reply.status in (405, 406)
@@ -326,7 +326,7 @@ async def test_a_response_that_is_cut_is_taken_up_where_it_ended(wire: Wire) -> 
 
 
 @behaviour("http.cut-own-stream")
-async def test_what_is_taken_up_holds_nothing_of_other_streams(wire: Wire) -> None:
+async def test_a_resumed_stream_has_no_messages_of_other_streams(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         first = await cut(peer, before=1, after=1)
         await peer.call("grow", {"name": "fresh"})
@@ -368,7 +368,7 @@ async def test_no_event_id_is_used_twice_in_a_session(wire: Wire) -> None:
 
 @behaviour("http.event-ids-unknown")
 @pytest.mark.parametrize("last", ["nonsense", "999-1", "1-999", "-1"])
-async def test_a_stream_that_nobody_knows_cannot_be_taken_up(wire: Wire, last: str) -> None:
+async def test_an_unknown_stream_cannot_be_resumed(wire: Wire, last: str) -> None:
     async with wire.open("catalog") as peer:
         assert (await web(peer).listen(last=last)).status in (400, 404)
 
@@ -391,7 +391,7 @@ async def test_no_event_is_empty_where_clients_do_not_expect_it(wire: Wire) -> N
 
 
 @behaviour("http.polling")
-async def test_a_response_that_the_server_ends_early_says_when_to_come_back_and_goes_on(wire: Wire) -> None:
+async def test_a_response_ended_early_has_a_retry_time_and_can_be_resumed(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         reply = await post(peer, request(peer, "tools/call", {"name": "leave"}))
         assert (reply.finished, reply.messages, reply.events[-1].retry is not None) == (True, [], True)
@@ -450,7 +450,7 @@ async def test_events_have_no_ids_and_ask_nothing(wire: Wire) -> None:
 
 
 @behaviour("http.listen-alone")
-async def test_a_listener_hears_nothing_of_other_requests(wire: Wire) -> None:
+async def test_a_listener_gets_no_notifications_of_other_requests(wire: Wire) -> None:
     async with wire.open("streaming") as peer:
         listen = request(peer, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="l")
         data = json.dumps(listen).encode()

@@ -49,7 +49,7 @@ async def test_every_method_with_a_name_needs_it_in_a_header(wire: Wire, method:
     ],
     ids=str,
 )
-async def test_a_header_that_says_something_else_than_the_body_is_a_bad_request(wire: Wire, headers: Any) -> None:
+async def test_a_header_that_differs_from_the_body_is_a_bad_request(wire: Wire, headers: Any) -> None:
     async with wire.open("catalog") as peer:
         assert code_of(await post(peer, request(peer, "tools/call", CALL), **headers)) == (400, -32020)
 

@@ -61,7 +61,7 @@ STRAY_ANSWERS = {
 
 @behaviour("jsonrpc.parse-error")
 @pytest.mark.parametrize("line", NOT_JSON.values(), ids=NOT_JSON)
-async def test_what_is_not_json_is_a_parse_error_and_the_connection_lives(wire: Wire, line: bytes) -> None:
+async def test_invalid_json_is_a_parse_error_and_the_connection_lives(wire: Wire, line: bytes) -> None:
     async with wire.open("catalog") as peer:
         await peer.say(line)
         answer = await peer.hear()
@@ -71,7 +71,7 @@ async def test_what_is_not_json_is_a_parse_error_and_the_connection_lives(wire: 
 
 @behaviour("jsonrpc.invalid-request")
 @pytest.mark.parametrize("line", NO_REQUEST.values(), ids=NO_REQUEST)
-async def test_what_is_no_message_is_an_invalid_request_and_the_connection_lives(wire: Wire, line: str) -> None:
+async def test_json_that_is_not_a_message_is_an_invalid_request_and_the_connection_lives(wire: Wire, line: str) -> None:
     async with wire.open("catalog") as peer:
         await peer.say(line)
         assert (await peer.hear())["error"]["code"] == -32600
@@ -140,7 +140,7 @@ async def test_a_number_and_a_text_that_look_alike_are_different_ids(wire: Wire)
 
 
 @behaviour("jsonrpc.id-in-flight")
-async def test_an_id_in_flight_is_refused_and_the_first_request_is_still_answered(wire: Wire) -> None:
+async def test_an_id_in_flight_is_rejected_and_the_first_request_is_still_answered(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         await peer.send("tools/call", {"name": "hold", "arguments": {"name": "a"}}, id=51)
         assert (await peer.request("tools/list", id=51))["error"]["code"] == -32600
@@ -165,7 +165,7 @@ async def test_an_unknown_method_is_named_in_the_error(wire: Wire, method: str) 
 
 @behaviour("jsonrpc.params-object")
 @pytest.mark.parametrize("params", ["[]", '[{"name": "add"}]', "7", '"x"', "null"])
-async def test_params_that_are_no_object_are_refused(wire: Wire, params: str) -> None:
+async def test_params_that_are_not_an_object_are_rejected(wire: Wire, params: str) -> None:
     async with wire.open("catalog") as peer:
         await peer.say('{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ' + params + "}")
         answer = await peer.hear()
@@ -174,13 +174,13 @@ async def test_params_that_are_no_object_are_refused(wire: Wire, params: str) ->
 
 @behaviour("jsonrpc.params-members")
 @pytest.mark.parametrize("params", [{}, {"name": 7}, {"name": None}, {"name": "add", "arguments": [1]}])
-async def test_params_with_a_missing_or_ill_typed_member_are_refused(wire: Wire, params: dict[str, Any]) -> None:
+async def test_params_with_a_missing_or_ill_typed_member_are_rejected(wire: Wire, params: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
 @behaviour("jsonrpc.unknown-members")
-async def test_members_that_nobody_knows_are_ignored(wire: Wire) -> None:
+async def test_unknown_members_are_ignored(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         request = peer.request_of("tools/list", {"colour": "red"}, id=1)
         await peer.say({**request, "x-extra": {"a": 1}})
@@ -196,7 +196,7 @@ async def test_a_message_nested_too_deep_is_a_parse_error_and_the_connection_liv
 
 
 @behaviour("jsonrpc.in-flight-limit")
-async def test_too_many_requests_at_once_are_refused_and_the_connection_lives(wire: Wire) -> None:
+async def test_too_many_requests_at_once_are_rejected_and_the_connection_lives(wire: Wire) -> None:
     async with wire.open("limited") as peer:
         await peer.send("tools/call", {"name": "hold"}, id="a")
         await peer.send("tools/call", {"name": "hold"}, id="b")
@@ -287,14 +287,14 @@ async def test_initialize_cannot_be_part_of_a_batch(wire: Wire) -> None:
 
 
 @behaviour("jsonrpc.batch-limit")
-async def test_a_batch_over_the_limit_is_refused_whole(wire: Wire) -> None:
+async def test_a_batch_over_the_limit_is_rejected_whole(wire: Wire) -> None:
     async with wire.open("limited") as peer:
         await peer.say([peer.request_of("ping", None, id=id) for id in range(4)])
         assert (await peer.hear())["error"]["code"] == -32600
 
 
 @behaviour("jsonrpc.batch-mixed")
-async def test_a_batch_of_requests_and_answers_is_refused(wire: Wire) -> None:
+async def test_a_batch_of_requests_and_answers_is_rejected(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.say([peer.request_of("ping", None, id=1), {"jsonrpc": "2.0", "id": 7, "result": {}}])
         assert (await peer.hear())["error"]["code"] == -32600
@@ -308,7 +308,7 @@ async def test_a_batch_of_notifications_is_not_answered(wire: Wire) -> None:
 
 
 @behaviour("jsonrpc.batch-refused")
-async def test_a_batch_is_refused_where_the_revision_has_none(wire: Wire) -> None:
+async def test_a_batch_is_rejected_where_the_revision_has_none(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.say([peer.request_of("tools/list", None, id=1)])
         assert (await peer.hear())["error"]["code"] == -32600

@@ -37,14 +37,14 @@ async def test_a_server_of_one_revision_answers_with_that_one(wire: Wire) -> Non
 
 
 @behaviour("lifecycle.server-info")
-async def test_the_server_says_who_it_is(wire: Wire) -> None:
+async def test_initialize_returns_the_server_info(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         met = await peer.met()
         assert (met["serverInfo"]["name"], met["serverInfo"]["version"]) == ("catalog", "1.2.3")
 
 
 @behaviour("lifecycle.server-info-fields")
-async def test_the_server_says_of_itself_only_what_the_revision_has(wire: Wire) -> None:
+async def test_the_server_info_has_only_members_of_the_revision(wire: Wire) -> None:
     plain = {"name", "version"}
     members = dict(zip(HANDSHAKE, (plain, plain, plain | {"title"}, plain | {"title", "icons"}), strict=True))
     async with wire.open("catalog") as peer:
@@ -64,7 +64,7 @@ async def test_a_ping_is_answered_before_the_handshake(wire: Wire) -> None:
 
 
 @behaviour("lifecycle.request-before-initialize")
-async def test_other_requests_are_refused_before_the_handshake(wire: Wire) -> None:
+async def test_other_requests_are_rejected_before_the_handshake(wire: Wire) -> None:
     async with wire.open("catalog", greet=False) as peer:
         error = await peer.error("tools/list")
         assert (error["code"], "initialize" in error["message"]) == (-32602, True)
@@ -83,7 +83,7 @@ async def test_a_request_right_behind_initialize_is_served(wire: Wire) -> None:
 
 
 @behaviour("lifecycle.second-initialize")
-async def test_a_second_initialize_is_refused(wire: Wire) -> None:
+async def test_a_second_initialize_is_rejected(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.error("initialize", peer.hello()))["code"] == -32600
         assert "tools" in await peer.result("tools/list")
@@ -91,7 +91,7 @@ async def test_a_second_initialize_is_refused(wire: Wire) -> None:
 
 @behaviour("lifecycle.initialize-params")
 @pytest.mark.parametrize("missing", ["protocolVersion", "capabilities", "clientInfo"])
-async def test_an_incomplete_initialize_is_refused_and_may_be_repeated(wire: Wire, missing: str) -> None:
+async def test_an_incomplete_initialize_is_rejected_and_may_be_repeated(wire: Wire, missing: str) -> None:
     async with wire.open("catalog", greet=False) as peer:
         hello = {name: value for name, value in peer.hello().items() if name != missing}
         assert (await peer.error("initialize", hello))["code"] == -32602
@@ -146,7 +146,7 @@ async def test_a_ping_is_answered_by_an_empty_result(wire: Wire) -> None:
 
 
 @behaviour("lifecycle.capabilities-declared")
-async def test_what_is_offered_is_declared(wire: Wire) -> None:
+async def test_offered_kinds_are_declared(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         declared = (await peer.met())["capabilities"]
         assert (declared["tools"], declared["prompts"]) == ({"listChanged": True}, {"listChanged": True})
@@ -155,7 +155,7 @@ async def test_what_is_offered_is_declared(wire: Wire) -> None:
 
 
 @behaviour("lifecycle.capabilities-honest")
-async def test_what_is_not_offered_is_not_declared(wire: Wire) -> None:
+async def test_kinds_that_are_not_offered_are_not_declared(wire: Wire) -> None:
     async with wire.open("bare") as peer:
         declared = (await peer.met())["capabilities"]
         assert {"tools", "prompts", "resources", "completions", "experimental"} & set(declared) == set()
@@ -198,7 +198,7 @@ async def test_unknown_capabilities_are_kept_and_unlock_nothing(wire: Wire) -> N
 
 
 @behaviour("lifecycle.own-methods")
-async def test_a_method_of_ones_own_is_served(wire: Wire) -> None:
+async def test_a_custom_method_is_served(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.result("acme/double", {"n": 21}))["doubled"] == 42
 

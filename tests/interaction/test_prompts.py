@@ -77,7 +77,7 @@ async def test_missing_wrong_and_unknown_arguments_are_invalid(wire: Wire, argum
 
 
 @behaviour("prompts.failure")
-async def test_an_unexpected_failure_of_a_prompt_says_nothing_of_the_inside(wire: Wire) -> None:
+async def test_an_unexpected_failure_of_a_prompt_has_no_internal_details(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         error = await peer.error("prompts/get", {"name": "broken"})
         assert (error["code"], "hunter2" in json.dumps(error)) == (-32603, False)

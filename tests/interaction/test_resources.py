@@ -106,20 +106,20 @@ async def test_an_unknown_resource_is_a_case_of_invalid_params(wire: Wire, uri: 
 @pytest.mark.parametrize(
     "uri", ["file:///a/../../etc/passwd", "file:///%2e%2e/secret", "file:////etc/passwd", "city://..%2F..%2Fx/map"]
 )
-async def test_a_uri_that_climbs_out_of_its_template_is_refused(wire: Wire, uri: str) -> None:
+async def test_a_uri_that_climbs_out_of_its_template_is_rejected(wire: Wire, uri: str) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.error("resources/read", {"uri": uri}))["code"] in (-32002, -32602)
 
 
 @behaviour("resources.failure-wanted")
-async def test_a_resources_own_error_is_told(wire: Wire) -> None:
+async def test_a_resources_own_error_is_reported(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         error = await peer.error("resources/read", {"uri": "note://locked"})
         assert (error["code"], error["message"]) == (-32603, "the note is locked")
 
 
 @behaviour("resources.failure-unexpected")
-async def test_an_unexpected_failure_is_internal_and_says_nothing_of_the_inside(wire: Wire) -> None:
+async def test_an_unexpected_failure_is_internal_and_has_no_internal_details(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         error = await peer.error("resources/read", {"uri": "note://broken"})
         assert (error["code"], "hunter2" in json.dumps(error)) == (-32603, False)
@@ -129,7 +129,7 @@ async def test_an_unexpected_failure_is_internal_and_says_nothing_of_the_inside(
 
 
 @behaviour("resources.subscribe")
-async def test_a_subscriber_hears_of_a_change_by_uri(wire: Wire) -> None:
+async def test_a_subscriber_is_notified_of_a_change_by_uri(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         assert await peer.result("resources/subscribe", {"uri": "note://one"}) == {}
         await peer.call("touch", {"uri": "note://one"})
@@ -138,7 +138,7 @@ async def test_a_subscriber_hears_of_a_change_by_uri(wire: Wire) -> None:
 
 
 @behaviour("resources.subscribe-twice")
-async def test_who_subscribed_twice_hears_once(wire: Wire) -> None:
+async def test_a_client_that_subscribed_twice_is_notified_once(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.result("resources/subscribe", {"uri": "note://one"})
         await peer.result("resources/subscribe", {"uri": "note://one"})
@@ -148,7 +148,7 @@ async def test_who_subscribed_twice_hears_once(wire: Wire) -> None:
 
 
 @behaviour("resources.subscribe-others")
-async def test_a_subscriber_does_not_hear_of_other_resources(wire: Wire) -> None:
+async def test_a_subscriber_is_not_notified_of_other_resources(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.result("resources/subscribe", {"uri": "note://one"})
         await peer.call("touch", {"uri": "note://two"})
@@ -157,7 +157,7 @@ async def test_a_subscriber_does_not_hear_of_other_resources(wire: Wire) -> None
 
 
 @behaviour("resources.subscribe-unknown")
-async def test_a_subscription_to_an_unknown_resource_is_refused(wire: Wire) -> None:
+async def test_a_subscription_to_an_unknown_resource_is_rejected(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         assert (await peer.error("resources/subscribe", {"uri": "note://none"}))["code"] == -32002
 
@@ -174,7 +174,7 @@ async def test_a_subscription_belongs_to_the_client_that_made_it(wire: Wire) -> 
 
 
 @behaviour("resources.unsubscribe")
-async def test_who_unsubscribed_hears_no_more(wire: Wire) -> None:
+async def test_an_unsubscribed_client_is_not_notified(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.result("resources/subscribe", {"uri": "note://one"})
         assert await peer.result("resources/unsubscribe", {"uri": "note://one"}) == {}

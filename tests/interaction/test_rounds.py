@@ -22,7 +22,7 @@ async def first_round(peer: Peer, tool: str = "order", **arguments: Any) -> Any:
 
 
 def retry(asked: Any, said: Any, tool: str = "order", **arguments: Any) -> dict[str, Any]:
-    """Make the params of the next round, with the same answer to every question."""
+    """Return the params of the next round, with the same answer to every request."""
     return {
         "name": tool,
         "arguments": arguments,
@@ -36,7 +36,7 @@ def accepted(**content: Any) -> dict[str, Any]:
 
 
 def asking_server(**options: Any) -> Server:
-    """Make a server with one tool that asks for a word."""
+    """Return a server with one tool that elicits a word."""
     server = Server("rounds", version="1", **options)
 
     @server.tool
@@ -47,7 +47,7 @@ def asking_server(**options: Any) -> Server:
 
 
 def leaving_server() -> Server:
-    """Make a server whose tools are left for questions in different ways."""
+    """Return a server whose tools are interrupted for requests in different ways."""
     server = Server("leaving", version="1")
     seen: list[str] = []
 
@@ -156,7 +156,7 @@ async def test_a_retry_without_any_answer_is_asked_again(wire: Wire) -> None:
 
 
 @behaviour("rounds.unexpected")
-async def test_an_answer_that_nobody_asked_for_is_ignored(wire: Wire) -> None:
+async def test_an_unexpected_response_is_ignored(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(dish="soup"))
         params["inputResponses"]["made-up"] = {"roots": []}
@@ -165,7 +165,7 @@ async def test_an_answer_that_nobody_asked_for_is_ignored(wire: Wire) -> None:
 
 @behaviour("rounds.responses-invalid")
 @pytest.mark.parametrize("responses", [7, [], "x"])
-async def test_answers_that_are_no_object_are_invalid(wire: Wire, responses: Any) -> None:
+async def test_answers_that_are_not_an_object_are_invalid(wire: Wire, responses: Any) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = {**retry(await first_round(peer), None), "inputResponses": responses}
         assert (await peer.error("tools/call", params))["code"] == -32602
@@ -183,7 +183,7 @@ async def test_answers_without_their_state_are_not_believed(wire: Wire) -> None:
 @pytest.mark.parametrize(
     "change", [lambda s: s[:-2] + "AA", lambda s: "x" + s, lambda s: "", lambda s: s * 2, lambda s: "é"]
 )
-async def test_a_state_that_was_changed_is_refused(wire: Wire, change: Any) -> None:
+async def test_a_state_that_was_changed_is_rejected(wire: Wire, change: Any) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(dish="soup"))
         params["requestState"] = change(params["requestState"])
@@ -191,7 +191,7 @@ async def test_a_state_that_was_changed_is_refused(wire: Wire, change: Any) -> N
 
 
 @behaviour("rounds.state-other-arguments")
-async def test_a_state_is_refused_with_other_arguments(wire: Wire) -> None:
+async def test_a_state_is_rejected_with_other_arguments(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer, "keyed", subject="cats")
         params = retry(asked, accepted(value="yes"), "keyed", subject="dogs")
@@ -199,14 +199,14 @@ async def test_a_state_is_refused_with_other_arguments(wire: Wire) -> None:
 
 
 @behaviour("rounds.state-other-tool")
-async def test_a_state_is_refused_by_another_tool(wire: Wire) -> None:
+async def test_a_state_is_rejected_by_another_tool(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(value=1), "count")
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
 @behaviour("rounds.state-other-method")
-async def test_a_state_is_refused_by_another_method(wire: Wire) -> None:
+async def test_a_state_is_rejected_by_another_method(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await first_round(peer)
         params = {"name": "letter", "requestState": asked["requestState"], "inputResponses": {}}
@@ -214,7 +214,7 @@ async def test_a_state_is_refused_by_another_method(wire: Wire) -> None:
 
 
 @behaviour("rounds.state-other-server")
-async def test_a_state_is_refused_by_another_server(wire: Wire) -> None:
+async def test_a_state_is_rejected_by_another_server(wire: Wire) -> None:
     async with (
         wire.open(asking_server(), capabilities=FORMS) as one,
         wire.open(asking_server(), capabilities=FORMS) as two,
@@ -224,14 +224,14 @@ async def test_a_state_is_refused_by_another_server(wire: Wire) -> None:
 
 
 @behaviour("rounds.state-expired")
-async def test_a_state_that_is_too_old_is_refused(wire: Wire) -> None:
+async def test_a_state_that_is_too_old_is_rejected(wire: Wire) -> None:
     async with wire.open(asking_server(limits=Limits(state_seconds=-1.0)), capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(value="x"))
         assert (await peer.error("tools/call", params))["code"] == -32602
 
 
 @behaviour("rounds.state-one-sentence")
-async def test_every_refused_state_is_refused_with_the_same_sentence(wire: Wire) -> None:
+async def test_every_refused_state_is_rejected_with_the_same_sentence(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         params = retry(await first_round(peer), accepted(dish="soup"))
         wrong = {**params, "requestState": "x" + params["requestState"]}
@@ -290,7 +290,7 @@ async def test_a_question_that_is_never_settled_ends(wire: Wire) -> None:
 
 
 @behaviour("rounds.single-use")
-async def test_a_state_that_may_be_used_once_is_refused_the_second_time(wire: Wire) -> None:
+async def test_a_state_that_may_be_used_once_is_rejected_the_second_time(wire: Wire) -> None:
     server = Server("once", version="1")
 
     @server.tool(single_use=True)
@@ -304,7 +304,7 @@ async def test_a_state_that_may_be_used_once_is_refused_the_second_time(wire: Wi
 
 
 @behaviour("rounds.told-once")
-async def test_progress_of_an_earlier_round_is_not_told_again(wire: Wire) -> None:
+async def test_progress_of_an_earlier_round_is_not_sent_again(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         asked = await peer.call("told", meta={"progressToken": "a"})
         params = retry(asked, accepted(value=True), "told")

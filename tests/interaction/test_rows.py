@@ -18,7 +18,7 @@ EVERY_ROW = [row for rows in AREAS.values() for row in rows]
 
 
 def every_test() -> Iterator[tuple[str, Any]]:
-    """Give every test of this folder but those of this file."""
+    """Return every test of this folder except those of this file."""
     for path in sorted(HERE.parent.glob("test_*.py")):
         if path != HERE:
             module = import_module(f"tests.interaction.{path.stem}")
@@ -46,7 +46,7 @@ def test_the_rows_of_an_area_are_sorted(area: str) -> None:
 
 
 @pytest.mark.parametrize("row", EVERY_ROW, ids=lambda row: row.id)
-def test_a_row_says_where_it_comes_from(row: Row) -> None:
+def test_a_row_has_a_revision_and_a_page_of_the_specification(row: Row) -> None:
     revision, _, page = row.spec.partition(" ")
     assert (revision in ALL, bool(page), row.sentence[-1], set(row.transports) <= set(TRANSPORTS)) == (
         True,

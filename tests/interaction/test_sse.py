@@ -18,7 +18,7 @@ STREAM = {"Accept": "text/event-stream"}
 
 
 def pair(peer: Peer) -> OldPair:
-    """Give the HTTP that a peer speaks over."""
+    """Return the HTTP carrier of a peer."""
     assert isinstance(peer.carrier, OldPair)
     return peer.carrier
 
@@ -48,7 +48,7 @@ async def test_a_stream_begins_with_the_address_to_post_to(wire: Wire) -> None:
 
 
 @behaviour("sse.endpoint-secret")
-async def test_each_stream_has_an_address_of_its_own_that_nobody_can_guess(wire: Wire) -> None:
+async def test_each_stream_has_its_own_random_address(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         other, _ = await second_stream(peer)
         addresses = [await pair(peer).address, other.events[0].data.decode()]
@@ -75,7 +75,7 @@ async def test_a_message_comes_on_the_stream_of_its_own_client_alone(wire: Wire)
 
 
 @behaviour("sse.notices")
-async def test_what_belongs_to_no_request_comes_on_the_stream(wire: Wire) -> None:
+async def test_messages_without_a_request_come_on_the_stream(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.call("add_tools", {"names": ["fresh"]})
         await peer.notice("notifications/tools/list_changed")
@@ -92,7 +92,7 @@ async def test_a_question_comes_on_the_stream_and_its_answer_is_posted(wire: Wir
 
 @behaviour("sse.unknown-address")
 @pytest.mark.parametrize("address", ["?session_id=no-such", "", "?session_id=", "?other=1"])
-async def test_an_address_that_no_stream_named_is_refused(wire: Wire, address: str) -> None:
+async def test_an_address_that_no_stream_named_is_rejected(wire: Wire, address: str) -> None:
     async with wire.open("catalog") as peer:
         reply = await post(
             peer, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, address=f"{pair(peer).url}/messages{address}"
@@ -116,7 +116,7 @@ async def test_an_address_is_gone_with_its_stream(wire: Wire) -> None:
 
 @behaviour("sse.unreadable")
 @pytest.mark.parametrize("body", [b"hello", b'{"jsonrpc":"2.0","id":1}'])
-async def test_a_body_that_is_no_message_is_refused_and_the_stream_lives(wire: Wire, body: bytes) -> None:
+async def test_a_body_that_is_not_a_message_is_rejected_and_the_stream_lives(wire: Wire, body: bytes) -> None:
     async with wire.open("catalog") as peer:
         assert (await post(peer, body)).status == 400
         assert "tools" in await peer.result("tools/list")
@@ -124,7 +124,7 @@ async def test_a_body_that_is_no_message_is_refused_and_the_stream_lives(wire: W
 
 @behaviour("sse.origin")
 @pytest.mark.parametrize("place", ["/sse", "/messages"])
-async def test_a_page_of_elsewhere_is_refused_at_both_addresses(wire: Wire, place: str) -> None:
+async def test_a_web_page_of_another_origin_is_rejected_at_both_addresses(wire: Wire, place: str) -> None:
     async with wire.open("catalog") as peer:
         verb = "GET" if place == "/sse" else "POST"
         headers = {**JSON, **STREAM, "Origin": "https://evil.example"}

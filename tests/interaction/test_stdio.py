@@ -16,7 +16,7 @@ from trunkline import Client, ServerExited
 
 
 def process_of(peer: Peer) -> asyncio.subprocess.Process:
-    """Give the process that a peer talks to."""
+    """Return the process that a peer is connected to."""
     process: asyncio.subprocess.Process = peer.carrier.process  # type: ignore[attr-defined]
     return process
 
@@ -33,7 +33,7 @@ async def test_a_message_is_one_line_whatever_it_holds(wire: Wire) -> None:
 
 @behaviour("stdio.stdout-ours")
 @pytest.mark.parametrize("tool", ["shout", "mutter"])
-async def test_what_the_servers_code_prints_is_not_on_the_wire(wire: Wire, tool: str) -> None:
+async def test_output_printed_by_the_server_is_not_on_the_wire(wire: Wire, tool: str) -> None:
     async with wire.open("noisy") as peer:
         await peer.call(tool)
         assert all(message["jsonrpc"] == "2.0" for message in peer.heard)
@@ -56,7 +56,7 @@ async def test_a_server_exits_when_its_input_ends(wire: Wire) -> None:
 
 
 @behaviour("stdio.eof-answers")
-async def test_what_was_asked_before_the_end_of_input_is_answered(wire: Wire) -> None:
+async def test_requests_before_the_end_of_input_are_answered(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         id = await peer.send("tools/call", {"name": "echo", "arguments": {"text": "last"}})
         await peer.carrier.end()
@@ -114,7 +114,7 @@ async def test_a_message_may_come_in_pieces_and_several_in_one(wire: Wire) -> No
 
 
 @behaviour("stdio.garbage")
-async def test_bytes_that_are_no_message_are_refused_and_the_next_line_is_served(wire: Wire) -> None:
+async def test_bytes_that_are_not_a_message_are_rejected_and_the_next_line_is_served(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         await peer.say(b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}\nhello\n{"jsonrpc":"2.0","id":1}')
         assert [(await peer.hear())["error"]["code"] for _ in range(3)] == [-32700, -32700, -32600]
@@ -122,14 +122,14 @@ async def test_bytes_that_are_no_message_are_refused_and_the_next_line_is_served
 
 
 @behaviour("stdio.notices")
-async def test_a_change_is_told_over_pipes_to_who_wants_to_hear(wire: Wire) -> None:
+async def test_a_change_is_notified_over_stdio(wire: Wire) -> None:
     async with client(wire, "changing") as target, target.listen(tools=True) as changes:
         await target.call_tool("add_tools", {"names": ["fresh"]})
         assert (await anext(aiter(changes))).kind == "tools"
 
 
 @behaviour("stdio.too-long")
-async def test_a_line_over_the_limit_is_refused_and_the_next_one_is_served(wire: Wire) -> None:
+async def test_a_line_over_the_limit_is_rejected_and_the_next_one_is_served(wire: Wire) -> None:
     async with wire.open("limited") as peer:
         await peer.say(b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * 5000 + b'"}')
         assert (await peer.hear())["error"]["code"] == -32700
@@ -140,7 +140,7 @@ async def test_a_line_over_the_limit_is_refused_and_the_next_one_is_served(wire:
 
 
 def client(wire: Wire, name: str, **options: Any) -> Client:
-    """Make a client of a program."""
+    """Return a client of a program."""
     return Client(program(name), revision=wire.revision, env=_environment(), **options)
 
 
@@ -192,7 +192,7 @@ async def test_a_program_gets_a_small_environment_and_what_it_was_given(
 
 
 @behaviour("stdio.client-server-dies")
-async def test_a_call_fails_at_once_when_the_program_dies_and_says_how(wire: Wire) -> None:
+async def test_a_call_fails_at_once_with_the_exit_reason_when_the_program_dies(wire: Wire) -> None:
     async with client(wire, "raw_dying", restart=False) as target:
         with pytest.raises(ServerExited) as caught:
             await target.call_tool("burn", {})
@@ -219,7 +219,7 @@ async def test_a_program_that_cannot_start_says_why(wire: Wire, tmp_path: Any) -
 
 
 @behaviour("stdio.client-listens-again")
-async def test_a_listener_goes_on_when_its_program_was_started_again(wire: Wire) -> None:
+async def test_a_listener_continues_after_a_restart_of_the_server(wire: Wire) -> None:
     async with client(wire, "changing") as target, target.listen(tools=True) as changes:
         with pytest.raises(ServerExited):
             await target.call_tool("die")
@@ -229,7 +229,7 @@ async def test_a_listener_goes_on_when_its_program_was_started_again(wire: Wire)
 
 
 @behaviour("stdio.stderr-quiet")
-async def test_a_server_that_has_nothing_to_say_says_nothing(wire: Wire) -> None:
+async def test_an_idle_server_writes_nothing(wire: Wire) -> None:
     async with wire.open("paged") as peer:
         await peer.call("a")
         carrier = peer.carrier

@@ -55,7 +55,9 @@ async def test_only_what_the_server_can_tell_is_acknowledged(wire: Wire) -> None
 
 @behaviour("subscriptions.notified")
 @pytest.mark.parametrize("notice", CHANGES)
-async def test_a_listener_hears_of_a_changed_list_under_the_id_of_its_subscription(wire: Wire, notice: str) -> None:
+async def test_a_listener_is_notified_of_a_changed_list_under_the_id_of_its_subscription(
+    wire: Wire, notice: str
+) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, **{FILTERS[notice]: True})
         await peer.call(*CHANGES[notice])
@@ -64,7 +66,7 @@ async def test_a_listener_hears_of_a_changed_list_under_the_id_of_its_subscripti
 
 
 @behaviour("subscriptions.resource")
-async def test_a_listener_hears_of_a_changed_resource(wire: Wire) -> None:
+async def test_a_listener_is_notified_of_a_changed_resource(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, resourceSubscriptions=["note://one"])
         await peer.call("touch", {"uri": "note://two"})
@@ -74,7 +76,7 @@ async def test_a_listener_hears_of_a_changed_resource(wire: Wire) -> None:
 
 
 @behaviour("subscriptions.unwanted")
-async def test_a_listener_does_not_hear_of_what_it_did_not_ask_for(wire: Wire) -> None:
+async def test_a_subscription_gets_no_changes_outside_its_filter(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, promptsListChanged=True, toolsListChanged=False)
         await peer.call(*CHANGES[TOOLS])
@@ -83,14 +85,14 @@ async def test_a_listener_does_not_hear_of_what_it_did_not_ask_for(wire: Wire) -
 
 
 @behaviour("subscriptions.unasked")
-async def test_who_does_not_listen_hears_nothing(wire: Wire) -> None:
+async def test_a_client_without_a_subscription_is_not_notified(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await peer.call(*CHANGES[TOOLS])
         assert await peer.settle() == []
 
 
 @behaviour("subscriptions.several")
-async def test_each_subscription_hears_for_itself(wire: Wire) -> None:
+async def test_each_subscription_gets_its_own_notifications(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, 31, toolsListChanged=True)
         await listen(peer, "31", toolsListChanged=True)
@@ -118,7 +120,7 @@ async def test_removing_a_tool_is_a_change(wire: Wire) -> None:
 
 
 @behaviour("subscriptions.cancelled")
-async def test_a_listener_that_cancels_hears_no_more_and_is_not_answered(wire: Wire) -> None:
+async def test_a_listener_that_cancels_gets_no_more_notifications_and_is_not_answered(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, toolsListChanged=True)
         await peer.tell("notifications/cancelled", {"requestId": "sub"})
@@ -128,7 +130,7 @@ async def test_a_listener_that_cancels_hears_no_more_and_is_not_answered(wire: W
 
 
 @behaviour("subscriptions.ended")
-async def test_a_server_that_ends_a_subscription_says_so_and_answers_it(wire: Wire) -> None:
+async def test_a_server_that_ends_a_subscription_sends_a_cancellation_and_a_result(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         await listen(peer, toolsListChanged=True)
         await peer.send("tools/call", {"name": "end_listening"})
@@ -138,7 +140,7 @@ async def test_a_server_that_ends_a_subscription_says_so_and_answers_it(wire: Wi
 
 
 @behaviour("subscriptions.params")
-async def test_a_subscription_says_what_it_wants(wire: Wire) -> None:
+async def test_a_subscription_needs_a_filter(wire: Wire) -> None:
     async with wire.open("changing") as peer:
         assert (await peer.error("subscriptions/listen"))["code"] == -32602
 
@@ -148,7 +150,7 @@ async def test_a_subscription_says_what_it_wants(wire: Wire) -> None:
 
 @behaviour("notices.list-changed")
 @pytest.mark.parametrize("notice", CHANGES)
-async def test_a_client_hears_of_a_changed_list(wire: Wire, notice: str) -> None:
+async def test_a_client_is_notified_of_a_changed_list(wire: Wire, notice: str) -> None:
     async with wire.open("changing") as peer:
         await peer.call(*CHANGES[notice])
         await peer.settle()

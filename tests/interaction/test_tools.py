@@ -134,7 +134,7 @@ async def test_an_unknown_tool_is_a_protocol_error_that_names_it(wire: Wire) -> 
 
 
 @behaviour("tools.sync")
-async def test_a_tool_that_blocks_its_thread_blocks_nobody_else(wire: Wire) -> None:
+async def test_a_tool_that_blocks_its_thread_blocks_no_other_call(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         blocked = await peer.send("tools/call", {"name": "block", "arguments": {"name": "a"}})
         await peer.call("release", {"name": "a"})
@@ -152,7 +152,7 @@ async def test_a_tools_own_error_is_a_result_that_the_model_can_read(wire: Wire)
 
 
 @behaviour("tools.error-unexpected")
-async def test_an_unexpected_failure_is_a_result_that_says_nothing_of_the_inside(wire: Wire) -> None:
+async def test_an_unexpected_failure_is_a_result_that_has_no_internal_details(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         result = await peer.call("crash")
         assert (result["isError"], SECRET in json.dumps(result)) == (True, False)
@@ -160,14 +160,14 @@ async def test_an_unexpected_failure_is_a_result_that_says_nothing_of_the_inside
 
 @behaviour("tools.arguments-wrong")
 @pytest.mark.parametrize("arguments", [{"a": 1}, {"a": 1, "b": [2]}, {"a": 1, "b": 2, "c": 3}, {"a": None, "b": 2}])
-async def test_wrong_arguments_are_a_result_that_says_which(wire: Wire, arguments: dict[str, Any]) -> None:
+async def test_wrong_arguments_are_a_result_that_names_them(wire: Wire, arguments: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         result = await peer.call("add", arguments)
         assert (result["isError"], len(result["content"][0]["text"]) > 10) == (True, True)
 
 
 @behaviour("tools.arguments-unechoed")
-async def test_what_is_said_of_a_wrong_argument_does_not_repeat_its_value(wire: Wire) -> None:
+async def test_the_error_for_a_wrong_argument_does_not_repeat_its_value(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         text = (await peer.call("add", {"a": 1, "b": SECRET}))["content"][0]["text"]
         assert ("b" in text, SECRET in text, "http" in text) == (True, False, False)
@@ -187,7 +187,7 @@ async def test_a_text_that_looks_like_json_stays_a_text(wire: Wire, text: str) -
 
 
 @behaviour("tools.arguments-schema")
-async def test_arguments_are_checked_against_a_schema_written_by_hand(wire: Wire) -> None:
+async def test_arguments_are_checked_against_a_given_schema(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.call("by_hand", {"n": "many"}))["isError"]
         assert (await peer.call("by_hand", {"n": 7}))["content"][0]["text"] == "7"
@@ -208,7 +208,7 @@ async def test_a_schema_may_name_another_dialect(wire: Wire) -> None:
 
 
 @behaviour("tools.schema-dialect-unknown")
-async def test_a_schema_of_an_unknown_dialect_is_refused_with_a_reason(wire: Wire) -> None:
+async def test_a_schema_of_an_unknown_dialect_is_rejected_with_a_reason(wire: Wire) -> None:
     schema = {"$schema": "https://example.com/no-such-dialect", "type": "object"}
     server = Server("strange", version="1")
     with pytest.raises(Exception, match="no-such-dialect"):
@@ -255,7 +255,7 @@ async def test_structured_content_may_be_any_value(wire: Wire) -> None:
 
 
 @behaviour("tools.structured-object")
-async def test_a_value_that_is_no_object_is_wrapped_in_one(wire: Wire) -> None:
+async def test_a_value_that_is_not_an_object_is_wrapped_in_one(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.call("numbers"))["structuredContent"] == {"result": [1, 2, 3]}
         schema = (await listed(peer, "numbers"))["outputSchema"]
@@ -263,7 +263,7 @@ async def test_a_value_that_is_no_object_is_wrapped_in_one(wire: Wire) -> None:
 
 
 @behaviour("tools.structured-schema")
-async def test_a_result_with_a_schema_written_by_hand_is_structured(wire: Wire) -> None:
+async def test_a_result_with_a_given_schema_is_structured(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.call("honest"))["structuredContent"] == {"n": 1}
 
@@ -320,7 +320,7 @@ async def test_content_that_the_revision_lacks_becomes_text(wire: Wire, tool: st
 
 
 @behaviour("tools.meta")
-async def test_what_is_said_of_a_tool_in_meta_is_listed(wire: Wire) -> None:
+async def test_the_meta_of_a_tool_is_listed(wire: Wire) -> None:
     server = Server("meta", version="1")
     server.add_tool(lambda: "x", name="x", meta={"com.example/kind": "test"})
     async with wire.open(server) as peer:

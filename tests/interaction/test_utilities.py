@@ -29,7 +29,7 @@ CACHEABLE: list[tuple[str, dict[str, Any]]] = [
 
 
 def levels(peer: Peer) -> list[str]:
-    """Give the levels of all log messages that came."""
+    """Return the levels of all received log messages."""
     return [params["level"] for params in peer.notices(LOG)]
 
 
@@ -72,7 +72,7 @@ async def test_the_level_belongs_to_the_client_that_set_it(wire: Wire) -> None:
 
 
 @behaviour("logging.request-level")
-async def test_a_request_says_which_messages_it_wants(wire: Wire) -> None:
+async def test_a_request_has_a_log_level(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         await peer.call("logs", meta={f"{META}logLevel": "warning"})
         assert levels(peer) == ["warning", "error"]
@@ -163,7 +163,7 @@ async def test_a_cursor_gives_the_same_page_again(wire: Wire) -> None:
 
 
 @behaviour("pagination.cursor-dead")
-async def test_a_cursor_whose_place_is_gone_is_invalid_and_the_list_can_be_read_anew(wire: Wire) -> None:
+async def test_a_cursor_of_a_removed_item_is_invalid_and_the_list_can_be_restarted(wire: Wire) -> None:
     server = make("paged")
     async with wire.open(server) as peer:
         cursor = (await peer.result("tools/list"))["nextCursor"]
@@ -205,7 +205,7 @@ async def test_progress_has_no_message_where_the_revision_has_none(wire: Wire) -
 
 
 @behaviour("progress.unwanted")
-async def test_no_progress_is_reported_to_who_gave_no_token(wire: Wire) -> None:
+async def test_no_progress_is_reported_without_a_token(wire: Wire) -> None:
     async with wire.open("slow") as peer:
         await peer.call("count", {"to": 3})
         await peer.settle()
@@ -281,9 +281,7 @@ async def test_results_that_may_be_kept_say_for_how_long_and_for_whom(
 
 @behaviour("caching.hints-absent")
 @pytest.mark.parametrize(("method", "params"), CACHEABLE)
-async def test_results_do_not_say_how_long_they_may_be_kept_where_nobody_would_know(
-    wire: Wire, method: str, params: dict[str, Any]
-) -> None:
+async def test_results_have_no_cache_hints_in_older_revisions(wire: Wire, method: str, params: dict[str, Any]) -> None:
     async with wire.open("paged") as peer:
         assert {"ttlMs", "cacheScope"} & set(await peer.result(method, params)) == set()
 

@@ -36,7 +36,7 @@ def read_id(read: Any) -> str:
 
 
 @behaviour("versioning.discover")
-async def test_discover_says_what_the_server_speaks_and_can_do(wire: Wire) -> None:
+async def test_discover_returns_versions_and_capabilities(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         result = await peer.result("server/discover")
         assert wire.revision in result["supportedVersions"]
@@ -46,7 +46,7 @@ async def test_discover_says_what_the_server_speaks_and_can_do(wire: Wire) -> No
 
 @behaviour("versioning.unsupported")
 @pytest.mark.parametrize("version", ["2099-01-01", "draft", "2025-11-25", ""])
-async def test_a_version_that_is_not_served_this_way_is_refused_with_those_that_are(wire: Wire, version: str) -> None:
+async def test_a_version_that_is_not_served_this_way_is_rejected_with_those_that_are(wire: Wire, version: str) -> None:
     async with wire.open("catalog") as peer:
         error = await peer.error("tools/list", meta={VERSION: version})
         assert error["code"] == -32022
@@ -54,14 +54,14 @@ async def test_a_version_that_is_not_served_this_way_is_refused_with_those_that_
 
 
 @behaviour("versioning.unsupported-unknown-method")
-async def test_a_version_that_is_not_served_is_told_before_an_unknown_method(wire: Wire) -> None:
+async def test_an_unsupported_version_is_reported_before_an_unknown_method(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.error("no/such", meta={VERSION: "2099-01-01"}))["code"] == -32022
 
 
 @behaviour("versioning.envelope-required")
 @pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
-async def test_an_incomplete_envelope_is_refused(wire: Wire, missing: str) -> None:
+async def test_an_incomplete_envelope_is_rejected(wire: Wire, missing: str) -> None:
     async with wire.open("catalog") as peer:
         meta = {name: value for name, value in peer.envelope().items() if name != missing}
         await peer.say({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}})
@@ -71,7 +71,7 @@ async def test_an_incomplete_envelope_is_refused(wire: Wire, missing: str) -> No
 
 @behaviour("versioning.envelope-types")
 @pytest.mark.parametrize("member", [VERSION, CAPABILITIES])
-async def test_an_envelope_of_the_wrong_type_is_refused(wire: Wire, member: str) -> None:
+async def test_an_envelope_of_the_wrong_type_is_rejected(wire: Wire, member: str) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.error("tools/list", meta={member: 7}))["code"] == -32602
 
@@ -101,7 +101,7 @@ async def test_methods_that_had_not_come_are_not_found(wire: Wire, method: str) 
 
 
 @behaviour("versioning.no-memory")
-async def test_what_one_request_declared_does_not_count_for_the_next(wire: Wire) -> None:
+async def test_capabilities_of_one_request_do_not_apply_to_the_next(wire: Wire) -> None:
     async with wire.open("asking", capabilities={"elicitation": {}}) as peer:
         assert (await peer.call("order"))["resultType"] == "input_required"
         peer.capabilities = {}
@@ -110,21 +110,21 @@ async def test_what_one_request_declared_does_not_count_for_the_next(wire: Wire)
 
 @behaviour("versioning.result-type")
 @pytest.mark.parametrize(("method", "params"), READS, ids=read_id)
-async def test_every_result_says_its_kind(wire: Wire, method: str, params: dict[str, Any]) -> None:
+async def test_every_result_has_its_type(wire: Wire, method: str, params: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         assert (await peer.result(method, params))["resultType"] == "complete"
 
 
 @behaviour("versioning.result-type-absent")
 @pytest.mark.parametrize(("method", "params"), READS[1:], ids=read_id)
-async def test_no_result_says_its_kind_where_there_are_none(wire: Wire, method: str, params: dict[str, Any]) -> None:
+async def test_results_of_older_revisions_have_no_type(wire: Wire, method: str, params: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         assert "resultType" not in await peer.result(method, params)
 
 
 @behaviour("versioning.server-info")
 @pytest.mark.parametrize(("method", "params"), READS, ids=read_id)
-async def test_every_result_says_who_answers(wire: Wire, method: str, params: dict[str, Any]) -> None:
+async def test_every_result_has_the_server_info(wire: Wire, method: str, params: dict[str, Any]) -> None:
     async with wire.open("catalog") as peer:
         info = (await peer.result(method, params))["_meta"][f"{META}serverInfo"]
         assert (info["name"], info["version"]) == ("catalog", "1.2.3")

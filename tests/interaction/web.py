@@ -142,7 +142,7 @@ class Noting:
         await self.app(scope, noting, send)
 
     def read(self, mark: bytes) -> asyncio.Event:
-        """Give the event that a body was read."""
+        """Return the event that a body was read."""
         return self._read.setdefault(mark, asyncio.Event())
 
     def __getattr__(self, name: str) -> Any:
@@ -167,7 +167,7 @@ class _Web:
         self.url, self.app = await self._stack.enter_async_context(served(self._server, **self._options))
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_read=None)
-        # Cookies and redirects are nobody's business here.
+        # Cookies and redirects are not used here.
         session = aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
         self.http = await self._stack.enter_async_context(session)
 
@@ -222,13 +222,13 @@ class _Web:
         begun.cancel()
 
     async def exchange(self, verb: str, headers: Mapping[str, str], *, data: bytes | None = None) -> Reply:
-        """Make an HTTP request to the endpoint beside the conversation, and give the whole response."""
+        """Send a separate HTTP request to the endpoint and return the whole response."""
         reply, task = self.begin(verb, self.url, headers, data=data)
         await task
         return reply
 
     def began(self, reply: Reply) -> None:
-        """Learn that the head of a response came."""
+        """Called when the head of a response has arrived."""
 
     def came(self, event: Event, peer: Inbox | None) -> None:
         """Hand an event on."""
@@ -274,7 +274,7 @@ class Streamable(_Web):
             await self.listen()
 
     def headers(self, message: object = None) -> dict[str, str]:
-        """Give the headers of a request with a message."""
+        """Return the headers of a request with a message."""
         found = {"Accept": ACCEPT, **({} if message is None else {"Content-Type": "application/json"})}
         spoken = _spoken(message)
         if spoken is not None or (self.revision in STATELESS and _method(message) != "initialize"):
@@ -334,7 +334,7 @@ class OldPair(_Web):
 
 
 def headers_of(message: object, revision: str) -> dict[str, str]:
-    """Give the headers that mirror a body in a stateless revision."""
+    """Return the headers that mirror a body in a stateless revision."""
     headers = {"MCP-Protocol-Version": revision}
     method = _method(message)
     if isinstance(method, str) and method:
@@ -364,7 +364,7 @@ def _method(message: object) -> Any:
 
 
 def _spoken(message: object) -> str | None:
-    """Give the revision that the envelope of a request names."""
+    """Return the revision in the envelope of a request."""
     params = message.get("params") if isinstance(message, dict) else None
     meta = params.get("_meta") if isinstance(params, dict) else None
     version = meta.get(f"{META}protocolVersion") if isinstance(meta, dict) else None

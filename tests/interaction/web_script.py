@@ -86,7 +86,7 @@ class Response:
         self._writer.close()
 
     def on(self, writer: asyncio.StreamWriter) -> bool:
-        """Tell whether it is on a connection."""
+        """Return whether it is on a connection."""
         return self._writer is writer
 
 
@@ -127,7 +127,7 @@ class WebScript(Script):
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/mcp"
 
     def client(self, **options: Any) -> Client:
-        """Make a client of this server; it speaks the script's revision unless told otherwise."""
+        """Return a client of this server, with the script's revision by default."""
         return Client(self.url, **{"revision": self.revision, **options})
 
     # --- as the test's own side --------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class WebScript(Script):
             response.plain(status, data, **session)
 
     def _session_for(self, data: bytes) -> dict[str, str]:
-        """Give the header with the session that an answer opens, if it opens one."""
+        """Return the header with the session that a response opens, if it opens one."""
         opens = b'"protocolVersion"' in data and b'"serverInfo"' in data and self.revision not in STATELESS
         return {"mcp_session_id": self.session} if opens and self.session is not None else {}
 
@@ -220,7 +220,7 @@ class WebScript(Script):
             writer.close()
 
     def arrived(self, asked: Asked, response: Response) -> None:
-        """Take a request as the transport has it."""
+        """Handle a request in the form of the transport."""
         if asked.verb == "POST":
             self._posted(json.loads(asked.body), response)
         elif asked.verb == "GET" and self.revision not in STATELESS:
@@ -275,7 +275,7 @@ class PairScript(WebScript):
     """A scripted server over the transport of the first revision."""
 
     def client(self, **options: Any) -> Client:
-        """Make a client that knows which transport this is."""
+        """Return a client that knows the transport."""
         entry = {"type": "sse", "url": self.url}
         return Client(entry, **{"revision": self.revision, **options})
 
@@ -289,7 +289,7 @@ class PairScript(WebScript):
             self.standing.event(data)
 
     def arrived(self, asked: Asked, response: Response) -> None:
-        """Take a request as the transport has it."""
+        """Handle a request in the form of the transport."""
         if asked.verb == "GET":
             response.event(self.address.encode(), event="endpoint")
             self._stand(response)

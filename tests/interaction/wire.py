@@ -37,7 +37,7 @@ META = "io.modelcontextprotocol/"
 
 
 def program(name: str) -> list[str]:
-    """Give the command that runs one of the programs in ``servers``."""
+    """Return the command that runs one of the programs in ``servers``."""
     return [sys.executable, str(PROGRAMS / f"{name}.py")]
 
 
@@ -81,7 +81,7 @@ class Wire(Struct, frozen=True):
 
     @asynccontextmanager
     async def serve(self, server: str) -> AsyncIterator[Any]:
-        """Have a server there and give what a client of ours reaches it by."""
+        """Start a server and return the target for our client."""
         if self.transport == "stdio":
             yield program(server)
         elif self.transport == "memory":
@@ -91,13 +91,13 @@ class Wire(Struct, frozen=True):
                 yield url if self.transport == "http" else {"type": "sse", "url": f"{url}/sse"}
 
     def script(self, table: Mapping[str, Any] | None = None, **setting: Any) -> Script:
-        """Make a server that is played by a table, for a client of ours."""
+        """Return a server that is scripted by a table, for our client."""
         kinds = {"http": WebScript, "sse": PairScript}
         return kinds.get(self.transport, Script)(self.revision, table or {}, **setting)
 
 
 def make(name: str) -> Server:
-    """Make the server of a program inside this process."""
+    """Return the server of a program inside this process."""
     server: Server = import_module(f"tests.interaction.servers.{name}").make()
     return server
 
@@ -141,7 +141,7 @@ class Peer:
         self._met: Any = None
 
     def take(self, data: bytes) -> None:
-        """Take what the server wrote; what is no message is kept too, for the test to fail on."""
+        """Handle what the server wrote; anything that is not a message is recorded too, so that the test fails."""
         try:
             message = json.loads(data)
         except ValueError:
@@ -171,13 +171,13 @@ class Peer:
         return request["id"]
 
     def request_of(self, method: str, params: Mapping[str, Any] | None, *, id: Any, meta: Any = None) -> dict[str, Any]:
-        """Make a request as the revision has it: with an envelope where there is no handshake."""
+        """Return a request in the form of the revision: with an envelope if there is no handshake."""
         whole = {**self.envelope(), **(meta or {})}
         members = {**(params or {}), **({"_meta": whole} if whole else {})}
         return {"jsonrpc": "2.0", "id": id, "method": method} | ({"params": members} if members else {})
 
     def envelope(self) -> dict[str, Any]:
-        """Give what each request says of its caller."""
+        """Return what each request says about its caller."""
         if self.revision not in STATELESS:
             return {}
         return {
@@ -192,11 +192,11 @@ class Peer:
         await self.tell("notifications/initialized")
 
     async def met(self) -> Any:
-        """Give what the server says of itself when it is met: the result of ``initialize`` or ``server/discover``."""
+        """Return the result of ``initialize`` or ``server/discover``."""
         return await self.result("server/discover") if self.revision in STATELESS else self._met
 
     def hello(self) -> dict[str, Any]:
-        """Give the params of ``initialize``."""
+        """Return the params of ``initialize``."""
         return {"protocolVersion": self.revision, "capabilities": self.capabilities, "clientInfo": INFO}
 
     # --- hearing -----------------------------------------------------------------------------------------------------
@@ -241,14 +241,14 @@ class Peer:
             self.aside.append(message)
 
     async def settle(self) -> list[Any]:
-        """Let everything come that is on its way, and give what nobody waited for."""
+        """Wait until everything in flight has arrived, and return the messages that were not awaited."""
         for _ in range(2):
             await self.request("server/discover" if self.revision in STATELESS else "ping")
         unheard, self.aside = self.aside, []
         return unheard
 
     def notices(self, method: str) -> list[Any]:
-        """Give the params of all notifications of a kind that came."""
+        """Return the params of all received notifications of a kind."""
         return [message.get("params") for message in self.heard if message.get("method") == method]
 
     # --- asking ------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Peer:
     async def converse(
         self, method: str, params: Mapping[str, Any], answers: Mapping[str, Any] | None = None
     ) -> Conversation:
-        """Make a call and answer what is asked on the way, by method, in the manner of the revision."""
+        """Make a call and answer the server's requests by method, in the way of the revision."""
         if self.revision in STATELESS:
             return await self._in_rounds(method, params, answers or {})
         return await self._in_requests(method, params, answers or {})

@@ -189,10 +189,15 @@ def alone(gateway: Served, front: str, work: Callable[[mcp.Client], Any], **opti
 
 @FRONTS
 @EITHER
-def test_tools_that_ask_are_listed_too(plain: Fronts, front: str, server: str) -> None:
-    names = {tool.name for tool in plain(front, lambda client: client.list_tools()).tools}
-    asking = ("get-roots-list", "trigger-elicitation-request", "trigger-sampling-request", "trigger-url-elicitation")
-    assert {f"{server}__{name}" for name in ("echo", "get-tiny-image", *asking)} <= names
+def test_tools_that_ask_are_listed_to_clients_that_can_be_asked(
+    plain: Fronts, asked: Fronts, front: str, server: str
+) -> None:
+    asking = {f"{server}__{name}" for name in ("get-roots-list", "trigger-elicitation-request")}
+    asking.add(f"{server}__trigger-sampling-request")
+    to_plain = {tool.name for tool in plain(front, lambda client: client.list_tools()).tools}
+    to_asked = {tool.name for tool in asked(front, lambda client: client.list_tools()).tools}
+    assert {f"{server}__echo", f"{server}__get-tiny-image"} <= to_plain
+    assert (asking & to_plain, asking <= to_asked) == (set(), True)
 
 
 @FRONTS

@@ -189,13 +189,13 @@ def test_older_revisions_get_the_structured_result_as_text(visit: Visits, revisi
     assert only_text(result) == '{"city":"Oslo","degrees":21.5}'
 
 
-@pytest.mark.parametrize(("revision", "seen"), [(NEWEST_HANDSHAKE, {"result": 42}), (NEWEST, 42)])
-def test_a_plain_number_is_wrapped_only_where_an_object_is_wanted(visit: Visits, revision: str, seen: Any) -> None:
+@pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
+def test_a_plain_number_is_wrapped_in_every_revision(visit: Visits, revision: str) -> None:
     async def work(client: mcp.Client) -> theirs.CallToolResult:
         await all_pages(client.list_tools)
         return await client.call_tool("add", {"a": 19, "b": 23})
 
-    assert visit(revision, work).structured_content == seen
+    assert visit(revision, work).structured_content == {"result": 42}
 
 
 @EVERY_REVISION

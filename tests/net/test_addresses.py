@@ -84,7 +84,7 @@ PUBLIC = [
 
 
 @pytest.mark.parametrize(("address", "word"), EDGES, ids=[address or "empty" for address, _ in EDGES])
-def test_a_name_with_a_special_address_is_not_called(address: str, word: str) -> None:
+def test_a_name_with_a_special_address_is_not_fetched(address: str, word: str) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return [address]
 
@@ -98,12 +98,12 @@ def test_the_addresses_beside_the_special_ones_are_public(address: str) -> None:
 
 
 @given(st.ip_addresses(v=4))
-def test_no_ipv4_address_passes_that_the_standard_library_holds_back(address: IPv4Address) -> None:
+def test_every_ipv4_address_that_is_not_global_is_special(address: IPv4Address) -> None:
     assert address.is_global or special_range(str(address)) is not None
 
 
 @given(st.ip_addresses(v=6))
-def test_no_ipv6_address_passes_that_the_standard_library_holds_back(address: IPv6Address) -> None:
+def test_every_ipv6_address_that_is_not_global_is_special(address: IPv6Address) -> None:
     assert address.is_global or special_range(str(address)) is not None
 
 

@@ -66,7 +66,7 @@ async def test_cookies_are_not_kept() -> None:
     assert [got.headers.get("cookie") for got in server.got] == [None, None]
 
 
-async def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_proxy_and_netrc_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login me password secret\n")
     netrc.chmod(0o600)
@@ -174,7 +174,7 @@ async def test_tls_asks_for_and_checks_the_name_and_not_the_address(certificate:
         assert (got.body, server.names) == (b"ok", ["auth.example"])
 
 
-async def test_a_certificate_for_another_name_is_refused(other_certificate: Path) -> None:
+async def test_a_certificate_for_another_name_is_rejected(other_certificate: Path) -> None:
     async with origin({"/": answer(b"ok")}, certificate=other_certificate) as server:
         fetcher = Fetcher(allow_private=True, ca_file=str(other_certificate), resolve=always("127.0.0.1"))
         with pytest.raises(FetchError, match=r"certificate of auth\.example:\d+ is not trusted: Hostname mismatch"):
@@ -182,19 +182,19 @@ async def test_a_certificate_for_another_name_is_refused(other_certificate: Path
     assert server.got == []
 
 
-async def test_a_certificate_of_an_unknown_authority_is_refused(certificate: Path) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_rejected(certificate: Path) -> None:
     async with origin({"/": answer(b"ok")}, certificate=certificate) as server:
         fetcher = Fetcher(allow_private=True, resolve=always("127.0.0.1"))
         with pytest.raises(FetchError, match="is not trusted: self-signed certificate"):
             await fetcher.fetch("GET", f"https://auth.example:{server.port}/")
 
 
-def test_a_name_without_an_address_is_told() -> None:
+def test_a_name_without_an_address_is_reported() -> None:
     with pytest.raises(FetchError, match=r"stranger\.example has no address"):
         run_async(Fetcher(resolve=always()).fetch("GET", "https://stranger.example/"))
 
 
-def test_a_name_that_does_not_resolve_is_told() -> None:
+def test_a_name_that_does_not_resolve_is_reported() -> None:
     async def fail(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -294,13 +294,13 @@ def test_a_caller_that_is_cancelled_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "GZIP", "identity, gzip"])
-def test_a_compressed_answer_is_refused(encoding: str) -> None:
+def test_a_compressed_answer_is_rejected(encoding: str) -> None:
     bomb = gzip.compress(b"\0" * 1000)
     with pytest.raises(FetchError, match="sent a compressed response, which was not requested"):
         outcome(answer(bomb, f"Content-Encoding: {encoding}"))
 
 
-def test_an_answer_that_says_it_is_not_compressed_is_taken() -> None:
+def test_a_response_with_identity_encoding_is_accepted() -> None:
     assert outcome(answer(b"ok", "Content-Encoding: Identity")).body == b"ok"
 
 
@@ -321,7 +321,7 @@ def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
         pytest.param(b"HTTP/1.1 obey me\r\n\r\n", id="no status"),
     ],
 )
-def test_what_is_wrong_with_an_answer_is_told_without_its_words(told: bytes) -> None:
+def test_the_error_for_an_invalid_response_does_not_quote_it(told: bytes) -> None:
     with pytest.raises(FetchError, match=r"sent an invalid HTTP response: [A-Z]") as caught:
         outcome(told)
     assert "obey" not in str(caught.value)
@@ -345,12 +345,12 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("told", "reason"), BROKEN, ids=["no HTTP", "nothing", "half", "reset"])
-def test_a_server_that_does_not_answer_soundly_is_named(told: Answer, reason: str) -> None:
+def test_the_error_for_an_invalid_response_names_the_server(told: Answer, reason: str) -> None:
     with pytest.raises(FetchError, match=rf"127\.0\.0\.1:\d+.*{reason}"):
         outcome(told)
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_server_that_is_not_there_is_reported() -> None:
     async def main() -> None:
         async with origin() as server:
             pass
@@ -360,7 +360,7 @@ def test_a_server_that_is_not_there_is_told() -> None:
         run_async(main())
 
 
-def test_a_server_without_tls_is_told() -> None:
+def test_a_server_without_tls_is_reported() -> None:
     async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ready\r\n")
 
@@ -438,19 +438,19 @@ REFUSED: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("url", list(REFUSED))
-def test_a_proxy_is_not_asked_for_what_is_refused_by_its_looks(url: str, certificate: Path) -> None:
+def test_a_rejected_url_is_not_sent_to_the_proxy(url: str, certificate: Path) -> None:
     asked: list[bytes] = []
     with pytest.raises(FetchError, match=REFUSED[url]):
         through_proxy(url, certificate, asked)
     assert asked == []
 
 
-def test_a_proxy_that_refuses_is_told(certificate: Path) -> None:
+def test_a_proxy_that_rejects_is_reported(certificate: Path) -> None:
     with pytest.raises(FetchError, match=r"The proxy did not connect to auth\.example:443: 403 Forbidden"):
         through_proxy("https://auth.example/", certificate, [], says=b"403 Forbidden")
 
 
-def test_a_proxy_that_is_not_there_is_told() -> None:
+def test_a_proxy_that_is_not_there_is_reported() -> None:
     with pytest.raises(FetchError, match=r"Cannot connect to the proxy for auth\.example:443: Connection refused"):
         run_async(Fetcher(proxy="http://127.0.0.1:1").fetch("GET", "https://auth.example/"))
 

@@ -28,7 +28,7 @@ def test_plain_http_can_be_allowed_and_stays_guarded() -> None:
         run_async(fetcher.fetch("GET", "http://names.example/"))
 
 
-async def test_a_redirect_from_https_to_http_stays_refused_where_http_is_allowed(certificate: Path) -> None:
+async def test_a_redirect_from_https_to_http_stays_rejected_where_http_is_allowed(certificate: Path) -> None:
     async with origin(certificate=certificate) as server:
         server.answers["/"] = redirect("http://auth.example/")
         fetcher = Fetcher(allow_http=True, allow_private=True, ca_file=str(certificate), resolve=always("127.0.0.1"))
@@ -55,7 +55,7 @@ def test_another_host_or_port_is_not_named(url: str) -> None:
         run_async(fetcher.fetch("GET", url))
 
 
-def test_whoever_asks_has_a_say_before_each_hop() -> None:
+def test_before_hop_is_called_before_each_request() -> None:
     told: list[str] = []
 
     async def before(url: str) -> None:
@@ -90,7 +90,7 @@ def test_a_body_can_be_cut_instead_of_refused(size: int, read: int, cut: bool) -
         ("identity", b"words"),
     ],
 )
-def test_compressed_answers_are_unpacked_for_whoever_takes_them(encoding: str, packed: bytes) -> None:
+def test_compressed_responses_are_decompressed_on_request(encoding: str, packed: bytes) -> None:
     async def main() -> bytes:
         async with origin({"/": answer(packed, f"Content-Encoding: {encoding}")}) as server:
             got = await Fetcher(allow_loopback=True).fetch("GET", server.url, gzip=True)
@@ -109,7 +109,7 @@ def test_compressed_answers_are_unpacked_for_whoever_takes_them(encoding: str, p
         pytest.param("gzip, gzip", gzip.compress(BOMB), "not requested", id="twice"),
     ],
 )
-async def test_a_compressed_answer_is_refused_if_it_is_too_large_or_not_what_was_asked_for(
+async def test_a_compressed_answer_is_rejected_if_it_is_too_large_or_not_what_was_asked_for(
     encoding: str, packed: bytes, message: str
 ) -> None:
     async with origin({"/": answer(packed, f"Content-Encoding: {encoding}")}) as server:
@@ -117,7 +117,7 @@ async def test_a_compressed_answer_is_refused_if_it_is_too_large_or_not_what_was
             await Fetcher(allow_loopback=True).fetch("GET", server.url, gzip=True, max_bytes=20_000)
 
 
-def test_a_bomb_is_unpacked_no_further_than_where_it_is_cut() -> None:
+def test_a_decompression_bomb_is_truncated_at_the_limit() -> None:
     async def main() -> tuple[int, bool]:
         async with origin({"/": answer(BOMB, "Content-Encoding: gzip")}) as server:
             got = await Fetcher(allow_loopback=True).fetch("GET", server.url, gzip=True, cut=True, max_bytes=5000)
@@ -132,7 +132,7 @@ def test_a_bomb_is_unpacked_no_further_than_where_it_is_cut() -> None:
         tracemalloc.stop()
 
 
-def test_a_proxied_name_with_a_private_address_here_can_be_refused() -> None:
+def test_a_proxied_name_with_a_private_address_here_can_be_rejected() -> None:
     fetcher = Fetcher(proxy="http://127.0.0.1:1", resolve=always("192.168.0.1"), resolve_proxied=True)
     with pytest.raises(FetchError, match=r"192\.168\.0\.1 is a private address"):
         run_async(fetcher.fetch("GET", "https://names.example/"))

@@ -24,7 +24,7 @@ async def test_a_redirect_on_the_same_origin_is_followed_with_its_headers(method
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("where", ["same origin", "other origin"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_what_is_not_get_or_head_is_never_redirected(method: str, where: str, status: int) -> None:
+async def test_only_get_and_head_follow_redirects(method: str, where: str, status: int) -> None:
     async with origin() as other, origin() as server:
         target = {"same origin": "/next", "other origin": f"{other.url}/next"}[where]
         server.answers["/"] = redirect(target, status)
@@ -41,7 +41,7 @@ async def test_a_get_with_a_body_is_not_redirected() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_to_another_origin_is_refused(status: int) -> None:
+async def test_a_redirect_to_another_origin_is_rejected(status: int) -> None:
     async with origin() as other, origin() as server:
         server.answers["/"] = redirect(other.url, status)
         with pytest.raises(FetchError, match="another origin"):
@@ -87,14 +87,14 @@ async def test_a_redirect_is_checked_as_the_first_url_was(location: str, reason:
     assert len(server.got) == 1
 
 
-async def test_a_redirect_with_undecodable_bytes_is_refused() -> None:
+async def test_a_redirect_with_undecodable_bytes_is_rejected() -> None:
     head = b"HTTP/1.1 302 Found\r\nLocation: /\xff\r\nContent-Length: 0\r\n\r\n"
     async with origin({"/": head}) as server:
         with pytest.raises(FetchError, match="redirects to a URL that is not allowed"):
             await Fetcher(allow_loopback=True).fetch("GET", server.url)
 
 
-async def test_a_redirect_from_https_to_http_is_refused(certificate: Path) -> None:
+async def test_a_redirect_from_https_to_http_is_rejected(certificate: Path) -> None:
     async with origin() as plain, origin(certificate=certificate) as server:
         server.answers["/"] = redirect(plain.url)
         fetcher = Fetcher(allow_private=True, ca_file=str(certificate), resolve=always("127.0.0.1"))
@@ -104,7 +104,7 @@ async def test_a_redirect_from_https_to_http_is_refused(certificate: Path) -> No
 
 
 @pytest.mark.parametrize(("redirects", "asked"), [(1, 2), (3, 4)])
-async def test_redirects_without_end_end(redirects: int, asked: int) -> None:
+async def test_the_number_of_redirects_is_limited(redirects: int, asked: int) -> None:
     async with origin({"/": redirect("/")}) as server:
         with pytest.raises(FetchError, match=f"redirects more than {redirects} times"):
             await Fetcher(allow_loopback=True).fetch("GET", server.url, redirects=redirects)
@@ -112,7 +112,7 @@ async def test_redirects_without_end_end(redirects: int, asked: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_without_redirects_one_is_given_as_it_is(method: str) -> None:
+async def test_with_redirects_0_a_redirect_is_returned(method: str) -> None:
     async with origin({"/": redirect("https://inner.example/?code=1")}) as server:
         got = await Fetcher(allow_loopback=True).fetch(method, server.url, redirects=0)
     assert (got.status, got.headers["location"], got.body) == (302, "https://inner.example/?code=1", b"elsewhere")
@@ -123,7 +123,7 @@ async def test_without_redirects_one_is_given_as_it_is(method: str) -> None:
     [answer(b"", status=304), answer(b"", "Location: /next", status=300), answer(b"", status=302)],
     ids=["304", "300", "302 without location"],
 )
-async def test_what_is_no_redirect_is_given_as_it_is(told: bytes) -> None:
+async def test_a_response_that_is_not_a_redirect_is_returned(told: bytes) -> None:
     async with origin({"/": told}) as server:
         got = await Fetcher(allow_loopback=True).fetch("GET", server.url)
     assert 300 <= got.status < 400

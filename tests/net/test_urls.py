@@ -83,7 +83,7 @@ async def never(host: str, port: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("url", "reason"), REFUSED, ids=[ascii(url) for url, _ in REFUSED])
-def test_a_url_is_refused_before_its_name_is_resolved(url: str, reason: str) -> None:
+def test_a_url_is_rejected_before_its_name_is_resolved(url: str, reason: str) -> None:
     with pytest.raises(FetchError, match=reason):
         run_async(Fetcher(resolve=never).fetch("GET", url))
 
@@ -93,7 +93,7 @@ SPELLINGS = ["2130706433", "0x7f000001", "017700000001", "127.1", "0x7f.1", "017
 
 @pytest.mark.parametrize("host", SPELLINGS)
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_an_odd_spelling_of_an_address_is_refused_even_where_private_ones_are_allowed(scheme: str, host: str) -> None:
+def test_an_odd_spelling_of_an_address_is_rejected_even_where_private_ones_are_allowed(scheme: str, host: str) -> None:
     with pytest.raises(FetchError, match="Will not fetch"):
         run_async(Fetcher(allow_private=True, resolve=never).fetch("GET", f"{scheme}://{host}/"))
 
@@ -147,7 +147,7 @@ def test_a_name_is_resolved_in_its_ascii_form(url: str, asked: tuple[str, int]) 
         "https://127.0.0.1/secret?token=secret",
     ],
 )
-def test_a_refusal_tells_no_path_query_or_password(url: str) -> None:
+def test_an_error_shows_no_path_query_or_password(url: str) -> None:
     with pytest.raises(FetchError) as caught:
         run_async(Fetcher(resolve=never).fetch("GET", url))
     assert "secret" not in str(caught.value)

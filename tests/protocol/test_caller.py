@@ -38,15 +38,15 @@ def test_a_capability_is_supported_if_its_path_was_declared(
     assert (supports(declared, path), caller.supports(path)) == (supported, supported)
 
 
-def test_a_stateless_caller_hears_what_its_request_asks_for() -> None:
+def test_a_stateless_caller_has_the_log_level_of_its_request() -> None:
     assert Caller(NEWEST, None, {}, STDIO, None, "error").log_level == "error"
 
 
-def test_a_stateless_caller_that_names_no_level_hears_nothing() -> None:
+def test_a_stateless_caller_without_a_log_level_gets_no_messages() -> None:
     assert Caller(NEWEST, None, {}, STDIO).log_level is None
 
 
-def test_a_caller_of_a_session_hears_what_the_session_says_now() -> None:
+def test_a_caller_of_a_session_has_the_current_log_level_of_the_session() -> None:
     session = Session(NEWEST_HANDSHAKE, None, {}, origin=STDIO)
     session.log_level = "critical"
     assert session.caller.log_level == "critical"

@@ -37,7 +37,7 @@ TREE = {"admin": ["files:write", "users"], "files:write": "files:read", "users":
         pytest.param({"files:write2"}, ["files:write"], False, id="only the beginning"),
     ],
 )
-def test_a_scope_includes_what_it_is_said_to(granted: set[str], needed: list[str], *, covered: bool) -> None:
+def test_a_scope_implies_the_scopes_of_its_row(granted: set[str], needed: list[str], *, covered: bool) -> None:
     assert ScopeHierarchy(TREE).covers(frozenset(granted), needed) is covered
 
 
@@ -51,14 +51,14 @@ def test_without_a_table_a_scope_is_itself_alone() -> None:
         pytest.param(STDIO, True, id="stdio"),
         pytest.param(MEMORY, True, id="memory"),
         pytest.param(STREAM, False, id="a stream"),
-        pytest.param(Origin("http"), False, id="http, nobody"),
-        pytest.param(Origin("sse"), False, id="sse, nobody"),
-        pytest.param(Origin("http", Principal(subject="a")), False, id="somebody without it"),
-        pytest.param(Origin("memory", Principal(subject="a")), False, id="somebody without it in memory"),
-        pytest.param(Origin("stream", Principal(subject="a", scopes=frozenset({"x"}))), True, id="somebody with it"),
+        pytest.param(Origin("http"), False, id="anonymous over http"),
+        pytest.param(Origin("sse"), False, id="anonymous over sse"),
+        pytest.param(Origin("http", Principal(subject="a")), False, id="principal without it"),
+        pytest.param(Origin("memory", Principal(subject="a")), False, id="principal without it in memory"),
+        pytest.param(Origin("stream", Principal(subject="a", scopes=frozenset({"x"}))), True, id="principal with it"),
     ],
 )
-def test_who_is_not_known_has_no_scopes_unless_it_is_the_owner(origin: Origin, *, allowed: bool) -> None:
+def test_an_anonymous_caller_has_no_scopes_unless_it_is_local(origin: Origin, *, allowed: bool) -> None:
     assert has_scopes(Caller(NEWEST, None, {}, origin), ["x"], ScopeHierarchy()) is allowed
 
 
@@ -77,6 +77,6 @@ def test_scopes_are_read_from_a_list_or_a_text(given: Any, scopes: tuple[str, ..
 
 
 @pytest.mark.parametrize("given", [["a b"], ['a"'], ["a\\"], ["ä"], [""], [7], ["a\n"]])
-def test_what_is_not_written_as_scopes_are_is_refused(given: Any) -> None:
+def test_an_invalid_scope_is_rejected(given: Any) -> None:
     with pytest.raises(TypeError, match=r"scopes: .* is not a scope"):
         parse_scopes(given, "scopes")

@@ -52,7 +52,7 @@ def test_a_handshake_revision_gets_a_plain_result_as_it_is(revision: Revision) -
     assert adapt_result(result, revision, server_info=SERVER_INFO) is result
 
 
-def test_a_stateless_result_says_its_kind_and_its_server() -> None:
+def test_a_stateless_result_has_its_type_and_the_server_info() -> None:
     shaped = adapt_result(t.CallToolResult(), R2026_07, server_info=SERVER_INFO)
     assert wire(shaped) == {"content": [], "resultType": "complete", "_meta": STAMP}
 
@@ -81,7 +81,7 @@ def test_the_given_result_is_never_changed() -> None:
     assert meta == {"a": 1}
 
 
-def test_a_cacheable_result_says_that_it_may_not_be_kept() -> None:
+def test_a_cacheable_result_forbids_caching_by_default() -> None:
     shaped = wire(adapt_result(t.ListToolsResult(tools=[]), R2026_07))
     assert shaped == {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
@@ -98,7 +98,7 @@ def test_a_handshake_revision_sees_neither_kind_nor_cache_hints(revision: Revisi
 
 
 @pytest.mark.parametrize("revision", EACH)
-def test_what_is_encoded_already_is_left_alone(revision: Revision) -> None:
+def test_an_encoded_result_stays_unchanged(revision: Revision) -> None:
     raw = Raw(b'{"tools":[]}')
     assert adapt_result(raw, revision, server_info=SERVER_INFO) is raw
 
@@ -220,7 +220,7 @@ def test_a_question_inside_a_result_has_no_meta_and_no_id() -> None:
     assert shaped == {"mode": "url", "message": "m", "url": "https://example.com"}
 
 
-def test_progress_says_nothing_in_words_before_it_could() -> None:
+def test_progress_has_no_message_in_revisions_without_it() -> None:
     params = t.ProgressNotificationParams(progress_token=1, progress=1, message="half")
     assert wire(adapt_params(params, R2024_11)) == {"progressToken": 1, "progress": 1}
 
@@ -357,7 +357,9 @@ class Record:
     ],
 )
 @pytest.mark.parametrize("revision", [R2025_06, R2025_11])
-def test_a_value_that_is_no_object_is_wrapped_where_one_is_wanted(revision: Revision, value: Any, seen: Any) -> None:
+def test_a_value_that_is_not_an_object_is_wrapped_where_one_is_wanted(
+    revision: Revision, value: Any, seen: Any
+) -> None:
     shaped = adapt_result(t.CallToolResult(structured_content=value), revision)
     assert wire(shaped)["structuredContent"] == seen
 
@@ -376,7 +378,7 @@ def test_the_schema_decides_about_wrapping_when_it_is_known(revision: Revision) 
 
 
 @pytest.mark.parametrize("revision", EACH)
-def test_nothing_is_wrapped_where_there_is_nothing(revision: Revision) -> None:
+def test_a_result_without_structured_content_is_not_wrapped(revision: Revision) -> None:
     assert adapt_result(t.CallToolResult(is_error=True), revision, wrap=True).structured_content is UNSET
 
 
@@ -452,7 +454,7 @@ OWN_ID = {"$id": "https://example.com/s", "$defs": {"a": {"type": "integer"}}, "
         pytest.param(OWN_ID, "x", False, id="wrong in a document of its own"),
     ],
 )
-def test_a_wrapped_schema_says_the_same_of_the_wrapped_value(schema: Any, value: Any, *, valid: bool) -> None:
+def test_a_wrapped_schema_accepts_the_same_wrapped_values(schema: Any, value: Any, *, valid: bool) -> None:
     wrapped = wrap_schema(schema)
     assert jsonschema_rs.is_valid(schema, value) is valid
     assert jsonschema_rs.is_valid(wrapped, {"result": value}) is valid
@@ -491,7 +493,7 @@ def own_calls(work: Callable[[], Any]) -> list[str]:
 def test_a_tool_result_costs_one_call_once_its_plan_is_made(revision: Revision) -> None:
     result = t.CallToolResult(content=[TEXT])
     adapt_result(result, revision, server_info=SERVER_INFO)
-    assert own_calls(lambda: adapt_result(result, revision, server_info=SERVER_INFO)) == ["shape"]
+    assert own_calls(lambda: adapt_result(result, revision, server_info=SERVER_INFO)) == ["adapt_result"]
 
 
 def test_every_hidden_field_can_be_left_out() -> None:

@@ -110,7 +110,7 @@ UNREACHABLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("schema", UNREACHABLE.values(), ids=UNREACHABLE.keys())
-def test_an_annotation_that_properties_alone_do_not_reach_is_refused(schema: dict[str, Any]) -> None:
+def test_an_annotation_that_properties_alone_do_not_reach_is_rejected(schema: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="cannot be reached"):
         header_parameters(schema)
 
@@ -166,12 +166,12 @@ def test_a_value_is_written_as_the_specification_shows(value: str | int, text: s
 
 
 @pytest.mark.parametrize("value", [2**53, -(2**53), 1.5, float("inf"), float("nan"), [], {}, None], ids=case_id)
-def test_a_value_that_no_header_carries_is_refused(value: Any) -> None:
+def test_a_value_that_no_header_carries_is_rejected(value: Any) -> None:
     with pytest.raises(ValueError, match="only a string, a boolean or an integer"):
         encode_value(value)
 
 
-def test_a_text_that_is_no_unicode_is_refused() -> None:
+def test_a_text_that_is_not_unicode_is_rejected() -> None:
     with pytest.raises(ValueError, match="surrogates"):
         encode_value("\ud800")
 
@@ -198,13 +198,13 @@ def test_a_header_is_read_back(text: str, value: str) -> None:
     "text",
     ["=?base64?SGVsbG8?=", "=?base64?SGVs!!!bG8=?=", "=?base64?SGVs bG8=?=", "=?base64?/w==?=", "=?base64?=A==?="],
 )
-def test_broken_base64_is_refused(text: str) -> None:
+def test_broken_base64_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="marked as Base64 of UTF-8 but is not"):
         decode_value(text)
 
 
 @pytest.mark.parametrize("text", ["é", "a\nb", "a\0b", "\x7f"], ids=ascii)
-def test_a_character_that_no_header_may_have_is_refused(text: str) -> None:
+def test_a_character_that_no_header_may_have_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="characters that a header cannot carry"):
         decode_value(text)
 
@@ -295,7 +295,7 @@ AGREE: dict[str, tuple[dict[str, str], str, str | None, dict[str, Any] | None]] 
 
 
 @pytest.mark.parametrize(("headers", "method", "name", "arguments"), AGREE.values(), ids=AGREE.keys())
-def test_headers_that_say_what_the_body_says_are_accepted(
+def test_headers_that_match_the_body_are_accepted(
     headers: dict[str, str], method: str, name: str | None, arguments: dict[str, Any] | None
 ) -> None:
     assert compare_headers(headers, method, name=name, arguments=arguments, parameters=(REGION, LIMIT)) is None
@@ -376,14 +376,14 @@ DIFFER: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("headers", "arguments", "sentence"), DIFFER.values(), ids=DIFFER.keys())
-def test_a_disagreement_is_told_in_a_sentence(
+def test_a_header_mismatch_is_reported_as_one_sentence(
     headers: dict[str, str], arguments: dict[str, Any], sentence: str
 ) -> None:
     headers = {"Mcp-Method": "m", "Mcp-Name": "bar", **headers}
     assert compare_headers(headers, "m", name="bar", arguments=arguments, parameters=(REGION, LIMIT)) == sentence
 
 
-def test_a_missing_method_header_is_told() -> None:
+def test_a_missing_method_header_is_reported() -> None:
     assert compare_headers({}, "tools/call", name="t") == 'Mcp-Method header is missing; the body calls "tools/call".'
 
 
@@ -392,12 +392,12 @@ def test_a_tool_that_mirrors_nothing_is_compared_by_its_name_alone() -> None:
     assert compare_headers(headers, "tools/call", name="t", arguments={"region": "eu"}) is None
 
 
-def test_a_missing_name_header_is_told() -> None:
+def test_a_missing_name_header_is_reported() -> None:
     headers = {"Mcp-Method": "tools/call"}
     assert compare_headers(headers, "tools/call", name="t") == 'Mcp-Name header is missing; the body calls "t".'
 
 
-def test_parameters_can_be_compared_by_whoever_has_the_schema() -> None:
+def test_parameter_headers_can_be_compared_separately() -> None:
     sentence = compare_parameter_headers({"mcp-param-region": "us"}, {"region": "eu"}, parameters=(REGION,))
     assert sentence == 'Mcp-Param-Region header says "us" but the body has "eu".'
 
@@ -407,7 +407,7 @@ def test_parameters_can_be_compared_by_whoever_has_the_schema() -> None:
     region=unicode_texts | st.booleans() | st.none() | st.integers(1 - 2**53, 2**53 - 1),
     limit=st.integers(1 - 2**53, 2**53 - 1) | st.none(),
 )
-def test_what_is_built_always_agrees_with_its_body(name: str, region: Any, limit: int | None) -> None:
+def test_built_headers_always_agree_with_the_body(name: str, region: Any, limit: int | None) -> None:
     arguments = {"region": region, "options": {"limit": limit}}
     headers = build_headers("tools/call", name, arguments=arguments, parameters=(REGION, LIMIT))
     assert compare_headers(headers, "tools/call", name=name, arguments=arguments, parameters=(REGION, LIMIT)) is None

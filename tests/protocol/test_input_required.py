@@ -52,7 +52,7 @@ def test_questions_are_asked_and_answered_in_the_next_round() -> None:
     assert finish(flow, DONE) is DONE
 
 
-def test_whoever_sent_the_first_round_begins_with_its_result() -> None:
+def test_rounds_can_start_with_the_result_of_the_first_request() -> None:
     flow = input_rounds(PARAMS, limit=3, first=asking())
     assert next(flow) == CollectInput(QUESTION)
 
@@ -77,7 +77,7 @@ def test_a_state_without_questions_is_sent_back_and_the_waits_are_counted() -> N
     assert (second.waits, second.params.request_state) == (2, "b")
 
 
-def test_a_question_begins_the_count_of_waits_anew() -> None:
+def test_a_request_restarts_the_count_of_waits() -> None:
     flow = input_rounds(PARAMS, limit=9, first=asking("a", None))
     next(flow)
     flow.send(asking("b"))

@@ -146,7 +146,7 @@ IN_PLACES = [
         pytest.param(b"/**/1", id="comment"),
     ],
 )
-def test_what_is_not_json_is_a_parse_error_wherever_it_stands(place: bytes, value: bytes) -> None:
+def test_invalid_json_anywhere_is_a_parse_error(place: bytes, value: bytes) -> None:
     assert refused(place % value).code == -32700
 
 
@@ -174,7 +174,7 @@ def test_what_is_not_json_is_a_parse_error_wherever_it_stands(place: bytes, valu
         pytest.param(b"[" * 100_000 + b"]" * 100_000, id="deep batch"),
     ],
 )  # fmt: skip
-def test_bytes_that_are_no_json_text_are_a_parse_error(data: bytes) -> None:
+def test_bytes_that_are_not_json_text_are_a_parse_error(data: bytes) -> None:
     assert refused(data).code == -32700
 
 
@@ -183,7 +183,7 @@ def test_a_parse_error_says_where_the_bytes_stop_being_utf8() -> None:
 
 
 @pytest.mark.parametrize("number", [pytest.param(b"1e999", id="1e999"), pytest.param(b"9" * 5000, id="5000 digits")])
-def test_a_number_out_of_range_is_refused_by_whoever_reads_the_params(number: bytes) -> None:
+def test_a_number_out_of_range_is_rejected_when_the_params_are_decoded(number: bytes) -> None:
     incoming = decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":[%b]}' % number)
     assert isinstance(incoming, Request)
     with pytest.raises(msgspec.DecodeError, match="out of range"):
@@ -199,7 +199,7 @@ def test_a_number_out_of_range_is_refused_by_whoever_reads_the_params(number: by
         pytest.param(b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"","data":%b}}', id="error data"),
     ],
 )
-def test_a_number_out_of_range_in_the_envelope_is_refused(place: bytes, number: bytes) -> None:
+def test_a_number_out_of_range_in_the_envelope_is_rejected(place: bytes, number: bytes) -> None:
     assert refused(place % number).code == -32600
 
 
@@ -237,7 +237,7 @@ def test_a_long_number_beside_a_suspicious_name_is_read_all_the_same() -> None:
         pytest.param(b'{"jsonrpc":"2.0","method":"m","result":{}}', None, id="notification and result"),
     ],
 )  # fmt: skip
-def test_json_that_is_no_message_is_an_invalid_request(data: bytes, id: int | str | None) -> None:
+def test_json_that_is_not_a_message_is_an_invalid_request(data: bytes, id: int | str | None) -> None:
     malformed = refused(data)
     assert (malformed.code, malformed.id, malformed.response) == (-32600, id, False)
 
@@ -292,7 +292,7 @@ TWICE = [
 
 @pytest.mark.parametrize(("members", "id"), TWICE)
 @pytest.mark.parametrize("pad", [pytest.param(b'"pad":0', id="small"), pytest.param(LONG, id="large")])
-def test_a_member_of_the_envelope_given_twice_is_refused(pad: bytes, members: bytes, id: int | None) -> None:
+def test_a_member_of_the_envelope_given_twice_is_rejected(pad: bytes, members: bytes, id: int | None) -> None:
     malformed = refused(b'{"jsonrpc":"2.0",%b,%b}' % (pad, members))
     assert (malformed.code, malformed.id) == (-32600, id)
 
@@ -318,7 +318,7 @@ def test_a_member_of_the_envelope_given_twice_is_refused(pad: bytes, members: by
         pytest.param(b'["id","id",%b,"%b"]' % (NAMES, b"x" * 5000), id="large"),
     ],
 )
-def test_the_same_names_inside_values_are_nobodys_business(data: bytes, value: bytes) -> None:
+def test_the_same_names_inside_values_are_ignored(data: bytes, value: bytes) -> None:
     assert not isinstance(decode(data % value), InvalidMessage)
 
 
@@ -390,7 +390,7 @@ def test_depth_of_a_chain_is_counted_exactly(chain: int, limit: int) -> None:
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_array_is_cut_into_its_messages_and_what_is_none() -> None:
+def test_an_array_is_split_into_messages_and_invalid_items() -> None:
     incoming = decode(
         b' [{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"},5,[],'
         b'{"jsonrpc":"2.0","id":2,"result":{},"error":{"code":1,"message":""}}]'
@@ -404,7 +404,7 @@ def test_an_array_is_cut_into_its_messages_and_what_is_none() -> None:
     ]
 
 
-def test_a_batch_inside_a_batch_is_refused_where_it_stands() -> None:
+def test_a_batch_inside_a_batch_is_rejected_where_it_stands() -> None:
     incoming = decode(b'[[{"jsonrpc":"2.0","id":1,"method":"a"}]]')
     assert incoming == Batch((InvalidMessage(-32600, "Invalid request: a batch inside a batch"),))
 
@@ -417,7 +417,7 @@ def test_a_batch_inside_a_batch_is_refused_where_it_stands() -> None:
         pytest.param(b"[" + b"1," * 3 + b"1]", "a batch of 4 messages; the limit is 3", id="too many"),
     ],
 )
-def test_an_array_that_is_no_batch_is_one_invalid_request(data: bytes, words: str) -> None:
+def test_an_array_that_is_not_a_batch_is_one_invalid_request(data: bytes, words: str) -> None:
     assert refused(data, Limits(batch=3)) == InvalidMessage(-32600, f"Invalid request: {words}")
 
 
@@ -469,7 +469,7 @@ messages = (
 @example(message=Request(1, "m", {"id": 1, "params": {"id": "\\u0069d"}}))
 @example(message=Request(1, "m", "x" * 5000))
 @example(message=Response(1, [{"id": 1}, {"id": 2}, "x" * 5000]))
-def test_what_is_written_is_read_back_the_same(message: Message) -> None:
+def test_an_encoded_message_is_decoded_unchanged(message: Message) -> None:
     assert plain(decode(encode(message))) == plain(message)
 
 
@@ -525,7 +525,7 @@ def test_no_bytes_make_the_reader_raise(data: bytes) -> None:
 
 
 @given(data=scraps | envelopes | messages.map(encode))
-def test_whatever_is_read_another_parser_reads_alike(data: bytes) -> None:
+def test_another_parser_reads_accepted_messages_alike(data: bytes) -> None:
     incoming = decode(data)
     items = incoming.items if isinstance(incoming, Batch) else (incoming,)
     seen = [] if isinstance(incoming, InvalidMessage) else json.loads(data)
@@ -542,7 +542,7 @@ def alike(ours: Message | InvalidMessage, theirs: dict[str, Any]) -> bool:
 
 
 @given(data=envelopes)
-def test_of_an_accepted_message_no_member_of_the_envelope_stands_there_twice(data: bytes) -> None:
+def test_an_accepted_message_has_no_duplicate_envelope_members(data: bytes) -> None:
     names = [name for name, _ in json.loads(data, object_pairs_hook=list)]
     counted = [name for name in names if name in {"jsonrpc", "id", "method", "params", "result", "error"}]
     assert isinstance(decode(data), InvalidMessage) or len(counted) == len(set(counted))
@@ -561,6 +561,6 @@ DEEPER_THAN_ANY_PARSER = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
         pytest.param(b'{"jsonrpc":"2.0","result":%s,"id":007}', None, True, id="an id that is no number"),
     ],
 )
-def test_of_an_answer_too_deep_to_be_parsed_the_id_is_told(data: bytes, id: int | None, response: bool) -> None:
+def test_the_id_of_a_response_nested_too_deeply_is_reported(data: bytes, id: int | None, response: bool) -> None:
     refused = decode(data % DEEPER_THAN_ANY_PARSER)
     assert refused == InvalidMessage(-32700, "Parse error: nested too deeply", id, response=response)

@@ -32,7 +32,7 @@ BAD_ANSWERED = ErrorResponse(9, ErrorObject(code=-32600, message="bad"))
         pytest.param((Request(1, "initialize"),), "initialize cannot be part", id="initialize"),
     ],
 )
-def test_a_batch_that_breaks_a_rule_is_refused_as_a_whole(
+def test_a_batch_that_breaks_a_rule_is_rejected_as_a_whole(
     items: tuple[Message | InvalidMessage, ...], words: str
 ) -> None:
     wrong = batch_fault(Batch(items))
@@ -60,13 +60,13 @@ def test_the_answers_are_given_once_the_last_is_there() -> None:
     assert reply.add(1, Response(1, {})) == (Response("1", {}), Response(1, {}))
 
 
-def test_they_are_given_once() -> None:
+def test_the_responses_of_a_batch_are_returned_once() -> None:
     reply = BatchReply(Batch((Request(1, "m"),)))
     reply.add(1, Response(1, {}))
     assert reply.complete() is None
 
 
-def test_what_was_malformed_is_answered_with_the_rest() -> None:
+def test_malformed_items_are_answered_with_the_rest() -> None:
     reply = BatchReply(Batch((BAD, Request(1, "m"))))
     assert reply.complete() is None
     assert reply.add(1, Response(1, {})) == (BAD_ANSWERED, Response(1, {}))

@@ -32,7 +32,7 @@ def test_limits_are_read_from_a_configuration() -> None:
     assert msgspec.convert({"depth": 5, "idle_seconds": 1}, Limits) == Limits(depth=5, idle_seconds=1.0)
 
 
-def test_an_unknown_limit_is_refused_by_name() -> None:
+def test_an_unknown_limit_is_rejected_by_name() -> None:
     with pytest.raises(msgspec.ValidationError, match="dept"):
         msgspec.convert({"dept": 5}, Limits)
 

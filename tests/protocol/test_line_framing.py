@@ -69,7 +69,7 @@ LONG = st.text(alphabet="ab\n", max_size=9000).map(str.encode)
 
 
 @given(LONG, st.lists(st.integers(min_value=0), max_size=20), st.booleans())
-def test_what_is_shown_of_a_line_too_long_does_not_depend_on_the_cutting(
+def test_the_excerpt_of_an_oversized_line_does_not_depend_on_chunks(
     data: bytes, places: list[int], enough: bool
 ) -> None:
     def shown(portions: list[bytes]) -> list[bytes | OversizedLine]:
@@ -98,7 +98,7 @@ def test_a_line_that_never_ends_is_reported_when_the_stream_does() -> None:
     ),
     st.integers(1, 60),
 )
-def test_a_stream_cut_at_every_byte_gives_what_the_whole_gives(pieces: list[bytes], cap: int) -> None:
+def test_a_stream_split_at_every_byte_gives_the_same_lines(pieces: list[bytes], cap: int) -> None:
     def seen(portions: list[bytes]) -> list[bytes | OversizedLine]:
         reader = LineReader(cap, enough=lambda head: b"id" in head)
         lines = [line for portion in portions for line in reader.feed(portion)]
@@ -110,7 +110,7 @@ def test_a_stream_cut_at_every_byte_gives_what_the_whole_gives(pieces: list[byte
     assert [seen([data[:at], data[at:]]) for at in range(len(data))] == [whole] * len(data)
 
 
-def test_of_a_line_that_is_being_skipped_no_more_is_kept_however_long_it_is() -> None:
+def test_a_skipped_line_uses_bounded_memory() -> None:
     reader = LineReader(50_000, enough=lambda head: False)
     tracemalloc.start()
     try:
@@ -122,7 +122,7 @@ def test_of_a_line_that_is_being_skipped_no_more_is_kept_however_long_it_is() ->
     assert reader.held == 0
 
 
-def test_of_a_long_line_a_few_kilobytes_are_shown() -> None:
+def test_an_excerpt_of_a_long_line_has_a_few_kilobytes() -> None:
     line = b"a" * 4096 + b"b" * 100_000 + b"c" * 1024
     whole = LineReader(50_000, enough=lambda head: False)
     assert (

@@ -89,7 +89,7 @@ def test_only_listen_is_a_stream() -> None:
     ("name", "sender"),
     [("tools/call", "client"), ("sampling/createMessage", "server"), ("ping", "both")],
 )
-def test_a_row_says_who_sends_it(name: str, sender: str) -> None:
+def test_a_row_has_the_sender_of_a_method(name: str, sender: str) -> None:
     assert BY_NAME[name].sender == sender
 
 
@@ -115,7 +115,7 @@ def test_completion_needed_no_capability_before_there_was_one() -> None:
 
 
 @pytest.mark.parametrize("loose", MISNAMED_METHODS)
-def test_a_loose_name_is_no_method_and_leads_to_one(loose: str) -> None:
+def test_a_loose_name_is_not_a_method_and_leads_to_one(loose: str) -> None:
     assert loose not in BY_NAME
     assert MISNAMED_METHODS[loose] in BY_NAME
 
@@ -134,7 +134,7 @@ def test_missing_params_are_an_empty_object() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"null", b'"x"', b'{"name":1}', b"{}"])
-def test_params_that_do_not_fit_are_refused(raw: bytes) -> None:
+def test_params_that_do_not_fit_are_rejected(raw: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_params(BY_NAME["tools/call"], Raw(raw))
 
@@ -168,13 +168,13 @@ def test_a_result_is_decoded_to_its_type() -> None:
     assert result == t.CallToolResult(content=[t.TextContent(text="3")])
 
 
-def test_a_question_instead_of_a_result_is_told_apart() -> None:
+def test_an_input_required_result_is_recognized() -> None:
     raw = Raw(b'{"resultType":"input_required","inputRequests":{"q":{"method":"roots/list"}},"requestState":"s"}')
     result = decode_result(BY_NAME["prompts/get"], raw)
     assert result == t.InputRequiredResult(input_requests={"q": t.InputRequest(method="roots/list")}, request_state="s")
 
 
-def test_a_result_that_only_speaks_of_questions_is_none() -> None:
+def test_a_result_that_only_mentions_input_required_is_complete() -> None:
     raw = Raw(b'{"resultType":"complete","content":[{"type":"text","text":"input_required"}]}')
     assert type(decode_result(BY_NAME["tools/call"], raw)) is t.CallToolResult
 

@@ -66,7 +66,7 @@ def test_a_discover_result_means_the_stateless_era() -> None:
     assert agreement.revision is NEWEST
 
 
-def test_what_the_server_says_of_itself_is_kept() -> None:
+def test_the_server_info_is_kept() -> None:
     info = {"io.modelcontextprotocol/serverInfo": {"name": "server", "version": "3"}}
     _, agreement = run([discovered(NEWEST.name, _meta=info, instructions="Ask.")])
     assert agreement.server_info is not None
@@ -97,7 +97,7 @@ def test_silence_falls_back_to_the_handshake() -> None:
     assert agreement.supported == (OLDEST.name,)
 
 
-def test_a_result_that_is_no_discovery_falls_back_to_the_handshake() -> None:
+def test_a_result_that_is_not_a_discovery_falls_back_to_the_handshake() -> None:
     steps, _ = run([raw({"tools": []}), initialized(NEWEST_HANDSHAKE.name), None])
     assert steps[1] == SendInitialize(NEWEST_HANDSHAKE)
 
@@ -114,7 +114,7 @@ def test_an_unsupported_version_error_with_our_version_in_its_list_is_probed_aga
     assert agreement.revision is NEWEST
 
 
-def test_a_server_that_refuses_what_it_lists_is_given_up() -> None:
+def test_a_server_that_rejects_a_version_it_lists_raises() -> None:
     refusal = UnsupportedProtocolVersion("no", data={"supported": [NEWEST.name]})
     with pytest.raises(RevisionMismatch):
         run([refusal, refusal])
@@ -155,13 +155,13 @@ def test_an_error_only_stateless_servers_know_never_falls_back(kind: type[Reques
         run([kind("no")])
 
 
-def test_a_server_that_was_silent_and_refuses_the_handshake_is_probed_once_more() -> None:
+def test_a_server_that_was_silent_and_rejects_the_handshake_is_probed_once_more() -> None:
     steps, agreement = run([None, MethodNotFound("no"), discovered(NEWEST.name)])
     assert steps == [SendDiscover(NEWEST, 2.0), SendInitialize(NEWEST_HANDSHAKE), SendDiscover(NEWEST, None)]
     assert agreement.revision is NEWEST
 
 
-def test_a_server_that_refuses_everything_is_given_up_with_what_it_said_to_the_handshake() -> None:
+def test_a_server_that_rejects_everything_raises_the_error_of_the_handshake() -> None:
     with pytest.raises(MethodNotFound, match="not this"):
         run([None, MethodNotFound("not this"), MethodNotFound("nor that")])
 
@@ -198,14 +198,14 @@ def test_a_pinned_handshake_revision_is_not_traded_for_another() -> None:
     assert caught.value.ours == (OLDEST.name,)
 
 
-def test_a_pinned_handshake_that_is_refused_by_version_is_a_mismatch() -> None:
+def test_a_pinned_handshake_that_is_rejected_by_version_is_a_mismatch() -> None:
     refusal = UnsupportedProtocolVersion("no", data={"supported": [NEWEST.name]})
     with pytest.raises(RevisionMismatch) as caught:
         run([refusal], pinned=OLDEST)
     assert caught.value.theirs == (NEWEST.name,)
 
 
-def test_a_pinned_handshake_that_is_refused_otherwise_raises_that() -> None:
+def test_a_pinned_handshake_that_is_rejected_otherwise_raises_that() -> None:
     with pytest.raises(MethodNotFound):
         run([MethodNotFound("no")], pinned=OLDEST)
 
@@ -244,7 +244,7 @@ def test_a_remembered_handshake_server_is_not_probed() -> None:
     assert steps[0] == SendInitialize(OLDEST)
 
 
-def test_a_remembered_handshake_server_that_refuses_is_probed_after_all() -> None:
+def test_a_remembered_handshake_server_that_rejects_is_probed_after_all() -> None:
     steps, agreement = run([MethodNotFound("no"), discovered(NEWEST.name)], remembered=OLDEST)
     assert steps == [SendInitialize(OLDEST), SendDiscover(NEWEST, 2.0)]
     assert agreement.revision is NEWEST

@@ -22,7 +22,7 @@ def seen(message: Any, *, head: int = 150, tail: int = 100, **layout: Any) -> Pa
 
 @pytest.mark.parametrize("id", [0, 7, -3, "a-1", "ä", 'with "quotes"', ""], ids=repr)
 @pytest.mark.parametrize("layout", [{}, {"separators": (",", ":")}], ids=["spaced", "tight"])
-def test_an_id_before_what_is_long_is_told(id: int | str, layout: dict[str, Any]) -> None:
+def test_an_id_before_what_is_long_is_reported(id: int | str, layout: dict[str, Any]) -> None:
     assert seen({"jsonrpc": "2.0", "id": id, "result": {"text": LONG}}, **layout) == PartialMessage("answer", id)
 
 
@@ -35,7 +35,7 @@ def test_an_id_before_what_is_long_is_told(id: int | str, layout: dict[str, Any]
         pytest.param(lambda result, id: {"result": result, "id": id, "jsonrpc": "2.0"}, id="last but one"),
     ],
 )
-def test_an_id_after_what_is_long_is_told(id: int | str, envelope: Any) -> None:
+def test_an_id_after_what_is_long_is_reported(id: int | str, envelope: Any) -> None:
     assert seen(envelope({"text": LONG}, id)) == PartialMessage("answer", id)
     assert seen(envelope({"text": LONG}, id), indent=1) == PartialMessage("answer", id)
 
@@ -51,7 +51,7 @@ def test_an_id_after_what_is_long_is_told(id: int | str, envelope: Any) -> None:
         pytest.param({"method": "x", "params": LONG}, PartialMessage("call", open=True), id="a notification"),
     ],
 )
-def test_the_kind_of_a_message_is_told(message: Any, expected: PartialMessage) -> None:
+def test_the_kind_of_a_message_is_reported(message: Any, expected: PartialMessage) -> None:
     assert seen(message) == expected
 
 
@@ -70,7 +70,7 @@ def test_the_kind_of_a_message_is_told(message: Any, expected: PartialMessage) -
         pytest.param(b'{"id":1,"m\\u0065thod":"x","result":"', b"", id="both, one in disguise"),
     ],
 )
-def test_of_what_is_unclear_nothing_is_told(head: bytes, tail: bytes) -> None:
+def test_nothing_is_reported_of_an_ambiguous_message(head: bytes, tail: bytes) -> None:
     assert inspect_partial(head, tail) == PartialMessage()
 
 
@@ -89,7 +89,7 @@ def test_of_what_is_unclear_nothing_is_told(head: bytes, tail: bytes) -> None:
         pytest.param(b'{"result":"x","id":"' + b"y" * 100, id="one that is cut"),
     ],
 )
-def test_an_id_that_is_none_is_not_looked_for_at_the_end(head: bytes) -> None:
+def test_an_invalid_id_is_not_searched_at_the_end(head: bytes) -> None:
     assert inspect_partial(head, b'","id":9}') == PartialMessage("answer")
 
 
@@ -127,7 +127,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES, st.permutations(["jsonrpc", "id", "result"]), st.integers(0, 120), st.integers(0, 120))
-def test_an_id_that_is_told_is_the_right_one(value: Any, order: list[str], head: int, tail: int) -> None:
+def test_a_found_id_is_the_id_of_the_message(value: Any, order: list[str], head: int, tail: int) -> None:
     members = {"jsonrpc": "2.0", "id": 77, "result": value}
     found = seen({name: members[name] for name in order}, head=head, tail=tail or 1)
     assert found.id in (None, 77)
@@ -199,7 +199,7 @@ def _own_ids(data: bytes) -> list[Any]:
 
 
 @given(_MEMBERS, _SPACES, st.integers(0, 120), st.integers(1, 120))
-def test_no_id_is_told_that_a_parser_would_not_find(
+def test_no_id_is_found_that_a_parser_would_not_find(
     members: list[tuple[str, str]], space: str, head: int, tail: int
 ) -> None:
     inside = f"{space},{space}".join(f"{name}{space}:{space}{value}" for name, value in members)
@@ -211,7 +211,7 @@ def test_no_id_is_told_that_a_parser_would_not_find(
 
 
 @given(st.sampled_from(_WRITTEN), st.sampled_from(_WRITTEN), st.permutations(["jsonrpc", "id", "result"]))
-def test_what_is_told_of_a_message_is_what_is_read_of_it(id: str, result: str, order: list[str]) -> None:
+def test_kind_and_id_of_a_partial_message_equal_those_of_the_whole(id: str, result: str, order: list[str]) -> None:
     written = {"jsonrpc": '"2.0"', "id": id, "result": result}
     data = ("{" + ",".join(f'"{name}":{written[name]}' for name in order) + "}").encode()
     read = decode(data)
@@ -220,7 +220,7 @@ def test_what_is_told_of_a_message_is_what_is_read_of_it(id: str, result: str, o
 
 
 @given(st.binary(max_size=40), st.integers(0, 60))
-def test_an_id_that_is_told_can_be_written_down_again(id: bytes, cut: int) -> None:
+def test_a_found_id_can_be_encoded_again(id: bytes, cut: int) -> None:
     head = b'{"id":"' + id + b'","method":"x","params":"'
     told = inspect_partial(head[: cut + len(head) - 60]).id
     assert told is None or str(told).encode().decode() == told

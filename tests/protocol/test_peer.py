@@ -157,7 +157,7 @@ def test_an_id_cannot_be_used_again_while_it_waits() -> None:
     assert sent(peer) == []
 
 
-def test_what_is_no_message_cannot_be_fed() -> None:
+def test_a_value_that_is_not_a_message_is_rejected_by_the_peer() -> None:
     with pytest.raises(LocalProtocolError, match="not a message: Batch"):
         Peer().receive_message(Batch(()))  # type: ignore[arg-type]
 
@@ -197,7 +197,7 @@ def test_an_error_answer_carries_its_data_only_if_given() -> None:
     ]
 
 
-def test_a_second_request_with_an_id_in_flight_is_refused_and_the_first_is_still_answered() -> None:
+def test_a_second_request_with_an_id_in_flight_is_rejected_and_the_first_is_still_answered() -> None:
     peer = serving()
     assert peer.receive_message(Request(7, "n")) is None
     assert error_sent(peer) == (7, -32600)
@@ -218,7 +218,7 @@ def test_the_number_1_and_the_text_1_are_served_side_by_side() -> None:
     assert (peer.serves(1), peer.serves("1")) == (True, False)
 
 
-def test_a_request_beyond_the_limit_is_refused_until_another_is_answered() -> None:
+def test_a_request_beyond_the_limit_is_rejected_until_another_is_answered() -> None:
     peer = Peer(max_in_flight=1)
     peer.receive_message(Request(1, "m"))
     assert peer.receive_message(Request(2, "m")) is None
@@ -239,7 +239,7 @@ def test_a_notification_is_an_event_and_is_never_answered() -> None:
     assert sent(peer) == []
 
 
-def test_a_notice_about_a_request_no_longer_served_is_not_sent() -> None:
+def test_a_notification_about_a_request_no_longer_served_is_not_sent() -> None:
     peer = serving()
     assert peer.send_notification("notifications/progress", about=7)
     peer.send_result(7, {})
@@ -284,7 +284,7 @@ def test_a_cancellation_that_comes_too_late_changes_nothing(before: str) -> None
 @pytest.mark.parametrize(
     "id", [pytest.param(8, id="unknown"), pytest.param("7", id="text for a number"), pytest.param(None, id="none")]
 )
-def test_a_cancellation_of_another_id_is_a_notice_like_any_other(id: RequestId | None) -> None:
+def test_a_cancellation_of_another_id_is_a_notification_like_any_other(id: RequestId | None) -> None:
     peer = serving()
     assert isinstance(peer.receive_message(told("notifications/cancelled", requestId=id)), NotificationReceived)
     assert peer.serves(7)
@@ -372,7 +372,7 @@ def test_a_malformed_answer_to_nothing_is_dropped_and_never_answered(id: Request
     assert (peer.dropped, peer.waits(own), sent(peer)) == (1, True, [])
 
 
-def test_a_withdrawn_request_is_told_to_the_other_side_with_a_hint_for_the_link() -> None:
+def test_a_withdrawn_request_is_cancelled_on_the_wire_with_its_id_for_the_link() -> None:
     peer, id = waiting()
     peer.send_cancel(id, reason="bored")
     (outbound,) = peer.messages_to_send()
@@ -384,7 +384,7 @@ def test_a_withdrawn_request_is_told_to_the_other_side_with_a_hint_for_the_link(
 
 def test_a_request_can_be_withdrawn_without_a_word() -> None:
     peer, id = waiting("initialize")
-    peer.send_cancel(id, tell=False)
+    peer.send_cancel(id, notify=False)
     assert (sent(peer), peer.waits(id)) == ([], False)
 
 

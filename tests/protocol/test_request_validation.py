@@ -241,7 +241,7 @@ def test_a_server_without_handshake_revisions_names_those_it_speaks() -> None:
     assert STATELESS_NAME in rejection.message
 
 
-def test_a_server_without_stateless_revisions_refuses_them() -> None:
+def test_a_server_without_stateless_revisions_rejects_them() -> None:
     rejection = rejected("tools/list", {"_meta": META}, offer=make_server_profile({}, HANDSHAKE_NAMES))
     assert (rejection.code, rejection.data["supported"]) == (-32022, [*reversed(HANDSHAKE_NAMES)])
 
@@ -260,7 +260,9 @@ def test_an_unsupported_revision_lists_what_is_supported_newest_first(method: st
     [("sampling/complete", "sampling/createMessage"), ("elicitation/request", "elicitation/create")],
 )
 @pytest.mark.parametrize("session", [None, session_of(HANDSHAKE_NAMES[-1])], ids=["no session", "session"])
-def test_a_loose_name_is_told_the_right_one(session: Session | None, loose: str, right: str) -> None:
+def test_an_unprefixed_method_name_is_answered_with_the_right_one(
+    session: Session | None, loose: str, right: str
+) -> None:
     rejection = rejected(loose, None, session)
     assert (rejection.code, rejection.data) == (-32601, {"method": loose})
     assert right in rejection.message
@@ -285,27 +287,27 @@ def test_a_method_not_found_names_the_method_and_the_revision_it_was_looked_for_
 
 
 @pytest.mark.parametrize("params", [None, {"cursor": 5}], ids=["readable", "unreadable"])
-def test_without_a_session_the_error_says_what_is_missing(params: Any) -> None:
+def test_without_a_session_the_error_names_what_is_missing(params: Any) -> None:
     message = rejected("tools/list", params).message
     assert "_meta" in message
     assert "initialize" in message
 
 
-def test_an_incomplete_meta_is_told_which_key_is_missing() -> None:
+def test_an_incomplete_meta_is_rejected_with_the_missing_key() -> None:
     assert CAPABILITIES in rejected("tools/list", {"_meta": {VERSION: STATELESS_NAME}}).message
 
 
 @pytest.mark.parametrize(
     "raw", [pytest.param(b'{"cursor":1e999}', id="1e999"), pytest.param(b'{"cursor":%b}' % (b"9" * 5000), id="digits")]
 )
-def test_a_number_out_of_range_is_refused_with_an_answer(raw: bytes) -> None:
+def test_a_number_out_of_range_is_rejected_with_an_answer(raw: bytes) -> None:
     outcome = validate_request(
         Request(1, "tools/list", msgspec.Raw(raw)), session_of(HANDSHAKE_NAMES[-1]), STDIO, OFFER
     )
     assert getattr(outcome, "code", None) == -32602
 
 
-def test_params_that_are_no_json_are_a_parse_error() -> None:
+def test_params_that_are_not_json_are_a_parse_error() -> None:
     # A link that does not read strictly could deliver such bytes.
     outcome = validate_request(Request(1, "tools/list", msgspec.Raw(b'{"cursor":"\xff"}')), None, STDIO, OFFER)
     assert getattr(outcome, "code", None) == -32700
@@ -317,15 +319,15 @@ OWN = make_server_profile({"x/own": Method(name="x/own", kind="request", to_serv
 
 
 @pytest.mark.parametrize("name", HANDSHAKE_NAMES)
-def test_an_own_method_is_admitted_in_every_session(name: str) -> None:
+def test_a_custom_method_is_admitted_in_every_session(name: str) -> None:
     assert admitted("x/own", {"any": 1}, session_of(name), OWN).row.name == "x/own"
 
 
-def test_an_own_method_is_admitted_in_a_stateless_request() -> None:
+def test_a_custom_method_is_admitted_in_a_stateless_request() -> None:
     assert admitted("x/own", {"_meta": META}, None, OWN).row.name == "x/own"
 
 
-def test_an_own_method_is_unknown_elsewhere() -> None:
+def test_a_custom_method_is_unknown_elsewhere() -> None:
     assert rejected("x/own", {"_meta": META}).code == -32601
 
 

@@ -166,7 +166,7 @@ def test_a_name_without_end_is_not_read() -> None:
 
 
 @pytest.mark.parametrize(("text", "hidden"), SECRET_TEXTS)
-def test_what_looks_like_a_secret_is_covered_and_the_rest_stays(text: str, hidden: str) -> None:
+def test_text_that_looks_like_a_secret_is_masked_and_the_rest_stays(text: str, hidden: str) -> None:
     assert (hide_secrets(text), holds_secret(text)) == (hidden, True)
 
 

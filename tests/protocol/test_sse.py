@@ -169,14 +169,14 @@ TOO_LONG = [
 
 
 @pytest.mark.parametrize("stream", TOO_LONG)
-def test_an_event_over_the_cap_is_refused(stream: bytes) -> None:
+def test_an_event_over_the_cap_is_rejected(stream: bytes) -> None:
     reader = EventReader(max_event=10)
     with pytest.raises(RemoteProtocolError, match="longer than 10 bytes"):
         reader.feed(stream)
 
 
 @pytest.mark.parametrize("stream", TOO_LONG)
-def test_an_event_over_the_cap_is_refused_in_single_bytes_too(stream: bytes) -> None:
+def test_an_event_over_the_cap_is_rejected_in_single_bytes_too(stream: bytes) -> None:
     assert read_until_refused(each_byte(stream), cap=10) == ([], True)
 
 

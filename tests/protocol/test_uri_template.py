@@ -118,7 +118,7 @@ def test_a_prefix_of_a_list_is_an_error() -> None:
         UriTemplate.parse("{list:3}").expand(VALUES)
 
 
-def test_a_value_that_is_no_unicode_is_an_error() -> None:
+def test_a_value_that_is_not_unicode_is_an_error() -> None:
     with pytest.raises(ValueError, match="surrogates"):
         UriTemplate.parse("{x}").expand({"x": "\ud800"})
 
@@ -142,7 +142,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "reason"), BROKEN, ids=[text for text, _ in BROKEN])
-def test_a_broken_template_is_refused_with_its_offset_and_the_fix(text: str, reason: str) -> None:
+def test_a_broken_template_is_rejected_with_its_offset_and_the_fix(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         UriTemplate.parse(text)
 
@@ -252,7 +252,7 @@ UNSAFE = [
 
 
 @pytest.mark.parametrize(("template", "uri", "values"), UNSAFE, ids=[f"{row[0]} {row[1]}" for row in UNSAFE])
-def test_a_value_that_could_leave_its_folder_is_refused(
+def test_a_value_that_could_leave_its_folder_is_rejected(
     template: str, uri: str, values: dict[str, str | list[str]]
 ) -> None:
     assert UriTemplate.parse(template).match(uri) is None
@@ -317,14 +317,14 @@ reserved_texts = st.text(st.characters(exclude_categories=["Cs"], exclude_charac
 @pytest.mark.parametrize(
     "template", ["x://{a}/{b}", "x:{a,b}", "x{/a,b}", "x{;a,b}", "x{?a,b}", "x?y=1{&b,a}", "{a}{?b}"]
 )
-def test_what_was_expanded_matches_back(template: str, a: str, b: str) -> None:
+def test_an_expanded_uri_matches_back(template: str, a: str, b: str) -> None:
     parsed = UriTemplate.parse(template)
     assert parsed.match(parsed.expand({"a": a, "b": b}), safe=False) == {"a": a, "b": b}
 
 
 @given(a=reserved_texts, b=reserved_texts)
 @pytest.mark.parametrize("template", ["{+a}#{+b}", "{+a}{#b}", "x{#a,b}", "{+a,b}", "{+a}{?b}"])
-def test_what_was_expanded_with_reserved_characters_matches_back(template: str, a: str, b: str) -> None:
+def test_a_uri_expanded_with_reserved_characters_matches_back(template: str, a: str, b: str) -> None:
     parsed = UriTemplate.parse(template)
     assert parsed.match(parsed.expand({"a": a, "b": b}), safe=False) == {"a": a, "b": b}
 

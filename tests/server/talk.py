@@ -1,4 +1,4 @@
-"""What the tests of a server share: both eras, a bounded loop, and short ways to talk to a server."""
+"""Helpers of the server tests: both eras, and short ways to call a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HANDSHAKE = NEWEST_HANDSHAKE.name
 STATELESS = NEWEST.name
 #: Runs a test in both eras.
 ERAS = pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-#: What a client declares that fills in forms.
+#: The capabilities of a client that supports elicitation forms.
 FORMS: Mapping[str, Any] = {"elicitation": {}}
 
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 async def reach(
     server: Server, revision: str, capabilities: Mapping[str, Any] | None = None, *, greet: bool = True
 ) -> AsyncIterator[Peer]:
-    """Reach a server in memory with a raw client; what is sent may be of one's own, beside the protocol."""
+    """Connect to a server in memory with a raw client, which may also send custom messages."""
     carrier = _Inside(server)
     peer = Peer(carrier, revision=revision, capabilities=dict(capabilities or {}))
     carrier.start(peer)
@@ -42,7 +42,7 @@ async def reach(
 
 
 def call(server: Server, name: str, revision: str = STATELESS, **arguments: Any) -> Any:
-    """Call one tool of a server and give the raw result."""
+    """Call one tool of a server and return the raw result."""
 
     async def main() -> Any:
         async with reach(server, revision) as peer:
@@ -52,23 +52,23 @@ def call(server: Server, name: str, revision: str = STATELESS, **arguments: Any)
 
 
 def text(result: Any) -> str:
-    """Give the text of a raw tool result."""
+    """Return the text of a raw tool result."""
     found: str = result["content"][0]["text"]
     return found
 
 
 def accept(value: Any) -> dict[str, Any]:
-    """Answer a form of one value."""
+    """Return the answer to a form with one value."""
     return {"action": "accept", "content": {"value": value}}
 
 
 def asked(result: Any) -> list[str]:
-    """Give the messages of the questions that a result asks, in order."""
+    """Return the messages of the requests in an ``input_required`` result, in order."""
     assert result["resultType"] == "input_required", result
-    return [question["params"]["message"] for question in result["inputRequests"].values()]
+    return [request["params"]["message"] for request in result["inputRequests"].values()]
 
 
 def again(params: Mapping[str, Any], result: Any, answer: Any) -> dict[str, Any]:
-    """Make the params that take a call up again, with one answer to all that was asked."""
+    """Return the params that resume a call, with the same answer to every request."""
     responses = dict.fromkeys(result["inputRequests"], answer)
     return {**params, "inputResponses": responses, "requestState": result["requestState"]}

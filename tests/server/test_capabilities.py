@@ -19,7 +19,7 @@ async def met(server: Server, revision: str) -> Any:
 
 
 @ERAS
-async def test_an_empty_server_declares_nothing_it_has_not(revision: str) -> None:
+async def test_an_empty_server_declares_only_logging(revision: str) -> None:
     assert (await met(Server("s"), revision))["capabilities"] == {"logging": {}}
 
 
@@ -40,14 +40,14 @@ async def test_an_empty_server_declares_nothing_it_has_not(revision: str) -> Non
         pytest.param(lambda s: s.completion(lambda ref, argument, context: []), {"completions": {}}, id="completions"),
     ],
 )
-async def test_what_is_registered_is_declared(revision: str, register: Any, declared: dict[str, Any]) -> None:
+async def test_registered_kinds_are_declared(revision: str, register: Any, declared: dict[str, Any]) -> None:
     server = Server("s")
     register(server)
     assert (await met(server, revision))["capabilities"] == {"logging": {}, **declared}
 
 
 @ERAS
-async def test_what_will_be_registered_may_be_announced(revision: str) -> None:
+async def test_capabilities_can_be_announced_before_registration(revision: str) -> None:
     server = Server("s", capabilities=["tools", "prompts", "resources"])
     assert set((await met(server, revision))["capabilities"]) == {"logging", "tools", "prompts", "resources"}
 
@@ -60,7 +60,7 @@ async def test_experimental_capabilities_are_readable(revision: str, option: Any
     assert found["capabilities"]["experimental"] == {"acme/x": {"on": True}}
 
 
-async def test_a_server_says_who_it_is_when_it_is_met() -> None:
+async def test_initialize_returns_the_server_info() -> None:
     icons = [t.Icon(src="data:,")]
     server = Server(
         "s", "Ask.", version="2", title="T", description="D", website_url="https://example.com", icons=icons
@@ -77,7 +77,7 @@ async def test_a_server_says_who_it_is_when_it_is_met() -> None:
     }
 
 
-async def test_a_server_says_what_it_speaks_when_it_is_discovered() -> None:
+async def test_discover_returns_the_supported_versions() -> None:
     found = await met(Server("s", "Ask.", revisions=[STATELESS, HANDSHAKE], cache_ttl_ms=10), STATELESS)
     assert (found["supportedVersions"], found["instructions"]) == ([STATELESS, HANDSHAKE], "Ask.")
     assert (found["ttlMs"], found["cacheScope"]) == (10, "private")

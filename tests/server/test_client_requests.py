@@ -30,7 +30,7 @@ def serving(function: Callable[..., Any], **options: Any) -> Server:
 
 @ERAS
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_form_may_be_refused(revision: str, action: str) -> None:
+async def test_a_form_can_be_declined(revision: str, action: str) -> None:
     async def f(ctx: Context) -> str:
         answer = await ctx.elicit("a", str)
         return f"{answer.action} {answer.accepted} {answer.data}"
@@ -41,7 +41,7 @@ async def test_a_form_may_be_refused(revision: str, action: str) -> None:
 
 @ERAS
 @pytest.mark.parametrize("word", ["response_type", "schema", "type"])
-async def test_the_type_of_a_form_has_the_names_of_other_frameworks(revision: str, word: str) -> None:
+async def test_elicit_accepts_the_parameter_names_of_other_frameworks(revision: str, word: str) -> None:
     async def f(ctx: Context) -> str:
         given: dict[str, Any] = {word: int}
         answer = await ctx.elicit("a", **given)
@@ -53,7 +53,7 @@ async def test_the_type_of_a_form_has_the_names_of_other_frameworks(revision: st
 
 @ERAS
 @pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
-async def test_an_answer_is_matched_by_its_class(revision: str, action: str) -> None:
+async def test_an_elicitation_result_can_be_matched_by_class(revision: str, action: str) -> None:
     async def f(ctx: Context) -> str:
         match await ctx.elicit("a", int):
             case AcceptedElicitation(data=number):
@@ -80,7 +80,7 @@ async def _caught(ctx: Context) -> str:
 
 
 @ERAS
-async def test_a_handler_may_do_without_a_capability(revision: str) -> None:
+async def test_a_handler_can_check_for_a_capability(revision: str) -> None:
     async with reach(serving(_caught), revision) as peer:
         assert text(await peer.call("f")) == "without elicitation.form"
 
@@ -109,13 +109,13 @@ async def test_a_missing_capability_of_a_prompt_is_an_error_in_the_handshake_era
     assert (error["code"], "'elicitation.form'" in error["message"]) == (-32603, True)
 
 
-async def test_a_revision_without_forms_cannot_ask() -> None:
+async def test_elicit_fails_in_a_revision_without_elicitation() -> None:
     async with reach(serving(_caught), "2024-11-05", FORMS) as peer:
         assert text(await peer.call("f")) == "without elicitation.form"
 
 
 @ERAS
-async def test_a_completion_cannot_ask(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_completion_cannot_send_requests_to_the_caller(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
     server.add_resource("x://{name}", lambda name: name)
 
@@ -134,7 +134,7 @@ async def test_a_completion_cannot_ask(revision: str, caplog: pytest.LogCaptureF
 
 
 @ERAS
-async def test_a_page_is_opened_and_nobody_waits_for_it(revision: str) -> None:
+async def test_elicit_url_without_done_returns_at_once(revision: str) -> None:
     async def f(ctx: Context) -> str:
         return (await ctx.elicit_url("Look", "https://example.com/a")).action
 
@@ -146,7 +146,7 @@ async def test_a_page_is_opened_and_nobody_waits_for_it(revision: str) -> None:
 
 
 @ERAS
-async def test_a_page_that_was_finished_is_accepted(revision: str) -> None:
+async def test_elicit_url_is_accepted_once_done_returns_true(revision: str) -> None:
     looks = iter([False, True])
 
     async def done() -> bool:
@@ -162,7 +162,7 @@ async def test_a_page_that_was_finished_is_accepted(revision: str) -> None:
     assert talk.text == "accept"
 
 
-async def test_the_end_of_a_page_is_told_in_the_handshake_era() -> None:
+async def test_the_completion_of_a_url_elicitation_is_notified_in_the_handshake_era() -> None:
     async def f(ctx: Context) -> str:
         return (await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True)).action
 
@@ -172,7 +172,7 @@ async def test_the_end_of_a_page_is_told_in_the_handshake_era() -> None:
     assert told == [{"elicitationId": talk.questions[0]["params"]["elicitationId"]}]
 
 
-async def test_a_page_that_was_not_finished_is_asked_for_again_in_the_stateless_era() -> None:
+async def test_an_unfinished_url_elicitation_is_sent_again_in_the_stateless_era() -> None:
     looks: list[int] = []
 
     def done() -> bool:
@@ -189,7 +189,7 @@ async def test_a_page_that_was_not_finished_is_asked_for_again_in_the_stateless_
     assert (talk.text, len(talk.questions)) == ("accept", 2)
 
 
-async def test_a_page_that_is_never_finished_is_cancelled_in_the_handshake_era() -> None:
+async def test_a_url_elicitation_that_is_never_finished_is_cancelled_in_the_handshake_era() -> None:
     async def f(ctx: Context) -> str:
         return (await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: False)).action
 
@@ -199,7 +199,7 @@ async def test_a_page_that_is_never_finished_is_cancelled_in_the_handshake_era()
             assert (await peer.converse_tool("f", {ELICIT: {"action": "accept"}})).text == "cancel"
 
 
-async def test_a_page_has_an_id_that_nobody_can_guess() -> None:
+async def test_elicitation_ids_are_random() -> None:
     async def f(ctx: Context) -> str:
         return (await ctx.elicit_url("Look", "https://example.com/a")).action
 
@@ -209,7 +209,7 @@ async def test_a_page_has_an_id_that_nobody_can_guess() -> None:
     assert (len(ids), {len(each) for each in ids}) == (2, {32})
 
 
-async def test_a_page_is_asked_for_and_ended_under_the_id_of_the_handler() -> None:
+async def test_a_given_elicitation_id_is_used_for_request_and_completion() -> None:
     async def f(ctx: Context) -> str:
         answer = await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True, elicitation_id="order-7 ü")
         return answer.action
@@ -220,7 +220,7 @@ async def test_a_page_is_asked_for_and_ended_under_the_id_of_the_handler() -> No
     assert peer.notices("notifications/elicitation/complete") == [{"elicitationId": "order-7 ü"}]
 
 
-async def test_the_end_of_a_page_is_told_once_under_each_id() -> None:
+async def test_completion_is_notified_once_per_elicitation_id() -> None:
     async def f(ctx: Context) -> str:
         for name in ("a", "b"):
             await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True, elicitation_id=name, key=name)
@@ -231,7 +231,7 @@ async def test_the_end_of_a_page_is_told_once_under_each_id() -> None:
     assert peer.notices("notifications/elicitation/complete") == [{"elicitationId": "a"}, {"elicitationId": "b"}]
 
 
-async def test_a_page_that_is_declined_is_not_ended() -> None:
+async def test_a_declined_url_elicitation_has_no_completion_notification() -> None:
     async def f(ctx: Context) -> str:
         answer = await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True, elicitation_id="a")
         return answer.action
@@ -241,7 +241,7 @@ async def test_a_page_that_is_declined_is_not_ended() -> None:
     assert peer.notices("notifications/elicitation/complete") == []
 
 
-async def test_an_id_does_not_travel_where_the_revision_has_none() -> None:
+async def test_an_elicitation_id_is_not_sent_in_revisions_without_ids() -> None:
     async def f(ctx: Context) -> str:
         answer = await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True, elicitation_id="a")
         return answer.action
@@ -252,7 +252,7 @@ async def test_an_id_does_not_travel_where_the_revision_has_none() -> None:
     assert peer.notices("notifications/elicitation/complete") == []
 
 
-async def test_a_sync_function_gives_a_page_an_id_too() -> None:
+async def test_a_sync_function_can_pass_an_elicitation_id() -> None:
     def f(ctx: Context) -> Any:
         return ctx.elicit_url("Pay", "https://example.com/a", elicitation_id="a").action  # type: ignore[attr-defined]
 
@@ -263,7 +263,7 @@ async def test_a_sync_function_gives_a_page_an_id_too() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 257, "a\nb", "a\x00", "a\u202eb", "a\ud800"], ids=ascii)
 @ERAS
-async def test_an_id_that_cannot_be_one_is_refused(revision: str, name: str) -> None:
+async def test_an_invalid_elicitation_id_is_rejected(revision: str, name: str) -> None:
     async def f(ctx: Context) -> str:
         try:
             return (await ctx.elicit_url("Look", "https://example.com/a", elicitation_id=name)).action
@@ -271,11 +271,11 @@ async def test_an_id_that_cannot_be_one_is_refused(revision: str, name: str) -> 
             return str(error).partition(",")[0]
 
     async with reach(serving(f), revision, PAGES) as peer:
-        assert text(await peer.call("f")) == "an elicitation_id has 1 to 256 characters that can be seen"
+        assert text(await peer.call("f")) == "an elicitation_id needs 1 to 256 printable characters"
 
 
 @ERAS
-async def test_the_scheme_of_a_page_may_be_in_capitals(revision: str) -> None:
+async def test_the_scheme_of_an_elicited_url_may_be_upper_case(revision: str) -> None:
     async def f(ctx: Context) -> str:
         return (await ctx.elicit_url("Look", "HTTPS://example.com/a")).action
 
@@ -284,7 +284,7 @@ async def test_the_scheme_of_a_page_may_be_in_capitals(revision: str) -> None:
 
 
 @ERAS
-async def test_a_page_needs_a_client_that_opens_pages(revision: str) -> None:
+async def test_elicit_url_needs_the_client_capability(revision: str) -> None:
     async def f(ctx: Context) -> str:
         try:
             return (await ctx.elicit_url("Look", "https://example.com/a")).action
@@ -295,7 +295,7 @@ async def test_a_page_needs_a_client_that_opens_pages(revision: str) -> None:
         assert text(await peer.call("f")) == "elicitation.url"
 
 
-async def test_a_revision_without_pages_opens_none() -> None:
+async def test_elicit_url_fails_in_a_revision_without_url_elicitation() -> None:
     async def f(ctx: Context) -> str:
         try:
             return (await ctx.elicit_url("Look", "https://example.com/a")).action
@@ -303,11 +303,11 @@ async def test_a_revision_without_pages_opens_none() -> None:
             return str(error)
 
     async with reach(serving(f), "2025-06-18", PAGES) as peer:
-        assert text(await peer.call("f")) == "Protocol revision 2025-06-18 has no pages to open"
+        assert text(await peer.call("f")) == "Protocol revision 2025-06-18 has no URL elicitation"
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "ftp://example.com"])
-async def test_only_web_pages_are_opened(url: str) -> None:
+async def test_elicit_url_accepts_only_http_and_https(url: str) -> None:
     async def f(ctx: Context) -> str:
         return (await ctx.elicit_url("Look", url)).action
 
@@ -319,7 +319,7 @@ async def test_only_web_pages_are_opened(url: str) -> None:
 
 
 @ERAS
-async def test_a_model_answers_with_text(revision: str) -> None:
+async def test_sampling_returns_text(revision: str) -> None:
     async def f(ctx: Context) -> str:
         said = await ctx.sample("2+2?", max_tokens=5, system_prompt="Be short.", temperature=0.5)
         return f"{said.text} {said.model} {said.stop_reason} {len(said.content)} {said.tool_uses}"
@@ -342,7 +342,7 @@ async def test_a_model_answers_with_text(revision: str) -> None:
         pytest.param(t.ModelPreferences(hints=[t.ModelHint(name="c")]), [{"name": "c"}], id="whole"),
     ],
 )
-async def test_models_may_be_preferred(revision: str, preferences: Any, hints: Any) -> None:
+async def test_sampling_sends_model_preferences(revision: str, preferences: Any, hints: Any) -> None:
     async def f(ctx: Context) -> str:
         turns: list[str | t.SamplingMessage] = [
             "a",
@@ -366,7 +366,7 @@ async def _with_tools(ctx: Context) -> str:
 
 
 @ERAS
-async def test_a_model_may_be_given_tools(revision: str) -> None:
+async def test_sampling_sends_tools(revision: str) -> None:
     use = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
     said = {"role": "assistant", "content": [use], "model": "m", "stopReason": "toolUse"}
     async with reach(serving(_with_tools), revision, {"sampling": {"tools": {}}}) as peer:
@@ -374,7 +374,7 @@ async def test_a_model_may_be_given_tools(revision: str) -> None:
     assert (talk.text, talk.questions[0]["params"]["toolChoice"]) == ("add", {"mode": "required"})
 
 
-async def test_tools_need_a_client_whose_model_takes_them() -> None:
+async def test_sampling_with_tools_needs_the_client_capability() -> None:
     async with reach(serving(_with_tools), STATELESS, {"sampling": {}}) as peer:
         error = await peer.error("tools/call", {"name": "f"})
     assert error["data"] == {"requiredCapabilities": {"sampling": {"tools": {}}}}
@@ -398,7 +398,7 @@ TEXT = t.TextContent(text="x")
     ],
 )
 @ERAS
-async def test_results_of_tools_answer_the_calls_before_them(revision: str, turns: list[t.SamplingMessage]) -> None:
+async def test_tool_results_must_answer_the_calls_before_them(revision: str, turns: list[t.SamplingMessage]) -> None:
     async def f(ctx: Context) -> str:
         return (await ctx.sample(turns, tools=[])).text
 
@@ -415,14 +415,14 @@ async def _folders(ctx: Context) -> str:
 
 
 @ERAS
-async def test_folders_are_listed(revision: str) -> None:
+async def test_roots_are_listed(revision: str) -> None:
     async with reach(serving(_folders), revision, {"roots": {}}) as peer:
         talk = await peer.converse_tool("f", {ROOTS: {"roots": [{"uri": "file:///a"}]}})
     assert talk.text == "file:///a"
 
 
 @ERAS
-async def test_a_folder_that_is_no_file_is_refused(revision: str) -> None:
+async def test_a_root_without_a_file_uri_is_rejected(revision: str) -> None:
     async with reach(serving(_folders), revision, {"roots": {}}) as peer:
         talk = await peer.converse_tool("f", {ROOTS: {"roots": [{"uri": "https://example.com"}]}})
     assert talk.answer["error"]["code"] == -32602

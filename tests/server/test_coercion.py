@@ -87,7 +87,7 @@ def bind(annotation: Any, value: Any) -> Any:
     ],
     ids=case_id,
 )
-def test_what_was_meant_is_read(annotation: Any, sent: Any, read: Any) -> None:
+def test_a_convertible_value_is_coerced(annotation: Any, sent: Any, read: Any) -> None:
     found = bind(annotation, sent)
 
     assert (type(found), found) == (type(read), read)
@@ -129,12 +129,12 @@ def test_what_was_meant_is_read(annotation: Any, sent: Any, read: Any) -> None:
     ],
     ids=case_id,
 )
-def test_what_is_no_such_value_is_refused(annotation: Any, sent: Any) -> None:
+def test_a_value_that_cannot_be_coerced_is_rejected(annotation: Any, sent: Any) -> None:
     with pytest.raises(InvalidArguments):
         bind(annotation, sent)
 
 
-def test_text_that_is_json_stays_text_for_an_optional_text() -> None:
+def test_json_text_stays_text_for_an_optional_string() -> None:
     def tool(n: int, text: str | None) -> None: ...
 
     found = Signature.of(tool).bind(b'{"n": "1", "text": "[1, 2]"}')
@@ -142,7 +142,7 @@ def test_text_that_is_json_stays_text_for_an_optional_text() -> None:
     assert found == {"n": 1, "text": "[1, 2]"}
 
 
-def test_anything_stays_what_was_sent_for_any() -> None:
+def test_a_value_for_any_stays_unchanged() -> None:
     def tool(n: int, anything: Any) -> None: ...
 
     found = Signature.of(tool).bind(b'{"n": "1", "anything": {"a": "1", "b": [2.0]}}')
@@ -150,7 +150,7 @@ def test_anything_stays_what_was_sent_for_any() -> None:
     assert found == {"n": 1, "anything": {"a": "1", "b": [2.0]}}
 
 
-def test_arguments_sent_as_one_text_are_read() -> None:
+def test_arguments_sent_as_one_json_string_are_parsed() -> None:
     def tool(n: int) -> None: ...
 
     assert Signature.of(tool).bind(b'"{\\"n\\": 1}"') == {"n": 1}

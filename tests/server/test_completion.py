@@ -40,7 +40,7 @@ async def test_an_argument_of_a_prompt_is_completed(revision: str) -> None:
 
 
 @ERAS
-async def test_a_variable_is_completed_by_what_was_chosen_before(revision: str) -> None:
+async def test_a_completion_gets_the_arguments_chosen_before(revision: str) -> None:
     server = making()
 
     @server.completion("x://{a}/{b}", "b")
@@ -79,7 +79,7 @@ async def test_a_variable_is_completed_by_what_was_chosen_before(revision: str) 
     ],
 )
 @ERAS
-async def test_values_are_given_up_to_a_hundred(revision: str, given: Any, told: dict[str, Any]) -> None:
+async def test_at_most_a_hundred_values_are_returned(revision: str, given: Any, told: dict[str, Any]) -> None:
     server = making()
     server.completion("p", "city")(lambda value: given)
     async with reach(server, revision) as peer:
@@ -87,7 +87,7 @@ async def test_values_are_given_up_to_a_hundred(revision: str, given: Any, told:
 
 
 @ERAS
-async def test_what_nobody_completes_has_no_values(revision: str) -> None:
+async def test_an_argument_without_a_completion_has_no_values(revision: str) -> None:
     server = making()
     server.completion("p", "city")(lambda value: ["x"])
     async with reach(server, revision) as peer:
@@ -98,7 +98,7 @@ async def test_what_nobody_completes_has_no_values(revision: str) -> None:
 
 @pytest.mark.parametrize("parentheses", [True, False], ids=["with", "without"])
 @ERAS
-async def test_one_function_may_complete_everything_else(revision: str, parentheses: bool) -> None:
+async def test_a_fallback_completion_handles_all_other_arguments(revision: str, parentheses: bool) -> None:
     server = making()
 
     async def complete(ref: Any, argument: Any, context: Any) -> list[str]:
@@ -119,7 +119,7 @@ async def test_one_function_may_complete_everything_else(revision: str, parenthe
         pytest.param(TEMPLATE, "c", id="unknown-variable"),
     ],
 )
-async def test_what_is_unknown_is_refused(revision: str, ref: dict[str, str], name: str) -> None:
+async def test_an_unknown_prompt_or_argument_is_rejected(revision: str, ref: dict[str, str], name: str) -> None:
     server = making()
     server.completion("p", "city")(lambda value: ["x"])
     async with reach(server, revision) as peer:
@@ -127,7 +127,7 @@ async def test_what_is_unknown_is_refused(revision: str, ref: dict[str, str], na
 
 
 @ERAS
-async def test_a_template_that_is_unknown_is_refused(revision: str) -> None:
+async def test_an_unknown_template_is_rejected(revision: str) -> None:
     server = making()
     server.completion("p", "city")(lambda value: ["x"])
     async with reach(server, revision) as peer:
@@ -136,6 +136,6 @@ async def test_a_template_that_is_unknown_is_refused(revision: str) -> None:
 
 
 @pytest.mark.parametrize("function", [lambda: ["x"], lambda a, b, c: []], ids=["none", "three"])
-def test_a_completion_takes_a_value_and_perhaps_the_arguments(function: Any) -> None:
+def test_a_completion_takes_a_value_and_optionally_the_arguments(function: Any) -> None:
     with pytest.raises(TypeError, match=r"a completion takes \(value\) or \(value, arguments\)"):
         making().completion("p", "city")(function)

@@ -45,7 +45,7 @@ def test_a_name_may_be_given_by_keyword() -> None:
     assert names(server) == ["greet"]
 
 
-def test_a_function_may_be_given_with_options() -> None:
+def test_a_function_can_be_registered_with_options() -> None:
     server = Server("s")
     server.tool(hello, name="greet")
     assert names(server) == ["greet"]
@@ -86,9 +86,9 @@ def test_a_bound_method_is_a_tool() -> None:
     assert text(call(server, "count", step=2)) == "3"
 
 
-def test_an_unusual_tool_name_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unusual_tool_name_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     Server("s").add_tool(hello, name="say hello")
-    assert "tool name 'say hello' has characters that some clients refuse" in caplog.text
+    assert "some clients reject the tool name 'say hello'" in caplog.text
 
 
 # --- duplicates ------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_a_name_taken_twice_is_an_error() -> None:
     [("warn", "second"), ("replace", "second"), ("ignore", "first")],
     ids=["warn", "replace", "ignore"],
 )
-def test_a_server_may_be_told_what_to_do_with_duplicates(rule: Any, said: str) -> None:
+def test_on_duplicate_decides_about_duplicates(rule: Any, said: str) -> None:
     server = Server("s", on_duplicate=rule)
     server.add_tool(lambda: "first", name="x")
     server.add_tool(lambda: "second", name="x")
@@ -114,7 +114,7 @@ def test_a_server_may_be_told_what_to_do_with_duplicates(rule: Any, said: str) -
 
 
 @pytest.mark.parametrize(("rule", "records"), [("warn", 1), ("replace", 0), ("ignore", 0)])
-def test_only_the_rule_to_warn_warns(rule: Any, records: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_on_duplicate_warn_logs_a_warning(rule: Any, records: int, caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s", on_duplicate=rule)
     server.add_prompt(hello)
     with caplog.at_level(logging.WARNING, "trunkline"):
@@ -125,7 +125,7 @@ def test_only_the_rule_to_warn_warns(rule: Any, records: int, caplog: pytest.Log
 # --- removing --------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_registered_can_be_removed() -> None:
+def test_registered_definitions_can_be_removed() -> None:
     server = Server("s")
     server.add_tool(hello)
     server.add_prompt(hello)
@@ -135,12 +135,12 @@ def test_what_was_registered_can_be_removed() -> None:
     server.remove_prompt("hello")
     server.remove_resource("x://y")
     server.remove_resource("x://{a}")
-    shelves = server.registry
-    assert [*shelves.tools, *shelves.prompts, *shelves.resources, *shelves.templates] == []
+    registry = server.registry
+    assert [*registry.tools, *registry.prompts, *registry.resources, *registry.templates] == []
 
 
 def test_removing_an_unknown_tool_is_an_error() -> None:
-    with pytest.raises(KeyError, match="no tool is called 'nope'"):
+    with pytest.raises(KeyError, match="there is no tool 'nope'"):
         Server("s").remove_tool("nope")
 
 
@@ -167,12 +167,12 @@ def test_a_uri_with_variables_makes_a_template() -> None:
     assert (list(server.registry.resources), list(server.registry.templates)) == ([], ["x://{name}"])
 
 
-def test_the_decorator_of_a_resource_gives_the_function_back() -> None:
+def test_the_resource_decorator_returns_the_function() -> None:
     assert Server("s").resource("x://y")(hello) is hello
 
 
 def test_a_completion_names_its_argument() -> None:
-    with pytest.raises(TypeError, match="a completion names the prompt or template and its argument"):
+    with pytest.raises(TypeError, match="a completion needs a prompt or template and its argument"):
         Server("s").completion("x://{name}")
 
 

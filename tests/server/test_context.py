@@ -77,7 +77,7 @@ def test_other_names_for_the_server_and_the_request(revision: str) -> None:
     assert text(call(server, "f", revision)) == "true"
 
 
-async def test_a_client_without_a_name_is_nobody() -> None:
+async def test_a_client_without_info_has_no_name() -> None:
     async def f(ctx: Context) -> str:
         return str(ctx.client.name)
 
@@ -147,7 +147,7 @@ async def test_progress_only_goes_forward(revision: str, function: Callable[...,
 
 
 @ERAS
-async def test_progress_nobody_asked_for_is_not_told(revision: str) -> None:
+async def test_progress_is_not_sent_without_a_token(revision: str) -> None:
     async with reach(serving(_counts), revision) as peer:
         await peer.call("f")
     assert peer.notices("notifications/progress") == []
@@ -179,13 +179,13 @@ async def test_log_messages_have_a_level_a_logger_and_data() -> None:
     ]
 
 
-async def test_a_request_without_a_level_hears_nothing() -> None:
+async def test_a_request_without_a_log_level_gets_no_log_messages() -> None:
     async with reach(serving(_logs), STATELESS) as peer:
         await peer.call("f")
     assert said(peer) == []
 
 
-async def test_a_level_filters_what_is_below() -> None:
+async def test_messages_below_the_log_level_are_not_sent() -> None:
     async with reach(serving(_logs), HANDSHAKE) as peer:
         await peer.result("logging/setLevel", {"level": "error"})
         await peer.call("f")
@@ -193,7 +193,7 @@ async def test_a_level_filters_what_is_below() -> None:
 
 
 @ERAS
-def test_an_unknown_level_is_a_fault_of_the_handler(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_log_level_is_an_error_of_the_handler(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     async def f(ctx: Context) -> None:
         await ctx.log("loud", "x")  # type: ignore[arg-type]
 
@@ -202,7 +202,7 @@ def test_an_unknown_level_is_a_fault_of_the_handler(revision: str, caplog: pytes
 
 
 @ERAS
-def test_a_message_before_its_level_is_told_the_order(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_swapped_log_arguments_are_explained(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     async def f(ctx: Context) -> None:
         await ctx.log("the disk is full", "warning")  # type: ignore[arg-type]
 
@@ -214,7 +214,7 @@ def test_a_message_before_its_level_is_told_the_order(revision: str, caplog: pyt
 
 
 @ERAS
-async def test_a_notice_of_ones_own_reaches_the_caller(revision: str) -> None:
+async def test_a_custom_notification_reaches_the_caller(revision: str) -> None:
     async def f(ctx: Context) -> None:
         await ctx.notify("acme/started", {"n": 1})
 
@@ -255,7 +255,7 @@ def test_a_handler_may_handle_a_missing_resource(revision: str) -> None:
 # --- threads ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_sync_function_has_the_same_names() -> None:
+def test_a_blocking_context_has_the_same_methods() -> None:
     def f(ctx: Context) -> list[bool]:
         context: Any = ctx
         return [hasattr(context, name) for name in ("elicit", "sample", "log", "teleport", "_private")]
@@ -264,7 +264,7 @@ def test_a_sync_function_has_the_same_names() -> None:
 
 
 @ERAS
-async def test_a_sync_function_sees_that_it_was_cancelled_and_is_left(revision: str) -> None:
+async def test_a_cancelled_sync_function_is_aborted_at_its_next_call(revision: str) -> None:
     started, cancelled, ended = threading.Event(), threading.Event(), threading.Event()
     log: list[Any] = []
 
@@ -288,10 +288,10 @@ async def test_a_sync_function_sees_that_it_was_cancelled_and_is_left(revision: 
         await peer.settle()
         cancelled.set()
         await asyncio.to_thread(ended.wait, 5)
-    assert log == [True, "HandlerLeft"]
+    assert log == [True, "HandlerAborted"]
 
 
-async def test_a_sync_function_that_waits_is_left_when_its_request_is_cancelled() -> None:
+async def test_a_blocked_sync_function_is_aborted_when_its_request_is_cancelled() -> None:
     asking, ended = threading.Event(), threading.Event()
     log: list[str] = []
 
@@ -314,11 +314,11 @@ async def test_a_sync_function_that_waits_is_left_when_its_request_is_cancelled(
         await asyncio.to_thread(asking.wait, 5)
         await peer.tell("notifications/cancelled", {"requestId": id})
         await asyncio.to_thread(ended.wait, 5)
-    assert log == ["HandlerLeft"]
+    assert log == ["HandlerAborted"]
 
 
 @ERAS
-def test_what_a_blocking_call_raises_arrives_in_the_thread(revision: str) -> None:
+def test_errors_of_a_blocking_call_are_raised_in_the_thread(revision: str) -> None:
     def f(ctx: Any) -> str:
         try:
             ctx.log("loud", "x")

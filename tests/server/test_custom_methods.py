@@ -34,7 +34,9 @@ def serving(function: Callable[..., Any]) -> Server:
         pytest.param([1], {"result": [1]}, id="list"),
     ],
 )
-async def test_what_a_method_returns_becomes_an_object(revision: str, value: Any, members: dict[str, Any]) -> None:
+async def test_the_result_of_a_custom_method_is_sent_as_an_object(
+    revision: str, value: Any, members: dict[str, Any]
+) -> None:
     async with reach(serving(lambda: value), revision) as peer:
         result = await peer.result("acme/x")
     assert {name: each for name, each in result.items() if name not in ("_meta", "resultType")} == members
@@ -51,14 +53,14 @@ async def test_the_parameters_of_a_method_are_the_members_of_params(revision: st
 
 
 @ERAS
-async def test_one_parameter_called_params_gets_them_all(revision: str) -> None:
+async def test_a_single_parameter_named_params_gets_all_members(revision: str) -> None:
     async with Client(serving(lambda params: params), revision=revision) as client:
         result = await client.request("acme/x", {"a": 1, "b": [2]})
     assert (result["a"], result["b"]) == (1, [2])
 
 
 @ERAS
-async def test_params_that_do_not_fit_are_refused(revision: str) -> None:
+async def test_params_that_do_not_fit_are_rejected(revision: str) -> None:
     def f(n: int) -> dict[str, int]:
         return {"n": n}
 
@@ -68,7 +70,7 @@ async def test_params_that_do_not_fit_are_refused(revision: str) -> None:
 
 
 @ERAS
-async def test_a_method_nobody_has_is_not_found(revision: str) -> None:
+async def test_an_unknown_method_is_not_found(revision: str) -> None:
     async with Client(serving(lambda: None), revision=revision) as client:
         with pytest.raises(MethodNotFound):
             await client.request("acme/y", {})
@@ -78,7 +80,7 @@ async def test_a_method_nobody_has_is_not_found(revision: str) -> None:
 
 
 @ERAS
-async def test_a_notification_is_heard(revision: str) -> None:
+async def test_a_notification_handler_is_called(revision: str) -> None:
     server, heard = Server("s"), asyncio.Queue[Any]()
 
     @server.notification("acme/sync")
@@ -104,7 +106,7 @@ async def test_a_notification_is_heard(revision: str) -> None:
 
 @ERAS
 @pytest.mark.parametrize("params", [None, {"b": 1}], ids=["missing", "wrong"])
-async def test_a_notification_that_cannot_be_heard_is_logged(
+async def test_a_notification_with_invalid_params_is_logged(
     revision: str, params: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s")
@@ -112,11 +114,11 @@ async def test_a_notification_that_cannot_be_heard_is_logged(
     async with reach(server, revision) as peer:
         await peer.tell("acme/x", params)
         await peer.settle()
-    assert "hearing acme/x failed" in caplog.text
+    assert "the handler of acme/x failed" in caplog.text
 
 
 @ERAS
-async def test_a_failure_while_hearing_is_logged(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_in_a_notification_handler_is_logged(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     server, failing = Server("s"), asyncio.Event()
 
     @server.notification("acme/x")
@@ -128,10 +130,10 @@ async def test_a_failure_while_hearing_is_logged(revision: str, caplog: pytest.L
         await peer.tell("acme/x")
         await failing.wait()
         await peer.settle()
-    assert ("hearing acme/x failed" in caplog.text, "deaf" in caplog.text) == (True, True)
+    assert ("the handler of acme/x failed" in caplog.text, "deaf" in caplog.text) == (True, True)
 
 
-async def test_news_of_the_protocol_can_be_heard() -> None:
+async def test_notifications_of_the_protocol_can_be_handled() -> None:
     server, heard = Server("s"), asyncio.Event()
     server.notification("notifications/roots/list_changed")(heard.set)
     async with reach(server, HANDSHAKE, {"roots": {"listChanged": True}}) as peer:
@@ -142,7 +144,7 @@ async def test_news_of_the_protocol_can_be_heard() -> None:
 # --- telling ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_tells_every_handshake_client() -> None:
+async def test_server_notify_reaches_every_handshake_client() -> None:
     server = Server("s")
     async with reach(server, HANDSHAKE) as first, reach(server, "2024-11-05") as second:
         server.notify("acme/news", {"n": 1})
@@ -151,12 +153,12 @@ async def test_a_server_tells_every_handshake_client() -> None:
     assert (first.notices("acme/news"), second.notices("acme/news")) == ([{"n": 1}], [{"n": 1}])
 
 
-def test_a_server_does_not_send_the_protocols_own_notices_by_hand() -> None:
-    with pytest.raises(ValueError, match="is the protocol's own"):
+def test_server_notify_rejects_notifications_of_the_protocol() -> None:
+    with pytest.raises(ValueError, match="is part of the protocol"):
         Server("s").notify("notifications/tools/list_changed")
 
 
-async def test_a_listener_of_the_stateless_era_hears_no_news_of_ones_own() -> None:
+async def test_server_notify_does_not_reach_stateless_subscriptions() -> None:
     server = Server("s", capabilities=["tools"])
     async with reach(server, STATELESS) as peer:
         await peer.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})

@@ -89,7 +89,7 @@ class CallableSeven:
         "class", "async class", "object", "partial", "async partial",
     ],
 )  # fmt: skip
-def test_a_dependency_is_made_by_any_kind_of_function(function: Callable[..., Any]) -> None:
+def test_a_dependency_can_be_any_kind_of_function(function: Callable[..., Any]) -> None:
     def tool(n: Annotated[int, Depends(function)]) -> None: ...
 
     assert resolve(tool) == {"n": 7}
@@ -144,7 +144,7 @@ def test_a_dependency_is_evaluated_once_a_call() -> None:
     assert resolve(tool) == {"a": 2, "b": 2}
 
 
-def test_a_class_is_given_what_its_constructor_asks_for() -> None:
+def test_a_class_gets_its_constructor_parameters() -> None:
     class Store:
         def __init__(self, ctx: Context, n: Annotated[int, Depends(number)]) -> None:
             self.found = ctx.user, n
@@ -154,7 +154,7 @@ def test_a_class_is_given_what_its_constructor_asks_for() -> None:
     assert resolve(tool)["store"].found == ("ada", 7)
 
 
-def test_what_was_opened_is_closed_after_the_call_last_first() -> None:
+def test_opened_dependencies_are_closed_in_reverse_order() -> None:
     seen: list[str] = []
 
     def first() -> Iterator[str]:
@@ -175,7 +175,7 @@ def test_what_was_opened_is_closed_after_the_call_last_first() -> None:
     assert seen == ["open first", "open second", "call", "close second", "close first"]
 
 
-def test_an_object_that_a_function_merely_returns_is_left_open() -> None:
+def test_an_object_returned_by_a_plain_function_is_not_closed() -> None:
     shared = Seven()
 
     def tool(thing: Annotated[Seven, Depends(lambda: shared)]) -> None: ...
@@ -183,7 +183,7 @@ def test_an_object_that_a_function_merely_returns_is_left_open() -> None:
     assert resolve(tool) == {"thing": shared}
 
 
-def test_an_error_of_the_call_reaches_the_dependency_but_cannot_be_hidden_by_it() -> None:
+def test_a_dependency_sees_the_error_of_the_call_but_cannot_suppress_it() -> None:
     seen: list[str] = []
 
     def hiding() -> Iterator[int]:
@@ -221,7 +221,7 @@ def test_a_dependency_that_fails_closes_those_opened_before_it() -> None:
     assert seen == ["closed"]
 
 
-def test_a_dependency_without_a_source_for_a_parameter_is_refused_at_registration() -> None:
+def test_a_dependency_with_an_unfillable_parameter_is_rejected_at_registration() -> None:
     def needy(city: str) -> str:
         return city
 
@@ -247,10 +247,10 @@ def circular(n: Annotated[int, Depends(lambda: circular)]) -> int:
 circular.__annotations__["n"] = Annotated[int, Depends(circular)]
 
 
-def test_a_dependency_that_needs_itself_is_refused_at_registration() -> None:
+def test_a_dependency_that_needs_itself_is_rejected_at_registration() -> None:
     def tool(n: Annotated[int, Depends(circular)]) -> None: ...
 
-    with pytest.raises(TypeError, match="circular needs itself"):
+    with pytest.raises(TypeError, match="circular depends on itself"):
         Signature.of(tool)
 
 
@@ -258,7 +258,7 @@ def unresolvable(price: "Decimal | None" = None) -> int:
     return 1
 
 
-def test_an_annotation_of_a_dependency_that_cannot_be_resolved_is_refused() -> None:
+def test_an_annotation_of_a_dependency_that_cannot_be_resolved_is_rejected() -> None:
     def tool(n: Annotated[int, Depends(unresolvable)]) -> None: ...
 
     with pytest.raises(TypeError, match="unresolvable: name 'Decimal' is not defined"):
@@ -271,10 +271,10 @@ def test_a_built_in_type_is_called_without_arguments() -> None:
     assert resolve(tool) == {"items": {}}
 
 
-def test_a_mark_around_a_result_is_refused() -> None:
-    with pytest.raises(TypeError, match="not its result"):
+def test_depends_rejects_a_value_that_is_not_callable() -> None:
+    with pytest.raises(TypeError, match=r"not Depends\(make\(\)\)"):
         Depends(number())  # type: ignore[arg-type]
 
 
-def test_a_mark_names_its_function() -> None:
+def test_the_repr_of_depends_names_the_function() -> None:
     assert repr(Depends(number)) == "Depends(number)"

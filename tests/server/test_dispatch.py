@@ -59,7 +59,7 @@ async def test_cancelling_the_call_of_a_client_cancels_the_handler(revision: str
 
 
 @ERAS
-async def test_an_end_of_the_connection_ends_what_is_served(revision: str) -> None:
+async def test_the_end_of_the_connection_cancels_its_requests(revision: str) -> None:
     slow = Slow()
     async with reach(serving(slow.wait), revision) as peer:
         await peer.send("tools/call", {"name": "f"})
@@ -114,7 +114,7 @@ async def _grouped_fault() -> str:
         pytest.param(_grouped_fault, STATELESS, -32603, "Internal error", id="unexpected"),
     ],
 )
-async def test_what_a_task_group_raised_is_answered_by_what_was_meant(
+async def test_an_exception_group_is_answered_with_the_error_meant_for_the_caller(
     function: Callable[..., Any], revision: str, code: int, words: str
 ) -> None:
     server = Server("s")
@@ -135,7 +135,9 @@ async def test_a_missing_capability_of_a_resource_is_named() -> None:
         assert (await peer.error("resources/read", {"uri": "x://y"}))["code"] == -32021
 
 
-async def test_a_prompt_that_swallows_its_cancellation_still_asks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_prompt_that_suppresses_its_cancellation_still_sends_its_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = Server("s")
 
     @server.prompt
@@ -148,7 +150,7 @@ async def test_a_prompt_that_swallows_its_cancellation_still_asks(caplog: pytest
 
     async with reach(server, STATELESS, FORMS) as peer:
         assert (await peer.result("prompts/get", {"name": "p"}))["resultType"] == "input_required"
-    assert "a handler of prompts/get swallowed its cancellation" in caplog.text
+    assert "a handler of prompts/get suppressed its cancellation" in caplog.text
 
 
 # --- what is not declared --------------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ async def test_a_prompt_that_swallows_its_cancellation_still_asks(caplog: pytest
 
 @ERAS
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "prompts/get", "resources/read", "completion/complete"])
-async def test_a_method_of_what_is_not_declared_is_not_found(revision: str, method: str) -> None:
+async def test_a_method_of_an_undeclared_capability_is_not_found(revision: str, method: str) -> None:
     params: dict[str, dict[str, Any]] = {
         "tools/call": {"name": "x"},
         "prompts/get": {"name": "x"},
@@ -169,7 +171,7 @@ async def test_a_method_of_what_is_not_declared_is_not_found(revision: str, meth
 
 
 @ERAS
-async def test_what_is_registered_later_is_found(revision: str) -> None:
+async def test_definitions_registered_later_are_found(revision: str) -> None:
     server = Server("s")
     async with reach(server, revision) as peer:
         await peer.error("tools/list")
@@ -189,7 +191,7 @@ async def test_both_eras_are_served_on_one_connection() -> None:
     assert ("resultType" in session, "resultType" in stateless) == (False, True)
 
 
-async def test_readiness_before_a_session_is_ignored() -> None:
+async def test_an_initialized_notification_without_a_session_is_ignored() -> None:
     async with reach(serving(lambda: "x"), HANDSHAKE, greet=False) as peer:
         await peer.tell("notifications/initialized")
         await peer.shake_hands()

@@ -181,7 +181,9 @@ def test_an_optional_field_left_empty_is_none() -> None:
     ],
     ids=case_id,
 )  # fmt: skip
-def test_one_value_is_asked_for_in_one_field(kind: Any, field_schema: dict[str, Any], content: Any, value: Any) -> None:
+def test_a_single_value_becomes_a_form_with_one_field(
+    kind: Any, field_schema: dict[str, Any], content: Any, value: Any
+) -> None:
     schema, read = form_schema(kind)
 
     assert schema == {"type": "object", "properties": {"value": field_schema}, "required": ["value"]}
@@ -199,23 +201,23 @@ def test_none_is_a_plain_confirmation(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (Nested, "field 'person' cannot be asked for"),
-        (NestedList, "field 'names' cannot be asked for in a form: a list holds choices"),
-        (NestedModel, "field 'inner' cannot be asked for"),
-        (list[int], "the type cannot be asked for in a form: a list holds choices"),
-        (list, "a list holds choices"),
-        (dict[str, int], "the type cannot be asked for"),
-        (Any, "the type cannot be asked for"),
-        (int | str, "the type cannot be asked for"),
-        (Struct | Attrs, "cannot be asked for in a form"),
-        (Opaque, "Opaque is no type JSON"),
-        (HoldsOpaque, "Opaque is no type JSON"),
-        ([], "holds one or more texts"),
-        ([1, 2], "holds one or more texts"),
+        (Nested, "field 'person' cannot be used in a form"),
+        (NestedList, "field 'names' cannot be used in a form: a list must have choices"),
+        (NestedModel, "field 'inner' cannot be used in a form"),
+        (list[int], "the type cannot be used in a form: a list must have choices"),
+        (list, "a list must have choices"),
+        (dict[str, int], "the type cannot be used in a form"),
+        (Any, "the type cannot be used in a form"),
+        (int | str, "the type cannot be used in a form"),
+        (Struct | Attrs, "cannot be used in a form"),
+        (Opaque, "Opaque cannot be read from JSON"),
+        (HoldsOpaque, "Opaque cannot be read from JSON"),
+        ([], "must have one or more strings"),
+        ([1, 2], "must have one or more strings"),
     ],
     ids=case_id,
 )
-def test_what_no_form_can_ask_for_is_refused_by_name(kind: Any, text: str) -> None:
+def test_a_type_that_a_form_cannot_have_is_rejected_by_name(kind: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         form_schema(kind)
 
@@ -232,7 +234,7 @@ def test_what_no_form_can_ask_for_is_refused_by_name(kind: Any, text: str) -> No
     ],
     ids=["type", "missing", "pydantic", "choice", "no value", "text choice"],
 )
-def test_content_that_does_not_fit_is_refused(kind: Any, content: dict[str, Any], text: str) -> None:
+def test_content_that_does_not_fit_is_rejected(kind: Any, content: dict[str, Any], text: str) -> None:
     _, read = form_schema(kind)
 
     with pytest.raises(InvalidArguments, match=text):
@@ -244,12 +246,12 @@ def test_content_that_does_not_fit_is_refused(kind: Any, content: dict[str, Any]
 BY_HAND = {"type": "object", "properties": {"pick": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]}}}
 
 
-def test_a_schema_written_by_hand_goes_out_as_it_is() -> None:
+def test_a_given_form_schema_is_sent_unchanged() -> None:
     schema, read = form_schema(BY_HAND)
     assert (schema, read({"pick": "a"})) == (BY_HAND, {"pick": "a"})
 
 
-def test_content_that_does_not_fit_a_schema_written_by_hand_is_refused() -> None:
+def test_content_that_violates_a_given_form_schema_is_rejected() -> None:
     _, read = form_schema(BY_HAND)
     with pytest.raises(InvalidArguments):
         read({"pick": "b"})
@@ -260,11 +262,14 @@ def test_content_that_does_not_fit_a_schema_written_by_hand_is_refused() -> None
     [
         ({"type": "string"}, '"type": "object"'),
         ({"type": "object"}, '"properties"'),
-        ({"type": "object", "properties": {"x": {"type": "object"}}}, "field 'x' cannot be asked for"),
-        ({"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}, "a form written by hand: "),
+        ({"type": "object", "properties": {"x": {"type": "object"}}}, "field 'x' cannot be used in a form"),
+        (
+            {"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}},
+            "the schema of a form is not valid: ",
+        ),
     ],
     ids=case_id,
 )
-def test_a_schema_written_by_hand_that_is_no_form_is_refused(schema: dict[str, Any], reason: str) -> None:
+def test_a_given_schema_that_is_not_a_form_is_rejected(schema: dict[str, Any], reason: str) -> None:
     with pytest.raises(TypeError, match=reason):
         form_schema(schema)

@@ -36,7 +36,7 @@ def by_message(params: Any) -> Any:
 
 
 @ERAS
-async def test_several_questions_of_a_call_are_asked_one_after_the_other(revision: str) -> None:
+async def test_sequential_requests_of_a_handler_are_sent_one_after_the_other(revision: str) -> None:
     async def f(ctx: Context) -> str:
         first = await ctx.elicit("first", str)
         second = await ctx.elicit("second", str)
@@ -51,7 +51,7 @@ async def test_several_questions_of_a_call_are_asked_one_after_the_other(revisio
 
 
 @ERAS
-async def test_the_same_question_may_be_asked_in_a_loop(revision: str) -> None:
+async def test_the_same_request_can_be_sent_in_a_loop(revision: str) -> None:
     async def f(ctx: Context) -> str:
         return ",".join([str((await ctx.elicit("next", str)).data) for _ in range(3)])
 
@@ -74,7 +74,7 @@ async def _grouped(ctx: Context) -> str:
 
 @ERAS
 @pytest.mark.parametrize("function", [_gathered, _grouped], ids=["gather", "task-group"])
-async def test_questions_may_be_asked_at_once(function: Callable[..., Any], revision: str) -> None:
+async def test_requests_can_be_sent_concurrently(function: Callable[..., Any], revision: str) -> None:
     async with reach(serving(function), revision, FORMS) as peer:
         talk = await peer.converse_tool("f", {ELICIT: by_message})
     assert talk.text == "<a> <b>"
@@ -86,7 +86,7 @@ async def test_questions_asked_at_once_leave_in_one_round(function: Callable[...
         assert asked(await peer.result("tools/call", CALL)) == ["a", "b"]
 
 
-async def test_a_question_may_be_asked_with_a_bound_on_time() -> None:
+async def test_a_request_can_be_sent_with_a_timeout() -> None:
     async def f(ctx: Context) -> str:
         async with asyncio.timeout(20):
             return str((await ctx.elicit("a", str)).data)
@@ -98,7 +98,7 @@ async def test_a_question_may_be_asked_with_a_bound_on_time() -> None:
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_question_has_the_key_that_the_handler_gave() -> None:
+async def test_a_request_has_the_key_given_by_the_handler() -> None:
     async def f(ctx: Context) -> str:
         await asyncio.gather(ctx.elicit("a", str, key="who"), ctx.elicit("b", str, key="who"))
         return "done"
@@ -107,7 +107,7 @@ async def test_a_question_has_the_key_that_the_handler_gave() -> None:
         assert list((await peer.result("tools/call", CALL))["inputRequests"]) == ["who", "who-2"]
 
 
-async def test_an_old_answer_is_not_spent_on_a_changed_question() -> None:
+async def test_an_old_response_is_not_used_for_a_changed_request() -> None:
     prices = iter([10, 20, 20])
 
     async def f(ctx: Context) -> str:
@@ -122,7 +122,7 @@ async def test_an_old_answer_is_not_spent_on_a_changed_question() -> None:
     assert (asked(first), asked(second), text(last)) == (["Pay 10?"], ["Pay 20?"], "20 all right")
 
 
-async def test_answers_without_a_state_are_ignored() -> None:
+async def test_responses_without_a_request_state_are_ignored() -> None:
     async def f(ctx: Context) -> str:
         return str((await ctx.elicit("a", str, key="k")).data)
 
@@ -131,7 +131,7 @@ async def test_answers_without_a_state_are_ignored() -> None:
         assert asked(result) == ["a"]
 
 
-async def test_a_question_left_unanswered_is_asked_again() -> None:
+async def test_an_unanswered_request_is_sent_again() -> None:
     async with reach(serving(_gathered), STATELESS, FORMS) as peer:
         first = await peer.result("tools/call", CALL)
         key = next(iter(first["inputRequests"]))
@@ -143,7 +143,7 @@ async def test_a_question_left_unanswered_is_asked_again() -> None:
 
 
 @ERAS
-async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(revision: str) -> None:
+async def test_a_response_that_does_not_match_the_form_is_requested_again(revision: str) -> None:
     async def f(ctx: Context) -> str:
         return str((await ctx.elicit("How many?", int)).data)
 
@@ -154,7 +154,7 @@ async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(revision:
 
 
 @ERAS
-async def test_an_answer_of_the_wrong_kind_is_refused(revision: str) -> None:
+async def test_a_response_of_the_wrong_type_is_rejected(revision: str) -> None:
     async def f(ctx: Context) -> str:
         return str((await ctx.elicit("How many?", int)).data)
 
@@ -164,7 +164,7 @@ async def test_an_answer_of_the_wrong_kind_is_refused(revision: str) -> None:
 
 
 @ERAS
-async def test_a_question_that_never_settles_ends_the_call(revision: str) -> None:
+async def test_a_request_that_is_never_settled_fails_the_call(revision: str) -> None:
     async def f(ctx: Context) -> str:
         return str((await ctx.elicit("How many?", int, key="count")).data)
 
@@ -175,20 +175,20 @@ async def test_a_question_that_never_settles_ends_the_call(revision: str) -> Non
     assert ("count" in error["message"]) or ("How many?" in error["message"])
 
 
-async def test_the_limit_of_rounds_names_the_question() -> None:
+async def test_the_error_of_the_round_limit_names_the_request() -> None:
     async def f(ctx: Context) -> str:
         return str((await ctx.elicit("How many?", int, key="count")).data)
 
     async with reach(serving(f, limits=Limits(rounds=3)), STATELESS, FORMS) as peer:
         talk = await peer.converse_tool("f", {ELICIT: accept("many")})
-    assert talk.answer["error"]["message"] == "The question 'count' was not settled in 3 rounds"
+    assert talk.answer["error"]["message"] == "The request 'count' was not settled in 3 rounds"
 
 
 # --- once ------------------------------------------------------------------------------------------------------------
 
 
 @ERAS
-async def test_what_is_done_once_is_not_done_again_in_later_rounds(revision: str) -> None:
+async def test_once_does_not_repeat_a_call_in_later_rounds(revision: str) -> None:
     charged: list[int] = []
 
     def charge(amount: int) -> dict[str, int]:
@@ -206,7 +206,7 @@ async def test_what_is_done_once_is_not_done_again_in_later_rounds(revision: str
 
 
 @ERAS
-async def test_what_is_done_once_at_the_same_time_is_done_once(revision: str) -> None:
+async def test_concurrent_calls_of_once_run_the_function_once(revision: str) -> None:
     done: list[str] = []
 
     async def work() -> int:
@@ -222,7 +222,7 @@ async def test_what_is_done_once_at_the_same_time_is_done_once(revision: str) ->
 
 
 @ERAS
-async def test_what_is_done_once_is_finished_before_a_question_leaves(revision: str) -> None:
+async def test_a_running_once_call_finishes_before_requests_are_sent(revision: str) -> None:
     log: list[str] = []
 
     async def work() -> str:
@@ -241,7 +241,7 @@ async def test_what_is_done_once_is_finished_before_a_question_leaves(revision: 
 
 
 @ERAS
-async def test_what_is_done_once_may_itself_ask(revision: str) -> None:
+async def test_a_function_in_once_may_send_requests(revision: str) -> None:
     async def f(ctx: Context) -> str:
         async def inner() -> str:
             return str((await ctx.elicit("a", str)).data)
@@ -257,7 +257,7 @@ async def test_what_is_done_once_may_itself_ask(revision: str) -> None:
 
 
 @ERAS
-async def test_what_failed_once_is_tried_again(revision: str) -> None:
+async def test_a_failed_once_call_is_retried(revision: str) -> None:
     tries: list[int] = []
 
     def work() -> int:
@@ -273,7 +273,7 @@ async def test_what_failed_once_is_tried_again(revision: str) -> None:
 
 
 @ERAS
-async def test_a_sync_function_does_things_once_in_its_own_thread(revision: str) -> None:
+async def test_once_of_a_sync_function_runs_in_its_thread(revision: str) -> None:
     threads: list[int] = []
 
     def f(ctx: Context) -> str:
@@ -293,7 +293,7 @@ async def test_a_sync_function_does_things_once_in_its_own_thread(revision: str)
 # --- running again ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_client_was_told_is_not_told_again() -> None:
+async def test_notifications_of_earlier_rounds_are_not_repeated() -> None:
     async def f(ctx: Context) -> str:
         await ctx.report_progress(1, 2, "early")
         await ctx.info("early")
@@ -310,7 +310,7 @@ async def test_what_the_client_was_told_is_not_told_again() -> None:
     assert [each["data"] for each in peer.notices("notifications/message")] == ["early", "late"]
 
 
-async def test_clean_up_runs_before_the_question_is_asked() -> None:
+async def test_finally_blocks_run_before_requests_are_sent() -> None:
     log: list[str] = []
 
     async def f(ctx: Context) -> str:
@@ -324,7 +324,9 @@ async def test_clean_up_runs_before_the_question_is_asked() -> None:
         assert (asked(await peer.result("tools/call", CALL)), log) == (["a"], ["cleaned"])
 
 
-async def test_a_handler_that_swallows_its_cancellation_still_asks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_suppresses_its_cancellation_still_sends_its_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def f(ctx: Context) -> str:
         try:
             await ctx.elicit("a", str)
@@ -336,11 +338,11 @@ async def test_a_handler_that_swallows_its_cancellation_still_asks(caplog: pytes
         first = await peer.result("tools/call", CALL)
         last = await peer.result("tools/call", again(CALL, first, accept("x")))
     assert (asked(first), text(last)) == (["a"], "answered")
-    assert "swallowed its cancellation; its result is dropped" in caplog.text
+    assert "suppressed its cancellation; its result is dropped" in caplog.text
 
 
 @ERAS
-async def test_a_handler_that_ends_without_its_answer_needs_none(revision: str) -> None:
+async def test_a_handler_that_returns_before_its_response_is_complete(revision: str) -> None:
     async def f(ctx: Context) -> str:
         asking = asyncio.ensure_future(ctx.elicit("a", str))
         await asyncio.sleep(0)
@@ -351,7 +353,7 @@ async def test_a_handler_that_ends_without_its_answer_needs_none(revision: str) 
         assert text(await peer.call("f")) == "never mind"
 
 
-async def test_a_handler_that_fails_beside_its_question_has_failed() -> None:
+async def test_a_handler_that_fails_while_a_request_is_queued_fails_the_call() -> None:
     async def f(ctx: Context) -> str:
         asking = asyncio.ensure_future(ctx.elicit("a", str))
         await asyncio.sleep(0)
@@ -362,7 +364,7 @@ async def test_a_handler_that_fails_beside_its_question_has_failed() -> None:
         assert text(await peer.call("f")) == "Tool 'f' failed unexpectedly."
 
 
-async def test_a_call_cancelled_while_it_asks_is_never_answered() -> None:
+async def test_a_call_cancelled_while_waiting_for_input_is_never_answered() -> None:
     asking = asyncio.Event()
     log: list[str] = []
 
@@ -401,7 +403,7 @@ def _reversed(state: str) -> str:
         pytest.param(lambda p: {**p, "name": "g"}, id="other-tool"),
     ],
 )
-async def test_a_state_of_another_call_is_refused(
+async def test_a_state_of_another_call_is_rejected(
     change: Callable[[dict[str, Any]], dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = serving(_asks)
@@ -411,16 +413,16 @@ async def test_a_state_of_another_call_is_refused(
             retry = again(CALL, await peer.result("tools/call", CALL), accept("x"))
             error = await peer.error("tools/call", change(retry))
     assert (error["code"], error["message"]) == (-32602, "The request state is not valid here; start the call again.")
-    assert "requestState of tools/call refused" in caplog.text
+    assert "requestState of tools/call rejected" in caplog.text
 
 
-async def test_an_expired_state_is_refused() -> None:
+async def test_an_expired_state_is_rejected() -> None:
     async with reach(serving(_asks, limits=Limits(state_seconds=0.0)), STATELESS, FORMS) as peer:
         retry = again(CALL, await peer.result("tools/call", CALL), accept("x"))
         assert (await peer.error("tools/call", retry))["code"] == -32602
 
 
-async def test_a_state_of_another_server_is_refused() -> None:
+async def test_a_state_of_another_server_is_rejected() -> None:
     async with reach(serving(_asks), STATELESS, FORMS) as peer:
         retry = again(CALL, await peer.result("tools/call", CALL), accept("x"))
     async with reach(serving(_asks), STATELESS, FORMS) as peer:
@@ -435,7 +437,7 @@ async def test_a_state_is_opened_by_a_server_with_the_same_key() -> None:
         assert text(await peer.result("tools/call", retry)) == "0 x"
 
 
-async def test_a_key_may_come_from_the_environment() -> None:
+async def test_the_state_key_can_come_from_the_environment() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRUNKLINE_STATE_KEY", "33" * 32)
         async with reach(serving(_asks), STATELESS, FORMS) as peer:
@@ -456,7 +458,7 @@ async def test_a_state_of_another_round_does_not_matter_in_the_handshake_era() -
 
 
 @ERAS
-async def test_a_sync_function_asks_with_the_same_words(revision: str) -> None:
+async def test_a_sync_function_sends_requests_with_the_same_methods(revision: str) -> None:
     def f(ctx: Context) -> str:
         first: Any = ctx.elicit("first", str)
         second: Any = ctx.elicit("second", str)
@@ -466,7 +468,7 @@ async def test_a_sync_function_asks_with_the_same_words(revision: str) -> None:
         assert (await peer.converse_tool("f", {ELICIT: by_message})).text == "<first> <second>"
 
 
-async def test_a_sync_function_that_asks_is_left_by_an_exception() -> None:
+async def test_a_sync_function_that_sends_a_request_is_aborted_by_an_exception() -> None:
     left = threading.Event()
 
     def f(ctx: Context) -> str:
@@ -488,7 +490,7 @@ async def test_a_sync_function_that_asks_is_left_by_an_exception() -> None:
 
 
 @ERAS
-async def test_prompts_and_resources_ask_like_tools(revision: str) -> None:
+async def test_prompts_and_resources_send_requests_like_tools(revision: str) -> None:
     server = Server("s")
 
     @server.prompt
@@ -506,12 +508,12 @@ async def test_prompts_and_resources_ask_like_tools(revision: str) -> None:
     assert resource.result["contents"][0]["text"] == "<z>"
 
 
-async def test_a_person_may_take_only_so_long() -> None:
+async def test_the_time_for_a_response_is_bounded() -> None:
     async with reach(serving(_asks, limits=Limits(ask_seconds=0.01)), HANDSHAKE, FORMS) as peer:
         assert (await peer.call("f"))["isError"] is True
 
 
-async def test_a_question_waits_until_the_client_is_ready() -> None:
+async def test_a_request_waits_until_the_client_is_initialized() -> None:
     async with reach(serving(_asks), HANDSHAKE, FORMS, greet=False) as peer:
         await peer.result("initialize", peer.hello())
         await peer.send("tools/call", CALL)
@@ -521,7 +523,7 @@ async def test_a_question_waits_until_the_client_is_ready() -> None:
     assert (early, question["method"]) == ([], ELICIT)
 
 
-async def test_a_state_of_another_principal_is_refused() -> None:
+async def test_a_state_of_another_principal_is_rejected() -> None:
     ada, bob = (MEMORY, structs.replace(MEMORY, principal=Principal(subject="bob")))
     server = serving(_asks)
     async with reach(server, STATELESS, FORMS) as peer:
@@ -536,7 +538,7 @@ async def test_a_state_of_another_principal_is_refused() -> None:
 
 
 @ERAS
-async def test_what_is_done_once_may_call_a_server_that_asks(revision: str) -> None:
+async def test_a_function_in_once_may_call_another_server_that_sends_requests(revision: str) -> None:
     other = serving(_asks)
 
     async def work() -> str:
@@ -550,7 +552,7 @@ async def test_what_is_done_once_may_call_a_server_that_asks(revision: str) -> N
         assert text(await peer.call("f")) == "0 inner"
 
 
-async def test_what_is_told_after_a_question_is_heard_in_the_handshake_era() -> None:
+async def test_notifications_after_a_request_are_sent_in_the_handshake_era() -> None:
     async def f(ctx: Context) -> str:
         await ctx.elicit("a", str)
         await ctx.notify("acme/after")

@@ -33,27 +33,27 @@ def _pieces_in_a_thread() -> Iterator[str]:
 
 @ERAS
 @pytest.mark.parametrize("function", [_pieces, _pieces_in_a_thread], ids=["async", "sync"])
-async def test_a_generator_gives_its_answer_in_pieces(function: Callable[..., Any], revision: str) -> None:
+async def test_a_generator_sends_its_pieces_as_progress(function: Callable[..., Any], revision: str) -> None:
     async with reach(serving(function), revision) as peer:
         result = await peer.call("f", meta={"progressToken": 1})
     told = [(each["progress"], each["message"]) for each in peer.notices("notifications/progress")]
     assert (text(result), told) == ("one two", [(1, "one "), (2, "two")])
 
 
-def test_a_generator_that_stays_in_the_loop_gives_its_whole_answer() -> None:
+def test_a_generator_without_a_thread_returns_the_joined_text() -> None:
     assert text(call(serving(_pieces_in_a_thread, thread=False), "f")) == "one two"
 
 
 @pytest.mark.parametrize("thread", [True, False])
-def test_a_generator_gives_text_alone(thread: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_generator_must_yield_strings(thread: bool, caplog: pytest.LogCaptureFixture) -> None:
     def numbers() -> Iterator[int]:
         yield 1
 
     assert call(serving(numbers, thread=thread), "f")["isError"] is True
-    assert "pieces of text, not int" in caplog.text
+    assert "must yield strings, not int" in caplog.text
 
 
-async def test_an_async_generator_is_closed_when_its_caller_goes() -> None:
+async def test_an_async_generator_is_closed_when_its_request_is_cancelled() -> None:
     log: list[str] = []
 
     async def numbers() -> AsyncIterator[Any]:
@@ -71,12 +71,12 @@ def test_a_sync_function_runs_in_a_thread() -> None:
     assert text(call(serving(lambda: threading.get_ident() == threading.main_thread().ident), "f")) == "false"
 
 
-def test_a_sync_function_may_stay_in_the_loop() -> None:
+def test_a_sync_function_can_run_in_the_event_loop() -> None:
     server = serving(lambda: threading.get_ident() == threading.main_thread().ident, thread=False)
     assert text(call(server, "f")) == "true"
 
 
-def test_a_sync_function_that_stays_in_the_loop_has_the_async_context() -> None:
+def test_a_sync_function_in_the_event_loop_gets_the_async_context() -> None:
     def f(ctx: Context) -> str:
         return f"{type(ctx).__name__} {ctx.method}"
 
@@ -89,7 +89,7 @@ async def _add(a: int, b: int) -> int:
 
 
 @pytest.mark.parametrize("thread", [True, False])
-def test_a_function_may_hand_back_the_coroutine_of_another(thread: bool) -> None:
+def test_a_function_may_return_a_coroutine(thread: bool) -> None:
     def f(a: int) -> Any:
         return _add(a, b=2)
 
@@ -118,9 +118,9 @@ def test_dependencies_of_a_sync_function_are_filled_in() -> None:
     assert text(call(serving(f), "f")) == "7 BlockingContext"
 
 
-def test_a_function_with_a_hand_written_schema_is_not_bound_by_its_signature() -> None:
+def test_a_function_with_a_given_schema_is_not_bound_by_its_signature() -> None:
     signature = UncheckedSignature(lambda **given: given)
     with pytest.raises(TypeError, match="not bound by its signature"):
         signature.bind(b"{}")
-    with pytest.raises(TypeError, match="written by hand"):
+    with pytest.raises(TypeError, match="the input schema was given"):
         signature.input_schema()

@@ -44,12 +44,12 @@ async def ran(server: Server, transport: str = "http", **options: Any) -> tuple[
 
 
 def test_a_path_starts_with_a_slash() -> None:
-    with pytest.raises(ConfigError, match=r'path=.*: a path starts with "/"'):
+    with pytest.raises(ConfigError, match=r'path=.*: a path must start with "/"'):
         Server("s").asgi("mcp")
 
 
 @pytest.mark.parametrize("option", ["sse_path", "message_path"])
-def test_the_paths_of_the_old_pair_start_with_a_slash(option: str) -> None:
+def test_the_paths_of_the_sse_transport_start_with_a_slash(option: str) -> None:
     with pytest.raises(ConfigError, match=f"{option}='sse'"):
         Server("s").asgi(**{option: "sse"})  # type: ignore[arg-type]
 
@@ -57,14 +57,14 @@ def test_the_paths_of_the_old_pair_start_with_a_slash(option: str) -> None:
 @pytest.mark.parametrize(
     ("option", "hint"), [("json_respons", "; did you mean 'json_response'?"), ("qqq", "")], ids=["near", "far"]
 )
-def test_an_unknown_option_is_refused_with_the_nearest(option: str, hint: str) -> None:
+def test_an_unknown_option_is_rejected_with_the_closest(option: str, hint: str) -> None:
     with pytest.raises(TypeError) as refused:
         Server("s").asgi(**{option: 1})  # type: ignore[arg-type]
     assert str(refused.value) == f"HTTP has no option {option!r}{hint}"
 
 
 @pytest.mark.parametrize("option", ["allowed_hosts", "allowed_origins", "cors_origins"])
-def test_a_single_name_where_a_list_is_meant_is_refused(option: str) -> None:
+def test_a_string_instead_of_a_list_is_rejected(option: str) -> None:
     with pytest.raises(ConfigError, match=f"{option} is a list"):
         Server("s").asgi(**{option: "https://a.example"})  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def test_options_left_at_none_keep_their_defaults() -> None:
     assert endpoint.path == "/mcp"
 
 
-async def test_what_was_said_when_the_server_was_made_holds() -> None:
+async def test_http_options_of_the_constructor_apply() -> None:
     app = Workshop(json_response=True, sse_path="/old").asgi()
     call = await modern(app, tool("steps"), meta={"io.modelcontextprotocol/logLevel": "info"}).whole()
     old = ask(app, "GET", "/old")
@@ -83,7 +83,7 @@ async def test_what_was_said_when_the_server_was_made_holds() -> None:
     await old.ended()
 
 
-async def test_what_is_said_later_wins() -> None:
+async def test_later_http_options_override_earlier_ones() -> None:
     app = Workshop(json_response=True).asgi(json_response=False)
     call = await modern(app, tool("steps"), meta={"io.modelcontextprotocol/logLevel": "info"}).whole()
     assert call.headers["content-type"] == "text/event-stream"
@@ -100,7 +100,7 @@ async def test_several_endpoints_serve_one_server() -> None:
 
 
 def test_authentication_is_a_function() -> None:
-    with pytest.raises(ConfigError, match="auth= is a function"):
+    with pytest.raises(ConfigError, match="auth= must be a verifier"):
         Server("s", auth="secret")  # type: ignore[arg-type]
 
 
@@ -113,23 +113,23 @@ async def test_lists_of_a_server_with_authentication_are_private() -> None:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_runs_over_http_where_it_is_told_to() -> None:
+async def test_a_server_runs_over_http_at_the_given_address() -> None:
     url, status = await ran(Workshop().server)
     assert url.startswith("http://127.0.0.1:")
     assert status == 404
 
 
 @pytest.mark.parametrize("transport", ["http", "streamable-http"])
-async def test_http_has_the_names_that_others_give_it(transport: str) -> None:
+async def test_http_has_the_transport_names_of_other_frameworks(transport: str) -> None:
     assert (await ran(Workshop().server, transport))[1] == 404
 
 
-async def test_the_oldest_transport_is_where_others_have_it_if_asked_for_by_name() -> None:
+async def test_transport_sse_serves_the_usual_sse_paths() -> None:
     assert (await ran(Workshop().server, "sse"))[1] == 200
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "mcp.example.com", ""])
-async def test_an_address_others_can_reach_needs_authentication(host: str) -> None:
+async def test_a_public_address_needs_authentication(host: str) -> None:
     with pytest.raises(ConfigError, match="allow_unauthenticated=True"):
         await Server("s").run_async("http", host=host, port=0)
 
@@ -139,7 +139,7 @@ async def test_an_address_others_can_reach_needs_authentication(host: str) -> No
     [{"auth": authenticate}, {"allow_unauthenticated": True}],
     ids=["authenticated", "said so"],
 )
-async def test_an_address_others_can_reach_is_bound_if_that_is_meant(options: dict[str, Any]) -> None:
+async def test_a_public_address_is_bound_with_allow_unauthenticated(options: dict[str, Any]) -> None:
     url, _ = await ran(Workshop().server, host="0.0.0.0", **options)
     assert url
 
@@ -149,17 +149,17 @@ async def test_loopback_needs_no_authentication(host: str) -> None:
     assert (await ran(Workshop().server, host=host))[0]
 
 
-async def test_several_workers_are_not_there_yet() -> None:
-    with pytest.raises(ConfigError, match="workers= needs"):
+async def test_several_workers_are_not_supported() -> None:
+    with pytest.raises(ConfigError, match="workers= must be 1"):
         await Server("s").run_async("http", workers=2)
 
 
-async def test_an_unknown_option_of_run_is_refused() -> None:
+async def test_an_unknown_option_of_run_is_rejected() -> None:
     with pytest.raises(TypeError, match="HTTP has no option 'prot'; did you mean 'port'"):
         await Server("s").run_async("http", prot=1)  # type: ignore[call-arg]
 
 
-async def test_the_names_of_others_for_options_of_run_are_understood() -> None:
+async def test_run_accepts_option_names_of_other_frameworks() -> None:
     given: Any = {"ssl_certfile": "nothing.pem", "ssl_keyfile": "nothing.key"}
     with pytest.raises(ConfigError, match=r"nothing\.pem"):
         await Server("s").run_async("http", port=0, **given)
@@ -185,25 +185,25 @@ APPS = {
 
 
 @pytest.mark.parametrize("make", APPS.values(), ids=list(APPS))
-def test_an_application_has_the_names_that_others_give_it(make: Any) -> None:
+def test_applications_have_the_method_names_of_other_frameworks(make: Any) -> None:
     assert make(Server("s")).path == "/x"
 
 
 @pytest.mark.parametrize("make", [lambda s: s.sse_app("/y"), lambda s: s.http_app("/y", transport="sse")])
-async def test_an_application_for_old_clients_has_their_path_where_it_is_asked_for(make: Any) -> None:
+async def test_sse_app_serves_the_given_path(make: Any) -> None:
     call = ask(make(Server("s")), "GET", "/y", headers={"accept": "text/event-stream"})
     await call.until(lambda: bool(call.body))
     assert call.body.startswith(b"event: endpoint\ndata: /messages?session_id=")
     call.hang_up()
 
 
-def test_middleware_of_others_is_refused_with_a_hint() -> None:
-    with pytest.raises(TypeError, match="put it around the application"):
+def test_asgi_middleware_is_rejected_with_a_hint() -> None:
+    with pytest.raises(TypeError, match="wrap the ASGI application"):
         Server("s").http_app(middleware=[object()])  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("name", ["run_http_async", "run_streamable_http_async", "run_sse_async"])
-async def test_running_over_http_has_the_names_that_others_give_it(name: str) -> None:
+async def test_run_methods_have_the_names_of_other_frameworks(name: str) -> None:
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.ensure_future(getattr(Server("s"), name)(port=0, started=url.set_result))
     assert (await url).startswith("http://127.0.0.1:")

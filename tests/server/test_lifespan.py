@@ -25,7 +25,7 @@ def making(lifespan: Any) -> Server:
 
 
 @ERAS
-async def test_a_handler_sees_what_the_lifespan_gave(revision: str) -> None:
+async def test_a_handler_sees_the_value_of_the_lifespan(revision: str) -> None:
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[str]:
         yield f"pool of {server.name}"
@@ -35,7 +35,7 @@ async def test_a_handler_sees_what_the_lifespan_gave(revision: str) -> None:
 
 
 @ERAS
-async def test_it_is_entered_once_and_left_after_the_last_connection(revision: str) -> None:
+async def test_a_lifespan_is_entered_once_and_exited_after_the_last_connection(revision: str) -> None:
     log: list[str] = []
 
     @asynccontextmanager
@@ -57,7 +57,7 @@ async def test_it_is_entered_once_and_left_after_the_last_connection(revision: s
 
 
 @ERAS
-async def test_it_is_entered_before_the_first_request_is_served(revision: str) -> None:
+async def test_a_lifespan_is_entered_before_the_first_request(revision: str) -> None:
     log: list[str] = []
 
     @asynccontextmanager
@@ -93,7 +93,7 @@ async def test_a_lifespan_that_cannot_be_entered_fails_every_request(
 
 
 @ERAS
-async def test_a_client_hears_that_a_server_could_not_start(revision: str) -> None:
+async def test_a_client_gets_an_error_if_the_lifespan_fails(revision: str) -> None:
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[None]:
         raise OSError("secret")
@@ -105,7 +105,7 @@ async def test_a_client_hears_that_a_server_could_not_start(revision: str) -> No
 
 
 @ERAS
-async def test_a_lifespan_that_fails_to_leave_is_logged(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lifespan_that_fails_on_exit_is_logged(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[None]:
         yield
@@ -113,7 +113,7 @@ async def test_a_lifespan_that_fails_to_leave_is_logged(revision: str, caplog: p
 
     async with reach(making(lifespan), revision) as peer:
         await peer.call("value")
-    assert "leaving the lifespan of server 's' failed" in caplog.text
+    assert "the lifespan of server 's' failed on exit" in caplog.text
 
 
 async def test_a_lifespan_knows_whether_it_is_entered() -> None:

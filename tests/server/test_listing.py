@@ -44,7 +44,7 @@ async def test_a_long_list_comes_in_pages(revision: str, method: str, member: st
 
 
 @pytest.mark.parametrize(("count", "more"), [(3, False), (4, True)])
-async def test_a_cursor_is_given_only_if_there_is_more(count: int, more: bool) -> None:
+async def test_a_cursor_is_sent_only_if_there_are_more_pages(count: int, more: bool) -> None:
     async with reach(making(count, limits=Limits(page_size=3)), STATELESS) as peer:
         assert ("nextCursor" in await peer.result("tools/list")) is more
 
@@ -71,7 +71,7 @@ def _cursor(text: str) -> str:
         pytest.param(_cursor("prompts\0p0"), id="of-another-list"),
     ],
 )
-async def test_a_cursor_that_is_none_of_ours_is_refused(revision: str, cursor: str) -> None:
+async def test_an_invalid_cursor_is_rejected(revision: str, cursor: str) -> None:
     async with reach(making(list_page_size=2), revision) as peer:
         assert (await peer.error("tools/list", {"cursor": cursor}))["code"] == -32602
 
@@ -87,7 +87,7 @@ async def test_a_list_is_new_after_a_change(revision: str) -> None:
     assert (before == same, [tool["name"] for tool in after["tools"]]) == (True, ["t0", "new"])
 
 
-async def test_pages_are_kept_for_only_so_many_views() -> None:
+async def test_the_number_of_cached_pages_is_bounded() -> None:
     server = making(list_page_size=1)
     async with reach(server, STATELESS) as peer, reach(server, HANDSHAKE) as other:
         with pytest.MonkeyPatch.context() as patch:
@@ -101,7 +101,7 @@ async def test_pages_are_kept_for_only_so_many_views() -> None:
 
 
 @ERAS
-async def test_a_caller_sees_what_it_may(revision: str) -> None:
+async def test_a_caller_sees_only_visible_definitions(revision: str) -> None:
     server = making(visible=visible)
     async with reach(server, revision) as peer, reach(server, revision, {"sampling": {}}) as other:
         few = [tool["name"] for tool in (await peer.result("tools/list"))["tools"]]
@@ -110,7 +110,7 @@ async def test_a_caller_sees_what_it_may(revision: str) -> None:
 
 
 @ERAS
-async def test_what_is_hidden_is_refused_as_if_it_were_not_there(revision: str) -> None:
+async def test_a_hidden_definition_is_rejected_as_unknown(revision: str) -> None:
     async with reach(making(visible=visible), revision) as peer:
         hidden = await peer.error("tools/call", {"name": "t1"})
         absent = await peer.error("tools/call", {"name": "t9"})
@@ -132,7 +132,7 @@ async def test_what_is_hidden_is_refused_as_if_it_were_not_there(revision: str) 
     ],
     ids=["prompt", "resource", "template", "completion-of-a-prompt", "completion-of-a-template"],
 )
-async def test_what_is_hidden_cannot_be_used(revision: str, method: str, params: dict[str, Any]) -> None:
+async def test_a_hidden_definition_cannot_be_used(revision: str, method: str, params: dict[str, Any]) -> None:
     server = Server("s", visible=lambda caller, definition: False)
     server.add_prompt(lambda a="1": a, name="p")
     server.add_resource("x://fixed", "text")
@@ -142,7 +142,7 @@ async def test_what_is_hidden_cannot_be_used(revision: str, method: str, params:
         assert (await peer.error(method, params))["code"] in (-32602, -32002)
 
 
-async def test_a_list_for_everybody_may_be_kept_by_everybody() -> None:
+async def test_an_unfiltered_list_is_publicly_cacheable() -> None:
     async with reach(making(cache_ttl_ms=5000), STATELESS) as peer:
         page = await peer.result("tools/list")
     assert (page["cacheScope"], page["ttlMs"]) == ("public", 5000)
@@ -154,6 +154,6 @@ async def test_a_list_that_hides_something_is_private() -> None:
     assert (page["cacheScope"], page["ttlMs"]) == ("private", 0)
 
 
-async def test_older_revisions_hear_nothing_of_keeping() -> None:
+async def test_older_revisions_get_no_cache_hints() -> None:
     async with reach(making(cache_ttl_ms=5000), HANDSHAKE) as peer:
         assert set(await peer.result("tools/list")) == {"tools"}

@@ -94,7 +94,7 @@ async def test_middleware_sees_results_and_failures(revision: str) -> None:
 
 
 @ERAS
-async def test_what_middleware_raises_leaks_nothing(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_in_middleware_is_masked(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     async def broken(request: Any, call_next: Any) -> Any:
         if request.method == "tools/list":
             raise ValueError("secret")
@@ -106,7 +106,7 @@ async def test_what_middleware_raises_leaks_nothing(revision: str, caplog: pytes
 
 
 @ERAS
-async def test_what_middleware_raises_on_purpose_is_shown(revision: str) -> None:
+async def test_an_error_of_middleware_for_the_caller_is_shown(revision: str) -> None:
     async def refusing(request: Any, call_next: Any) -> Any:
         if request.method == "tools/list":
             raise ToolError("not for you")

@@ -42,7 +42,7 @@ def parent_of(child: Server, namespace: str | None = "geo", **options: Any) -> S
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_mounted_has_names_in_its_namespace() -> None:
+def test_mounted_definitions_have_names_in_the_namespace() -> None:
     registry = parent_of(child_server()).registry
     assert (list(registry.tools), list(registry.prompts)) == (["geo_where"], ["geo_p"])
     assert (list(registry.resources), list(registry.templates)) == (["x://geo/fixed"], ["x://geo/of/{name}"])
@@ -68,7 +68,7 @@ def mounted(mount: Callable[[Server, Server], None]) -> list[str]:
         pytest.param(lambda parent, child: parent.mount("a", child), id="the-other-way-round"),
     ],
 )
-def test_a_namespace_may_be_given_in_the_manner_of_others(mount: Callable[[Server, Server], None]) -> None:
+def test_a_namespace_can_be_given_as_in_other_frameworks(mount: Callable[[Server, Server], None]) -> None:
     assert mounted(mount) == ["a_where"]
 
 
@@ -126,7 +126,7 @@ def test_a_child_cannot_take_a_name_of_its_parent() -> None:
     ]
 
 
-def test_a_refused_change_leaves_everything_changeable() -> None:
+def test_a_rejected_change_does_not_block_later_ones() -> None:
     child = child_server()
     parent = parent_of(child)
     parent.add_tool(lambda: 1, name="geo_new")
@@ -165,7 +165,7 @@ async def test_everything_mounted_is_served(revision: str) -> None:
 
 
 @ERAS
-async def test_a_mounted_handler_asks_its_caller(revision: str) -> None:
+async def test_a_mounted_handler_sends_requests_to_its_caller(revision: str) -> None:
     child = Server("child")
 
     @child.tool
@@ -201,7 +201,7 @@ def test_servers_nest() -> None:
 
 
 @ERAS
-async def test_what_a_child_adds_or_removes_is_seen_at_once(revision: str) -> None:
+async def test_changes_of_a_mounted_server_are_seen_at_once(revision: str) -> None:
     child = child_server()
     async with reach(parent_of(parent_of(child)), revision) as peer:
         child.add_tool(lambda: "new", name="new")
@@ -210,7 +210,7 @@ async def test_what_a_child_adds_or_removes_is_seen_at_once(revision: str) -> No
         assert (names, text(await peer.call("geo_geo_new"))) == (["geo_geo_new"], "new")
 
 
-async def test_only_what_changed_is_told() -> None:
+async def test_only_changed_lists_are_notified() -> None:
     child = child_server()
     parent = parent_of(child)
     async with reach(parent, HANDSHAKE) as peer:
@@ -220,14 +220,14 @@ async def test_only_what_changed_is_told() -> None:
     assert (peer.notices(PROMPTS), peer.notices(TOOLS)) == ([None], [])
 
 
-async def test_a_tool_that_was_replaced_is_told() -> None:
+async def test_a_replaced_tool_is_notified() -> None:
     child = child_server(on_duplicate="replace")
     async with reach(parent_of(child), HANDSHAKE) as peer:
         child.add_tool(lambda: "other", name="where")
         await peer.notice(TOOLS)
 
 
-async def test_an_update_is_told_under_every_name_it_has() -> None:
+async def test_a_resource_update_is_notified_under_every_mounted_uri() -> None:
     child = child_server()
     parent = parent_of(child)
     parent.mount(child, "again")
@@ -300,7 +300,7 @@ async def test_the_parent_enters_the_lifespans_of_its_children(revision: str) ->
 
 
 @ERAS
-async def test_the_lifespan_of_what_is_mounted_later_is_entered_too(revision: str) -> None:
+async def test_the_lifespan_of_a_server_mounted_later_is_entered(revision: str) -> None:
     log: list[str] = []
     parent = Server("parent")
     parent.add_tool(lambda: "x", name="x")
@@ -311,7 +311,7 @@ async def test_the_lifespan_of_what_is_mounted_later_is_entered_too(revision: st
 
 
 @ERAS
-async def test_what_a_child_hides_stays_hidden(revision: str) -> None:
+async def test_definitions_hidden_by_a_mounted_server_stay_hidden(revision: str) -> None:
     child = child_server(visible=lambda caller, definition: definition.name != "where")
     child.add_tool(lambda: "open", name="open")
     outer = parent_of(parent_of(child, "in"), "out")
@@ -338,7 +338,7 @@ async def test_a_child_may_be_served_on_its_own_as_well(revision: str) -> None:
 
 
 @ERAS
-async def test_what_is_mounted_in_a_mounted_server_is_served_as_its_own_server_says(revision: str) -> None:
+async def test_a_nested_mount_uses_the_options_of_its_own_server(revision: str) -> None:
     middle = Server("middle")
     outer = parent_of(middle, "m")
     hiding = child_server(visible=lambda caller, definition: definition.name != "where")

@@ -11,13 +11,13 @@ from trunkline.compat import CompatibilityWarning
 from trunkline.server.options import prompt_options, resource_options, tool_options
 
 
-def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+def test_an_unknown_option_is_rejected_with_the_closest() -> None:
     with pytest.raises(TypeError, match="unknown option 'titel'; did you mean 'title'"):
         tool_options({"titel": "x"})
 
 
-def test_an_unknown_option_near_nothing_is_refused_with_all_there_are() -> None:
-    with pytest.raises(TypeError, match="a prompt takes description, icons, meta"):
+def test_an_unknown_option_without_a_similar_name_is_rejected_with_all_names() -> None:
+    with pytest.raises(TypeError, match="a prompt has description, icons, meta"):
         prompt_options({"qqqq": 1})
 
 
@@ -36,7 +36,7 @@ def test_other_names_of_an_option_are_understood(given: dict[str, Any], field: s
     assert getattr(tool_options(given), field) == value
 
 
-def test_structured_output_on_demand_is_what_happens_anyway() -> None:
+def test_structured_output_true_changes_nothing() -> None:
     assert tool_options({"structured_output": True}) == tool_options({})
 
 
@@ -55,23 +55,23 @@ def test_an_option_without_effect_may_be_left_empty(name: str) -> None:
     assert tool_options({name: None}) == tool_options({})
 
 
-def test_an_option_that_asks_for_what_happens_anyway_needs_no_warning() -> None:
+def test_an_option_that_requests_the_default_behaviour_needs_no_warning() -> None:
     assert tool_options({"enabled": True}) == tool_options({})
 
 
-def test_what_was_switched_off_elsewhere_is_not_offered_in_silence() -> None:
+def test_enabled_false_is_rejected() -> None:
     with pytest.raises(TypeError, match="enabled"):
         tool_options({"enabled": False})
 
 
 @pytest.mark.parametrize("name", ["task", "auth", "app"])
-def test_what_is_still_to_come_is_refused_when_it_is_wanted(name: str) -> None:
+def test_an_unsupported_option_is_rejected(name: str) -> None:
     with pytest.raises(TypeError, match=f"option '{name}': "):
         tool_options({name: True})
 
 
 @pytest.mark.parametrize("name", ["task", "auth", "app"])
-def test_what_is_still_to_come_is_accepted_when_it_is_switched_off(name: str) -> None:
+def test_an_unsupported_option_that_is_switched_off_is_accepted(name: str) -> None:
     assert tool_options({name: None}) == tool_options({})
 
 

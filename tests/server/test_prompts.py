@@ -49,7 +49,7 @@ async def test_a_prompt_is_listed_with_its_arguments(revision: str) -> None:
 
 
 @ERAS
-async def test_arguments_are_text_and_become_what_the_signature_says(revision: str) -> None:
+async def test_arguments_are_strings_converted_to_the_annotated_types(revision: str) -> None:
     async with reach(serving(lambda days, more=1: f"{days!r} {more}"), revision) as peer:
         result = await peer.result("prompts/get", {"name": "p", "arguments": {"days": "3"}})
     assert result["messages"] == [{"role": "user", "content": {"type": "text", "text": "'3' 1"}}]
@@ -69,7 +69,7 @@ async def test_a_number_in_text_becomes_a_number() -> None:
 @pytest.mark.parametrize(
     "arguments", [{}, {"days": "many"}, {"days": "1", "dais": "2"}], ids=["missing", "wrong", "unknown"]
 )
-async def test_wrong_arguments_are_refused(revision: str, arguments: dict[str, str]) -> None:
+async def test_wrong_arguments_are_rejected(revision: str, arguments: dict[str, str]) -> None:
     def p(days: int) -> str:
         return "never"
 
@@ -99,7 +99,7 @@ async def test_a_prompt_of_no_messages_is_a_fault_that_is_logged(
 
 
 @ERAS
-async def test_a_failure_on_purpose_is_shown_and_any_other_is_not(revision: str) -> None:
+async def test_a_handler_error_is_shown_and_an_unexpected_error_is_masked(revision: str) -> None:
     def fails(error: Exception) -> Any:
         def p() -> str:
             raise error
@@ -118,7 +118,7 @@ async def test_a_failure_on_purpose_is_shown_and_any_other_is_not(revision: str)
 
 
 @ERAS
-async def test_an_unknown_prompt_is_refused(revision: str) -> None:
+async def test_an_unknown_prompt_is_rejected(revision: str) -> None:
     async with reach(serving(lambda: "x"), revision) as peer:
         error = await peer.error("prompts/get", {"name": "nope"})
     assert (error["code"], error["data"]) == (-32602, {"name": "nope"})

@@ -11,7 +11,7 @@ from trunkline.server.registry import EMPTY
 THING: Any = object()
 
 
-def test_adding_gives_a_new_registry_and_leaves_the_old_one() -> None:
+def test_adding_returns_a_new_snapshot_and_keeps_the_old_one() -> None:
     more = EMPTY.adding("tools", "a", THING)
     assert (dict(EMPTY.tools), dict(more.tools)) == ({}, {"a": THING})
 
@@ -21,17 +21,17 @@ def test_every_change_has_a_number_of_its_own() -> None:
     assert (EMPTY.counter, added.counter, added.removing("tools", "a").counter) == (0, 1, 2)
 
 
-def test_a_taken_name_is_refused() -> None:
+def test_a_taken_name_is_rejected() -> None:
     taken = EMPTY.adding("prompts", "a", THING)
     with pytest.raises(ValueError, match="prompt 'a' exists already"):
         taken.adding("prompts", "a", THING)
 
 
-def test_removing_what_is_not_there_is_refused() -> None:
-    with pytest.raises(KeyError, match="no resource is called 'x://y'"):
+def test_removing_an_unknown_definition_is_rejected() -> None:
+    with pytest.raises(KeyError, match="there is no resource 'x://y'"):
         EMPTY.removing("resources", "x://y")
 
 
-def test_one_name_may_be_used_by_things_of_two_kinds() -> None:
+def test_definitions_of_two_kinds_may_have_the_same_name() -> None:
     both = EMPTY.adding("tools", "a", THING).adding("prompts", "a", THING)
     assert (list(both.tools), list(both.prompts)) == (["a"], ["a"])

@@ -101,7 +101,7 @@ def test_the_same_state_is_never_sealed_to_the_same_text() -> None:
     assert seal.seal(some_state(), binding=BINDING) != seal.seal(some_state(), binding=BINDING)
 
 
-def test_what_is_not_json_cannot_be_kept() -> None:
+def test_a_state_without_a_json_form_cannot_be_sealed() -> None:
     with pytest.raises(TypeError):
         make_seal().seal(some_state(once={"socket": object()}), binding=BINDING)
 
@@ -127,7 +127,7 @@ TAMPERED = SEALED[:40] + ("A" if SEALED[40] != "A" else "B") + SEALED[41:]
 
 @settings(deadline=None)
 @given(place=st.integers(0, len(SEALED) - 1), character=st.sampled_from(ALPHABET + "=+/ \n\x00é"))
-def test_any_changed_character_is_refused(place: int, character: str) -> None:
+def test_any_changed_character_is_rejected(place: int, character: str) -> None:
     assume(character != SEALED[place])
 
     refused(make_seal(), SEALED[:place] + character + SEALED[place + 1 :])
@@ -135,7 +135,7 @@ def test_any_changed_character_is_refused(place: int, character: str) -> None:
 
 @settings(deadline=None)
 @given(text=st.text())
-def test_any_other_text_is_refused(text: str) -> None:
+def test_any_other_text_is_rejected(text: str) -> None:
     refused(make_seal(), text)
 
 
@@ -153,7 +153,7 @@ def test_any_other_text_is_refused(text: str) -> None:
         pytest.param("A" * 100_000, id="oversized"),
     ],
 )
-def test_a_malformed_text_is_refused(text: str) -> None:
+def test_a_malformed_text_is_rejected(text: str) -> None:
     refused(make_seal(), text)
 
 
@@ -166,15 +166,15 @@ def test_a_malformed_text_is_refused(text: str) -> None:
         pytest.param(structs.replace(BINDING, params_digest="d2"), id="other params"),
     ],
 )
-def test_a_state_is_refused_where_it_does_not_belong(binding: StateBinding) -> None:
+def test_a_state_is_rejected_with_another_binding(binding: StateBinding) -> None:
     refused(make_seal(), SEALED, binding)
 
 
-def test_a_state_of_another_server_is_refused() -> None:
+def test_a_state_of_another_server_is_rejected() -> None:
     refused(make_seal(server="news"), SEALED)
 
 
-def test_a_state_sealed_with_an_unknown_key_is_refused() -> None:
+def test_a_state_sealed_with_an_unknown_key_is_rejected() -> None:
     refused(make_seal(OTHER_KEY), SEALED)
 
 
@@ -185,7 +185,7 @@ def test_an_old_key_still_opens_and_the_new_one_seals() -> None:
     assert make_seal(OTHER_KEY).open(rotated.seal(some_state(), binding=BINDING), binding=BINDING).round == 2
 
 
-def test_a_state_lives_for_the_limit_since_its_round_and_no_longer() -> None:
+def test_a_state_expires_after_the_limit() -> None:
     clock = Clock()
     seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
     text = seal.seal(some_state(), binding=BINDING)
@@ -197,7 +197,7 @@ def test_a_state_lives_for_the_limit_since_its_round_and_no_longer() -> None:
     refused(seal, text)
 
 
-def test_a_state_sealed_in_another_form_is_refused() -> None:
+def test_a_state_sealed_in_another_form_is_rejected() -> None:
     nonce = os.urandom(12)
     sealed = b"\x01" + nonce + AESGCM(KEY).encrypt(nonce, b'{"round":1}', b"\x01weather")
 
@@ -209,14 +209,14 @@ def test_a_state_sealed_in_another_form_is_refused() -> None:
     [
         pytest.param("A" * 100_000, BINDING, "longer than any", id="oversized"),
         pytest.param("A", BINDING, "not base64", id="not base64"),
-        pytest.param(SEALED + "=", BINDING, "not written as", id="padded"),
-        pytest.param("Ag", BINDING, "form that is not known", id="version"),
+        pytest.param(SEALED + "=", BINDING, "encoding differs", id="padded"),
+        pytest.param("Ag", BINDING, "format is unknown", id="version"),
         pytest.param(TAMPERED, BINDING, "changed, or sealed with another key", id="tampered"),
         pytest.param(SEALED, structs.replace(BINDING, principal="bob"), "another principal", id="principal"),
         pytest.param(SEALED, structs.replace(BINDING, params_digest="d2"), "another params_digest", id="params"),
     ],
 )
-def test_the_log_says_why_a_state_was_refused_and_shows_no_value(
+def test_the_log_says_why_a_state_was_rejected_and_shows_no_value(
     text: str, binding: StateBinding, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="trunkline"):
@@ -227,14 +227,14 @@ def test_the_log_says_why_a_state_was_refused_and_shows_no_value(
     assert "bob" not in caplog.text
 
 
-# --- The shelf
+# --- The store
 
 
 SMALL = Limits(state_bytes=300, state_seconds=60)
 LARGE_STATE = some_state(once={"page": "x" * 5000})
 
 
-def test_a_large_state_stays_here_and_only_its_name_travels() -> None:
+def test_a_large_state_is_stored_and_only_its_name_is_sent() -> None:
     seal = make_seal(limits=SMALL)
 
     text = seal.seal(LARGE_STATE, binding=BINDING)
@@ -243,14 +243,14 @@ def test_a_large_state_stays_here_and_only_its_name_travels() -> None:
     assert plain(seal.open(text, binding=BINDING)) == plain(LARGE_STATE)
 
 
-def test_a_name_travels_however_small_the_limit() -> None:
+def test_a_name_is_sent_however_small_the_limit() -> None:
     seal = make_seal(limits=Limits(state_bytes=1))
 
     assert seal.open(seal.seal(some_state(), binding=BINDING), binding=BINDING).round == 2
 
 
 @pytest.mark.parametrize("length", range(80, 100))
-def test_a_state_that_travels_is_never_longer_than_the_limit(length: int) -> None:
+def test_a_sent_state_is_never_longer_than_the_limit(length: int) -> None:
     seal = make_seal(limits=Limits(state_bytes=260))
 
     text = seal.seal(RoundState(once={"x": "y" * length}, nonce="n"), binding=BINDING)
@@ -259,19 +259,19 @@ def test_a_state_that_travels_is_never_longer_than_the_limit(length: int) -> Non
     assert seal.open(text, binding=BINDING).nonce == "n"
 
 
-def test_a_name_is_refused_by_another_process() -> None:
+def test_a_name_is_rejected_by_another_process() -> None:
     text = make_seal(limits=SMALL).seal(LARGE_STATE, binding=BINDING)
 
     refused(make_seal(limits=SMALL), text)
 
 
-def test_a_name_is_refused_where_its_state_does_not_belong() -> None:
+def test_a_name_is_rejected_with_another_binding() -> None:
     seal = make_seal(limits=SMALL)
 
     refused(seal, seal.seal(LARGE_STATE, binding=BINDING), structs.replace(BINDING, principal="bob"))
 
 
-def test_a_name_lapses_as_a_state_does() -> None:
+def test_a_name_expires_like_a_state() -> None:
     clock = Clock()
     seal = make_seal(limits=SMALL, clock=clock)
     text = seal.seal(LARGE_STATE, binding=BINDING)
@@ -281,52 +281,52 @@ def test_a_name_lapses_as_a_state_does() -> None:
     refused(seal, text)
 
 
-def test_a_state_larger_than_the_whole_shelf_is_a_clear_error() -> None:
+def test_a_state_larger_than_the_store_is_an_error() -> None:
     seal = make_seal(limits=Limits(state_bytes=300, message_bytes=1000))
 
     with pytest.raises(InvalidParams, match="too large to keep"):
         seal.seal(LARGE_STATE, binding=BINDING)
 
 
-def make_shelf(clock: Clock | None = None, *, max_bytes: int = 100, max_entries: int = 3) -> StateStore:
+def make_store(clock: Clock | None = None, *, max_bytes: int = 100, max_entries: int = 3) -> StateStore:
     return StateStore(now=clock or Clock(), random=os.urandom, max_bytes=max_bytes, max_entries=max_entries)
 
 
-def test_the_oldest_make_room_when_there_are_too_many() -> None:
-    shelf = make_shelf()
+def test_the_oldest_entries_are_dropped_if_there_are_too_many() -> None:
+    store = make_store()
 
-    names = [shelf.put(bytes([n]), until=2e6) for n in range(4)]
+    names = [store.put(bytes([n]), until=2e6) for n in range(4)]
 
-    assert [shelf.get(str(name)) for name in names] == [None, b"\x01", b"\x02", b"\x03"]
-
-
-def test_the_oldest_make_room_when_they_are_too_large() -> None:
-    shelf = make_shelf()
-
-    names = [shelf.put(bytes([n]) * 40, until=2e6) for n in range(3)]
-
-    assert [shelf.get(str(name)) is not None for name in names] == [False, True, True]
+    assert [store.get(str(name)) for name in names] == [None, b"\x01", b"\x02", b"\x03"]
 
 
-def test_what_has_lapsed_takes_no_room() -> None:
+def test_the_oldest_entries_are_dropped_if_they_are_too_large() -> None:
+    store = make_store()
+
+    names = [store.put(bytes([n]) * 40, until=2e6) for n in range(3)]
+
+    assert [store.get(str(name)) is not None for name in names] == [False, True, True]
+
+
+def test_expired_entries_are_dropped() -> None:
     clock = Clock()
-    shelf = make_shelf(clock)
-    shelf.put(b"old", until=clock.time + 1)
+    store = make_store(clock)
+    store.put(b"old", until=clock.time + 1)
     clock.time += 1
 
-    shelf.put(b"new", until=clock.time + 1)
+    store.put(b"new", until=clock.time + 1)
 
-    assert len(shelf) == 1
+    assert len(store) == 1
 
 
-def test_what_has_lapsed_behind_something_that_has_not_is_not_given() -> None:
+def test_an_expired_entry_behind_a_valid_one_is_not_returned() -> None:
     clock = Clock()
-    shelf = make_shelf(clock)
-    shelf.put(b"long", until=clock.time + 100)
-    short = shelf.put(b"short", until=clock.time + 1)
+    store = make_store(clock)
+    store.put(b"long", until=clock.time + 100)
+    short = store.put(b"short", until=clock.time + 1)
     clock.time += 1
 
-    assert shelf.get(str(short)) is None
+    assert store.get(str(short)) is None
 
 
 # --- Single use
@@ -352,7 +352,7 @@ def test_a_nonce_is_remembered_for_as_long_as_its_state_can_live() -> None:
     assert seal.spend("n1")
 
 
-def test_when_too_many_nonces_are_remembered_none_is_forgotten_and_none_accepted(
+def test_a_full_set_of_nonces_drops_none_and_accepts_none(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
@@ -362,7 +362,7 @@ def test_when_too_many_nonces_are_remembered_none_is_forgotten_and_none_accepted
     assert accepted == 65536
     assert not seal.spend("one more")
     assert not seal.spend("0")
-    assert "no more are accepted" in caplog.text
+    assert "are rejected for now" in caplog.text
 
     clock.time += 60
     assert seal.spend("one more")
@@ -378,7 +378,7 @@ def test_the_order_of_members_does_not_change_a_digest() -> None:
     assert first == second
 
 
-def test_what_changes_between_rounds_does_not_change_a_digest() -> None:
+def test_members_that_differ_between_rounds_do_not_change_a_digest() -> None:
     first = request_digest("tools/call", b'{"name":"a","_meta":{"progressToken":1}}')
     retry = request_digest("tools/call", Raw(b'{"name":"a","_meta":{},"inputResponses":{"k":{}},"requestState":"x"}'))
 
@@ -434,7 +434,7 @@ def test_keys_keep_their_order() -> None:
     assert read_keys([OTHER_KEY, KEY.hex()], OTHER_KEY.hex(), no_random) == [OTHER_KEY, KEY]
 
 
-def test_the_environment_holds_one_key_or_several() -> None:
+def test_the_environment_can_have_several_keys() -> None:
     assert read_keys(None, f"{OTHER_KEY.hex()}, {KEY.hex()}", no_random) == [OTHER_KEY, KEY]
 
 
@@ -456,7 +456,7 @@ def test_without_any_key_a_new_one_is_made(env: str | None) -> None:
         pytest.param("ключ", id="not ascii"),
     ],
 )
-def test_what_is_no_key_is_refused_with_the_fix_and_not_shown(given: str | bytes) -> None:
+def test_an_invalid_key_is_rejected_without_being_shown(given: str | bytes) -> None:
     with pytest.raises(ConfigError, match=r"state_keys\[1\] is not a key.*secrets\.token_hex\(32\)") as caught:
         read_keys([KEY, given], None, no_random)
 
@@ -468,6 +468,6 @@ def test_a_bad_key_in_the_environment_names_the_variable() -> None:
         read_keys(None, "hunter2", no_random)
 
 
-def test_no_keys_at_all_are_refused() -> None:
+def test_an_empty_list_of_keys_is_rejected() -> None:
     with pytest.raises(ConfigError, match="state_keys is empty"):
         read_keys([], KEY.hex(), no_random)

@@ -13,7 +13,7 @@ from trunkline.errors import ResourceNotFound
     ("revision", "code"),
     [pytest.param("2025-06-18", -32002, id="handshake"), pytest.param("2026-07-28", -32602, id="stateless")],
 )
-def test_what_a_handler_does_not_find_has_the_revisions_code(revision: str, code: int) -> None:
+def test_resource_not_found_has_the_error_code_of_the_revision(revision: str, code: int) -> None:
     server = Server("library")
 
     @server.resource("book://{title}")
@@ -36,7 +36,7 @@ def test_a_context_shows_the_exchange_behind_it() -> None:
 
     @server.resource("book://{title}")
     async def book(title: str, ctx: Context) -> str:
-        """Tell which URI was asked for."""
+        """Return the requested URI."""
         uri: str = ctx.exchange.admitted.params.uri
         return uri
 

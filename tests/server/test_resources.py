@@ -20,7 +20,7 @@ def serving(uri: str, value: Any, **options: Any) -> Server:
 
 
 @ERAS
-async def test_a_resource_is_listed_with_all_that_was_said_about_it(revision: str) -> None:
+async def test_a_resource_is_listed_with_all_its_options(revision: str) -> None:
     def note() -> str:
         """Remember this."""
         return "x"
@@ -79,14 +79,14 @@ async def test_a_whole_result_passes_through(revision: str) -> None:
         assert (await peer.result("resources/read", {"uri": "x://y"}))["contents"][0]["uri"] == "x://part"
 
 
-async def test_how_long_a_resource_may_be_kept_is_said_in_the_stateless_era() -> None:
+async def test_cache_hints_of_a_resource_are_sent_in_the_stateless_era() -> None:
     async with reach(serving("x://y", "text", ttl_ms=500, cache_scope="public"), STATELESS) as peer:
         result = await peer.result("resources/read", {"uri": "x://y"})
     assert (result["ttlMs"], result["cacheScope"]) == (500, "public")
 
 
 @ERAS
-async def test_variables_become_what_the_signature_says(revision: str) -> None:
+async def test_variables_are_converted_to_the_annotated_types(revision: str) -> None:
     def r(year: int, month: int = 1) -> str:
         return f"{year + 1} {month}"
 
@@ -96,7 +96,7 @@ async def test_variables_become_what_the_signature_says(revision: str) -> None:
 
 
 @ERAS
-async def test_a_variable_of_a_wrong_type_is_refused(revision: str) -> None:
+async def test_a_variable_of_a_wrong_type_is_rejected(revision: str) -> None:
     def r(year: int) -> str:
         return "never"
 
@@ -119,11 +119,11 @@ def test_variables_and_parameters_must_agree(uri: str, function: Callable[..., A
 
 
 def test_a_fixed_uri_has_no_parameters() -> None:
-    with pytest.raises(TypeError, match="has a fixed URI, but its function wants name"):
+    with pytest.raises(TypeError, match="has a URI without variables, but its function has the parameters name"):
         serving("x://y", lambda name: name)
 
 
-def test_annotations_of_a_wrong_type_are_refused_at_registration() -> None:
+def test_annotations_of_a_wrong_type_are_rejected_at_registration() -> None:
     with pytest.raises(TypeError, match="annotations: "):
         serving("x://y", "text", annotations={"priority": "high"})
 
@@ -144,7 +144,7 @@ async def test_a_resource_of_no_contents_is_a_fault_that_is_logged(
 
 
 @ERAS
-async def test_a_failure_on_purpose_is_shown(revision: str) -> None:
+async def test_a_handler_error_is_shown(revision: str) -> None:
     def r() -> str:
         raise ResourceError("locked")
 

@@ -89,7 +89,7 @@ async def test_a_result_has_one_shape_in_every_revision(
 
 
 @ONE
-async def test_a_schema_written_by_hand_is_wrapped_like_its_value(revision: str) -> None:
+async def test_a_given_schema_is_wrapped_like_its_value(revision: str) -> None:
     server = Server("s")
     server.add_tool(by_hand, output_schema={"type": "array", "items": {"type": "integer"}})
     schema, content, data = await seen(server, revision, {})
@@ -97,7 +97,7 @@ async def test_a_schema_written_by_hand_is_wrapped_like_its_value(revision: str)
 
 
 @ONE
-async def test_the_client_takes_the_value_out_again(revision: str) -> None:
+async def test_the_client_unwraps_the_value(revision: str) -> None:
     assert (await seen(Server("s", tools=[number]), revision, {}))[2] == 3
     assert (await seen(Server("s", tools=[either]), revision, {}))[2] == {"x": 1}
 
@@ -130,7 +130,7 @@ async def test_a_mounted_tool_keeps_the_shape_of_its_own_server(revision: str) -
 
 
 @ONE
-async def test_an_error_with_structured_details_is_wrapped_only_if_they_are_no_object(revision: str) -> None:
+async def test_an_error_with_structured_details_is_wrapped_only_if_they_are_not_an_object(revision: str) -> None:
     async def fails(kind: str) -> int:
         details: Any = {"code": 1} if kind == "object" else [1]
         return ToolResult("no", structured_content=details, is_error=True)  # type: ignore[return-value]

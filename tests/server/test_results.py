@@ -146,7 +146,7 @@ def test_a_typed_tool_may_return_a_whole_result_instead() -> None:
 # --- Tools without one
 
 
-def test_nothing_is_no_content() -> None:
+def test_none_becomes_empty_content() -> None:
     assert to_tool_result(None) == CallToolResult(content=[])
 
 
@@ -165,7 +165,7 @@ def test_nothing_is_no_content() -> None:
         pytest.param(datetime.date(2031, 1, 2), '"2031-01-02"', id="date"),
     ],
 )
-def test_a_value_that_is_no_object_is_one_text(value: Any, shown: str) -> None:
+def test_a_value_that_is_not_an_object_is_one_text(value: Any, shown: str) -> None:
     assert to_tool_result(value) == CallToolResult(content=[text(shown)])
 
 
@@ -253,7 +253,7 @@ class Opaque:
         pytest.param(len, "builtin_function_or_method", id="function"),
     ],
 )
-def test_what_has_no_json_form_is_a_type_error_that_names_the_type(value: Any, named: str) -> None:
+def test_a_value_without_a_json_form_is_a_type_error_that_names_the_type(value: Any, named: str) -> None:
     with pytest.raises(TypeError, match=named):
         to_tool_result(value)
 
@@ -269,7 +269,7 @@ def test_a_value_that_holds_itself_is_a_type_error() -> None:
 # --- ToolResult
 
 
-def test_a_tool_result_says_it_all() -> None:
+def test_a_tool_result_has_content_structured_content_meta_and_error() -> None:
     result = to_tool_result(ToolResult("boom", structured_content={"x": 1}, meta={"a": 1}, is_error=True))
 
     assert result.content == [text("boom")]
@@ -325,7 +325,7 @@ def test_a_structured_null_is_not_the_same_as_none_at_all() -> None:
         pytest.param(File(data=b"?", format="txt"), "text/plain", id="text format"),
     ],
 )
-def test_the_type_of_bytes_is_given_or_told(media: Image | Audio | File, mime_type: str) -> None:
+def test_the_type_of_bytes_is_given_or_detected(media: Image | Audio | File, mime_type: str) -> None:
     assert media.mime_type == mime_type
 
 
@@ -339,14 +339,14 @@ def test_the_type_of_bytes_is_given_or_told(media: Image | Audio | File, mime_ty
         pytest.param("a", "image/jpeg", id="no suffix, known bytes"),
     ],
 )
-def test_the_type_of_a_file_is_told_by_its_name_then_by_its_bytes(name: str, mime_type: str, tmp_path: Path) -> None:
+def test_the_type_of_a_file_is_detected_by_its_name_then_its_bytes(name: str, mime_type: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(JPEG)
 
     assert Image(path).mime_type == mime_type
 
 
-def test_a_picture_becomes_image_content() -> None:
+def test_an_image_becomes_image_content() -> None:
     notes = Annotations(priority=1)
 
     assert Image(data=memoryview(PNG), annotations=notes).to_image_content() == ImageContent(
@@ -354,11 +354,11 @@ def test_a_picture_becomes_image_content() -> None:
     )
 
 
-def test_a_sound_becomes_audio_content() -> None:
+def test_audio_becomes_audio_content() -> None:
     assert to_tool_result(Audio(data=WAV)).content == [AudioContent(data=b64(WAV), mime_type="audio/wav")]
 
 
-def test_a_file_is_read_when_it_is_named(tmp_path: Path) -> None:
+def test_a_file_is_read_when_it_is_created(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(PNG)
     image = Image(str(path))
@@ -367,7 +367,7 @@ def test_a_file_is_read_when_it_is_named(tmp_path: Path) -> None:
     assert image.to_image_content().data == b64(PNG)
 
 
-def test_a_missing_file_is_an_error_of_whoever_names_it(tmp_path: Path) -> None:
+def test_a_missing_file_raises_in_the_constructor(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Image(tmp_path / "none.png")
 
@@ -386,11 +386,11 @@ def test_media_has_one_source(arguments: dict[str, Any]) -> None:
 
 
 def test_media_data_is_bytes() -> None:
-    with pytest.raises(TypeError, match="Image takes bytes as data, not str"):
+    with pytest.raises(TypeError, match="Image needs bytes as data, not str"):
         Image(data="iVBORw0KGgo=")  # type: ignore[arg-type]
 
 
-def test_a_text_file_travels_as_text_under_its_name(tmp_path: Path) -> None:
+def test_a_text_file_is_sent_as_text_under_its_name(tmp_path: Path) -> None:
     path = tmp_path / "my notes.md"
     path.write_text("# größe", encoding="utf-8")
 
@@ -399,7 +399,7 @@ def test_a_text_file_travels_as_text_under_its_name(tmp_path: Path) -> None:
     assert resource == ResourceContents(uri="file:///my%20notes.md", mime_type="text/markdown", text="# größe")
 
 
-def test_a_text_file_that_is_not_utf8_travels_as_bytes() -> None:
+def test_a_text_file_that_is_not_utf8_is_sent_as_bytes() -> None:
     resource = File(data=b"gr\xf6\xdfe", format="txt", name="a.txt").to_resource_content().resource
 
     assert resource == ResourceContents(uri="file:///a.txt", mime_type="text/plain", blob=b64(b"gr\xf6\xdfe"))
@@ -443,11 +443,11 @@ def said(role: Any, value: str) -> PromptMessage:
         pytest.param([], [], id="empty list"),
     ],
 )
-def test_what_a_prompt_returns_becomes_messages(value: Any, messages: list[PromptMessage]) -> None:
+def test_the_value_of_a_prompt_becomes_messages(value: Any, messages: list[PromptMessage]) -> None:
     assert to_messages(value) == messages
 
 
-def test_a_picture_in_a_prompt_is_said_by_the_user() -> None:
+def test_an_image_in_a_prompt_has_the_role_user() -> None:
     (message,) = to_messages(Image(data=PNG))
 
     assert message == PromptMessage(role="user", content=ImageContent(data=b64(PNG), mime_type="image/png"))
@@ -456,14 +456,14 @@ def test_a_picture_in_a_prompt_is_said_by_the_user() -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        pytest.param(None, "A prompt must return messages, not None", id="nothing"),
+        pytest.param(None, "a prompt must return messages, not None", id="nothing"),
         pytest.param({"role": "system", "content": "x"}, "not 'system'", id="role"),
         pytest.param({"role": [], "content": "x"}, r"not \[\]", id="no role"),
-        pytest.param({"role": "user", "content": {"type": "video"}}, "no content block: .*video", id="block"),
+        pytest.param({"role": "user", "content": {"type": "video"}}, "not a valid content block: .*video", id="block"),
         pytest.param(Opaque(), "test_results.Opaque has no JSON form", id="object"),
     ],
 )
-def test_what_cannot_be_a_message_is_a_type_error(value: Any, complaint: str) -> None:
+def test_an_invalid_prompt_value_is_a_type_error(value: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         to_messages(value)
 
@@ -507,7 +507,7 @@ OTHER = ResourceContents(uri="city://bergen", text="rain")
         pytest.param(File(data=b"a,b", format="csv"), [contents("text/csv", text="a,b")], id="text file"),
     ],
 )
-def test_what_a_resource_returns_becomes_contents(value: Any, expected: list[ResourceContents]) -> None:
+def test_the_value_of_a_resource_becomes_contents(value: Any, expected: list[ResourceContents]) -> None:
     assert to_contents(value, URI) == expected
 
 
@@ -535,7 +535,7 @@ def test_contents_of_their_own_type_keep_it() -> None:
         pytest.param(Opaque(), "test_results.Opaque has no JSON form", id="object"),
     ],
 )
-def test_what_cannot_be_contents_is_a_type_error(value: Any, complaint: str) -> None:
+def test_an_invalid_resource_value_is_a_type_error(value: Any, complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         to_contents(value, URI)
 
@@ -557,11 +557,11 @@ def test_what_cannot_be_contents_is_a_type_error(value: Any, complaint: str) -> 
         pytest.param(Raw(b'{"a": 1}'), b'{"a": 1}', id="encoded already"),
     ],
 )
-def test_json_is_made_of_more_than_the_encoder_knows(value: Any, json: bytes) -> None:
+def test_paths_mappings_and_sequences_are_encoded_as_json(value: Any, json: bytes) -> None:
     assert encode_json(value) == json
 
 
-def test_pydantic_is_not_asked_for_unless_the_program_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pydantic_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pydantic")
 
     with pytest.raises(TypeError, match="ModelPoint has no JSON form"):

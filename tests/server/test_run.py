@@ -100,7 +100,7 @@ async def test_a_signal_ends_a_server_cleanly(number: signal.Signals, pipes: Pip
         await running
 
 
-async def test_signals_are_given_back_at_the_end(pipes: Pipes) -> None:
+async def test_signal_handlers_are_removed_at_the_end(pipes: Pipes) -> None:
     before = signal.getsignal(signal.SIGTERM)
     running = asyncio.ensure_future(making().run_async())
     async with Client(pipes.client_end(), revision=STATELESS) as client:
@@ -110,7 +110,7 @@ async def test_signals_are_given_back_at_the_end(pipes: Pipes) -> None:
     assert (during != before, signal.getsignal(signal.SIGTERM)) == (True, before)
 
 
-async def test_cancelling_whoever_runs_a_server_is_not_swallowed(pipes: Pipes) -> None:
+async def test_cancelling_a_running_server_raises_the_cancellation(pipes: Pipes) -> None:
     running = asyncio.ensure_future(making().run_async())
     async with Client(pipes.client_end(), revision=STATELESS) as client:
         await client.call_tool("hello")
@@ -119,7 +119,7 @@ async def test_cancelling_whoever_runs_a_server_is_not_swallowed(pipes: Pipes) -
     assert running.cancelled()
 
 
-async def test_what_is_served_may_be_bounded_in_time(pipes: Pipes) -> None:
+async def test_serve_can_be_used_with_a_timeout(pipes: Pipes) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await making().run_async()
@@ -140,51 +140,51 @@ def test_a_server_runs_in_any_thread(pipes: Pipes) -> None:
     assert (found, thread.is_alive()) == ("hello", False)
 
 
-def test_none_is_the_usual_transport(pipes: Pipes) -> None:
+def test_transport_none_is_stdio(pipes: Pipes) -> None:
     os.close(pipes.in_write)
     making().run(None, show_banner=False)  # type: ignore[call-arg]
     os.close(pipes.out_read)
 
 
-def test_a_transport_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="There is no transport 'carrier-pigeon': it is one of stdio, http"):
+def test_an_unknown_transport_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="the transport 'carrier-pigeon' is unknown; use one of stdio, http"):
         run_async(making().run_async("carrier-pigeon"))
 
 
-def test_a_wrong_way_to_run_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
         making().run("carrier-pigeon")
     said = capsys.readouterr().err
-    assert (exit.value.code, said.startswith("error: There is no transport"), said.count("\n")) == (2, True, 1)
+    assert (exit.value.code, said.startswith("error: the transport"), said.count("\n")) == (2, True, 1)
 
 
-def test_stdio_takes_no_options() -> None:
-    with pytest.raises(TypeError, match="the stdio transport takes no host, port"):
+def test_stdio_has_no_options() -> None:
+    with pytest.raises(TypeError, match="the stdio transport has no option host, port"):
         making().run("stdio", port=1, host="x")
 
 
 @pytest.mark.parametrize(
     ("option", "nearest"), [("transprot", "transport"), ("prot", "port")], ids=["transport", "option-of-http"]
 )
-def test_an_option_that_stdio_does_not_know_is_refused_with_the_nearest(option: str, nearest: str) -> None:
+def test_an_option_unknown_to_stdio_is_rejected_with_the_closest(option: str, nearest: str) -> None:
     given: Any = {option: "http"}
-    with pytest.raises(TypeError, match=f"the stdio transport takes no {option}; did you mean '{nearest}'"):
+    with pytest.raises(TypeError, match=f"the stdio transport has no option {option}; did you mean '{nearest}'"):
         making().run(**given)
 
 
-def test_a_banner_cannot_be_had(pipes: Pipes) -> None:
+def test_show_banner_has_no_effect(pipes: Pipes) -> None:
     os.close(pipes.in_write)
     with pytest.warns(CompatibilityWarning, match="show_banner=True has no effect: there is no banner"):
         making().run(show_banner=True)  # type: ignore[call-arg]
     os.close(pipes.out_read)
 
 
-def test_windows_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_is_rejected_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         monkeypatch.setattr(sys, "platform", "win32")
         await making().run_async()
 
-    with pytest.raises(ConfigError, match="Windows lacks"):
+    with pytest.raises(ConfigError, match="do not run on Windows"):
         run_async(main())
 
 
@@ -384,10 +384,10 @@ def test_a_second_signal_stops_the_server_at_once() -> None:
         assert server.answer() == {}
         status, said = server.end()
     assert status == 0
-    assert "1 requests are cancelled: a second signal came" in said
+    assert "1 requests are cancelled: a second signal arrived" in said
 
 
-def test_a_listener_does_not_keep_a_server_that_is_told_to_stop() -> None:
+def test_a_subscription_does_not_delay_the_shutdown() -> None:
     with Slow(600) as server:
         server.send(request(1, "subscriptions/listen", notifications={"toolsListChanged": True}))
         assert server.answer()["method"] == "notifications/subscriptions/acknowledged"
@@ -397,7 +397,7 @@ def test_a_listener_does_not_keep_a_server_that_is_told_to_stop() -> None:
         assert server.end()[0] == 0
 
 
-def test_a_signal_after_the_end_of_the_input_waits_for_nothing() -> None:
+def test_a_signal_after_the_end_of_the_input_stops_at_once() -> None:
     with Slow(600) as server:
         server.begin(1, "forever")
         assert server.process.stdin is not None

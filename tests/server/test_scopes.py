@@ -46,7 +46,7 @@ def fill(server: Server) -> Server:
     return server
 
 
-def guarded(*, auth: Any = TOKENS, **scopes: str) -> Server:
+def scoped(*, auth: Any = TOKENS, **scopes: str) -> Server:
     server = fill(Server("shelf", auth=auth))
     server.require_scopes(**scopes)
     return server
@@ -82,10 +82,10 @@ async def tools(server: Server, who: str, era: str = STATELESS) -> list[str]:
         pytest.param({"read": "read"}, "reader", ["look", "change", "unsaid"], id="read alone, had"),
     ],
 )
-async def test_tools_are_listed_for_who_may_call_them(
+async def test_tools_are_listed_for_callers_with_their_scopes(
     scopes: dict[str, str], who: str, seen: list[str], era: str
 ) -> None:
-    assert await tools(guarded(**scopes), who, era) == seen
+    assert await tools(scoped(**scopes), who, era) == seen
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ async def test_tools_are_listed_for_who_may_call_them(
     ],
 )
 @pytest.mark.parametrize(("who", "number"), [("writer", 0), ("reader", 1)])
-async def test_prompts_and_resources_are_listed_for_who_may_read(
+async def test_prompts_and_resources_are_listed_for_callers_with_read_scopes(
     method: str, member: str, who: str, number: int
 ) -> None:
-    listed = await send(guarded(read="read", write="write"), request(method), who)
+    listed = await send(scoped(read="read", write="write"), request(method), who)
 
     assert len(listed.json["result"][member]) == number
 
@@ -134,9 +134,9 @@ USES = {
 
 @ERAS
 @pytest.mark.parametrize("use", USES)
-async def test_who_lacks_the_scope_is_told_which_it_is(use: str, era: str) -> None:
+async def test_a_call_without_a_scope_is_rejected_with_the_scope(use: str, era: str) -> None:
     message, scope = USES[use]
-    answer = await send(guarded(read="read", write="write"), message, "none", era)
+    answer = await send(scoped(read="read", write="write"), message, "none", era)
 
     assert answer.error == (403, 403)
     assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
@@ -145,14 +145,14 @@ async def test_who_lacks_the_scope_is_told_which_it_is(use: str, era: str) -> No
 
 @ERAS
 @pytest.mark.parametrize("use", USES)
-async def test_who_has_the_scopes_is_served(use: str, era: str) -> None:
-    answer = await send(guarded(read="read", write="write"), USES[use][0], "both", era)
+async def test_a_call_with_the_scopes_is_served(use: str, era: str) -> None:
+    answer = await send(scoped(read="read", write="write"), USES[use][0], "both", era)
 
     assert (answer.status, "result" in answer.json) == (200, True)
 
 
-async def test_what_is_offered_later_is_guarded_too() -> None:
-    server = guarded(write="write")
+async def test_definitions_registered_later_need_the_scopes_too() -> None:
+    server = scoped(write="write")
     server.add_tool(lambda: "late", name="late")
     server.method("acme/late")(lambda: {"done": True})
 
@@ -170,9 +170,9 @@ async def test_what_is_offered_later_is_guarded_too() -> None:
         ("none", "notifications/roots/list_changed", ["notifications/roots/list_changed"]),
     ],
 )
-async def test_a_notification_of_ones_own_is_heard_from_who_may_write(who: str, method: str, heard: list[str]) -> None:
+async def test_a_custom_notification_needs_the_write_scope(who: str, method: str, heard: list[str]) -> None:
     told: list[str] = []
-    server = guarded(read="read", write="write")
+    server = scoped(read="read", write="write")
     server.notification(method)(lambda params: told.append(method))
 
     await send(server, notification(method), who, HANDSHAKE)
@@ -180,8 +180,8 @@ async def test_a_notification_of_ones_own_is_heard_from_who_may_write(who: str, 
     assert told == heard
 
 
-async def test_a_stream_tells_of_no_resource_that_its_reader_may_not_read() -> None:
-    server = guarded(read="read", write="write")
+async def test_a_subscription_has_no_updates_of_unreadable_resources() -> None:
+    server = scoped(read="read", write="write")
     uris = ["note://one", "log://monday"]
     params = {"notifications": {"resourceSubscriptions": uris, "resourcesListChanged": True}}
     call = modern(server.asgi(), request("subscriptions/listen", params), authorization="Bearer writer")
@@ -197,9 +197,9 @@ async def test_a_stream_tells_of_no_resource_that_its_reader_may_not_read() -> N
     assert told["method"] == "notifications/resources/list_changed"
 
 
-async def test_a_session_subscribes_to_nothing_that_it_may_not_read() -> None:
+async def test_a_session_cannot_subscribe_to_unreadable_resources() -> None:
     answer = await send(
-        guarded(read="read", write="write"),
+        scoped(read="read", write="write"),
         request("resources/subscribe", {"uri": "log://monday"}),
         "writer",
         HANDSHAKE,
@@ -209,7 +209,7 @@ async def test_a_session_subscribes_to_nothing_that_it_may_not_read() -> None:
 
 
 @pytest.mark.parametrize("hints", [{"destructiveHint": False}, {"title": "Harmless"}, {"idempotentHint": True}])
-async def test_only_a_tool_that_says_so_itself_reads(hints: dict[str, Any]) -> None:
+async def test_only_a_tool_with_the_read_only_hint_needs_just_the_read_scope(hints: dict[str, Any]) -> None:
     server = Server("s", auth=TOKENS)
     server.add_tool(lambda: "x", name="x", annotations=hints)
     server.require_scopes(write="write")
@@ -217,7 +217,7 @@ async def test_only_a_tool_that_says_so_itself_reads(hints: dict[str, Any]) -> N
     assert (await send(server, tool("x"), "none")).error == (403, 403)
 
 
-async def test_a_tool_that_takes_the_place_of_another_needs_what_it_says_itself() -> None:
+async def test_a_replaced_tool_needs_its_own_scopes() -> None:
     server = Server("s", auth=TOKENS, on_duplicate="replace")
     server.add_tool(lambda: "x", name="x", annotations=READS)
     server.require_scopes(write="write")
@@ -226,7 +226,7 @@ async def test_a_tool_that_takes_the_place_of_another_needs_what_it_says_itself(
     assert (await send(server, tool("x"), "none")).error == (403, 403)
 
 
-async def test_what_asks_for_scopes_itself_needs_those_as_well() -> None:
+async def test_the_scopes_of_a_definition_are_required_in_addition() -> None:
     server = Server("s", auth=TOKENS)
     server.add_tool(lambda: "x", name="x", scopes=["read"])
     server.require_scopes(write="write")
@@ -235,7 +235,7 @@ async def test_what_asks_for_scopes_itself_needs_those_as_well() -> None:
     assert (await send(server, tool("x"), "both")).status == 200
 
 
-async def test_what_is_mounted_is_guarded_and_stays_as_it_is_elsewhere() -> None:
+async def test_a_policy_applies_to_mounted_definitions_only_here() -> None:
     inner = fill(Server("inner", auth=TOKENS))
     outer = Server("outer", auth=TOKENS)
     outer.mount(inner, "in")
@@ -247,15 +247,15 @@ async def test_what_is_mounted_is_guarded_and_stays_as_it_is_elsewhere() -> None
     assert await tools(inner, "none") == ["look", "change", "unsaid", "late"]
 
 
-async def test_a_guard_goes_along_where_its_server_is_mounted() -> None:
+async def test_a_policy_applies_where_its_server_is_mounted() -> None:
     outer = Server("outer", auth=TOKENS)
-    outer.mount(guarded(write="write"), "in")
+    outer.mount(scoped(write="write"), "in")
 
     assert await tools(outer, "none") == ["in_look"]
 
 
-async def test_one_guard_does_not_undo_another() -> None:
-    server = guarded(write="write")
+async def test_policies_are_cumulative() -> None:
+    server = scoped(write="write")
     server.require_scopes(read="read")
 
     assert await tools(server, "writer") == []
@@ -263,23 +263,23 @@ async def test_one_guard_does_not_undo_another() -> None:
 
 
 async def test_the_metadata_names_the_scopes() -> None:
-    app = guarded(read="read", write="write", auth=verifier()).asgi()
+    app = scoped(read="read", write="write", auth=verifier()).asgi()
     told = await ask(app, "GET", "/.well-known/oauth-protected-resource/mcp").whole()
 
     assert sorted(told.json["scopes_supported"]) == ["read", "write"]
 
 
-def test_in_memory_nobody_but_the_owner_is_there() -> None:
-    assert call_in_memory(guarded(write="write", auth=None), "change")["content"][0]["text"] == "change"
+def test_an_in_memory_caller_needs_no_scopes() -> None:
+    assert call_in_memory(scoped(write="write", auth=None), "change")["content"][0]["text"] == "change"
 
 
-async def test_without_auth_nobody_over_http_may_write() -> None:
-    answer = await modern(guarded(write="write", auth=None).asgi(), tool("change")).whole()
+async def test_without_auth_no_http_caller_has_scopes() -> None:
+    answer = await modern(scoped(write="write", auth=None).asgi(), tool("change")).whole()
 
     assert answer.error == (403, 403)
 
 
 @pytest.mark.parametrize("scopes", [{}, {"write": ""}, {"read": " "}, {"write": 'a"b'}])
-def test_what_guards_nothing_is_refused(scopes: dict[str, str]) -> None:
+def test_require_scopes_without_valid_scopes_is_rejected(scopes: dict[str, str]) -> None:
     with pytest.raises(TypeError, match=r"require_scopes needs|is not a scope"):
         Server("s").require_scopes(**scopes)

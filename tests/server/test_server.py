@@ -29,12 +29,12 @@ def test_a_server_has_a_name_and_a_version() -> None:
 # --- options ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+def test_an_unknown_option_is_rejected_with_the_closest() -> None:
     with pytest.raises(TypeError, match="Server has no option 'titel'; did you mean 'title'"):
         Server("s", titel="x")  # type: ignore[call-arg]
 
 
-def test_an_unknown_option_near_nothing_is_refused() -> None:
+def test_an_unknown_option_without_a_similar_name_is_rejected() -> None:
     with pytest.raises(TypeError, match=r"Server has no option 'qqq'$"):
         Server("s", qqq=1)  # type: ignore[call-arg]
 
@@ -44,7 +44,7 @@ def test_an_option_of_another_framework_that_is_switched_off_is_accepted(value: 
     assert Server("s", providers=value).name == "s"  # type: ignore[call-arg]
 
 
-def test_options_of_the_http_transport_are_kept_for_it() -> None:
+def test_http_options_are_stored_for_http() -> None:
     given: dict[str, Any] = {"host": "h", "port": 1, "stateless_http": True, "json_response": True, "sse_path": "/s"}
     assert Server("s", **given).http_options == given
 
@@ -52,14 +52,18 @@ def test_options_of_the_http_transport_are_kept_for_it() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        pytest.param({"auth": object()}, "auth= is a function", id="auth"),
+        pytest.param({"auth": object()}, "auth= must be a verifier", id="auth"),
         pytest.param({"revisions": ["1999-01-01"]}, "1999-01-01.*unknown", id="revisions"),
         pytest.param({"on_duplicate": "explode"}, "on_duplicate='explode'", id="on_duplicate"),
-        pytest.param({"list_page_size": 0}, "at least one item, not 0", id="list_page_size"),
-        pytest.param({"limits": Limits(page_size=-1)}, "at least one item, not -1", id="limits"),
+        pytest.param(
+            {"list_page_size": 0}, "list_page_size=0: a page must hold at least one item", id="list_page_size"
+        ),
+        pytest.param(
+            {"limits": Limits(page_size=-1)}, "list_page_size=-1: a page must hold at least one item", id="limits"
+        ),
     ],
 )
-def test_a_wrong_setting_is_refused_with_a_reason(options: dict[str, Any], reason: str) -> None:
+def test_an_invalid_option_is_rejected_with_a_reason(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         Server("s", **options)
 
@@ -84,7 +88,7 @@ def test_options_left_at_none_keep_their_defaults() -> None:
         ("dereference_schemas", False),
         ("warn_on_duplicate_tools", False),
         ("dependencies", ["x"]),
-        ("resource_security", object()),
+        ("resource_security", {"strict": True}),
     ],
     ids=case_id,
 )
@@ -100,30 +104,30 @@ def test_an_option_of_another_framework_without_effect_is_accepted_with_a_warnin
     [("debug", False), ("strict_input_validation", False), ("dereference_schemas", True), ("dependencies", [])],
     ids=str,
 )
-def test_an_option_that_asks_for_what_happens_anyway_is_accepted(option: str, value: object) -> None:
+def test_an_option_that_requests_the_default_behaviour_is_accepted(option: str, value: object) -> None:
     given: dict[str, Any] = {option: value}
     assert Server("s", **given).name == "s"
 
 
 @pytest.mark.parametrize("value", [False, None, [], True], ids=str)
-def test_a_misspelt_option_is_refused_whatever_its_value(value: object) -> None:
+def test_a_misspelt_option_is_rejected_whatever_its_value(value: object) -> None:
     given: dict[str, Any] = {"mask_eror_details": value}
     with pytest.raises(TypeError, match="Server has no option 'mask_eror_details'; did you mean 'mask_error_details'"):
         Server("s", **given)
 
 
-def test_an_option_of_another_framework_that_is_not_supported_says_what_to_do() -> None:
+def test_an_unsupported_option_of_another_framework_is_rejected_with_a_hint() -> None:
     given: dict[str, Any] = {"token_verifier": object()}
     with pytest.raises(TypeError, match="option 'token_verifier': use auth= with a verifier"):
         Server("s", **given)
 
 
-def test_tools_may_be_given_at_once() -> None:
+def test_tools_can_be_passed_to_the_constructor() -> None:
     assert text(call(Server("s", tools=[hello]), "hello")) == "hello"
 
 
 @pytest.mark.parametrize("options", [{"cache_ttl": 1.5}, {"cache_ttl_ms": 1500}], ids=["seconds", "milliseconds"])
-async def test_lists_may_be_kept_for_a_while(options: dict[str, Any]) -> None:
+async def test_cache_ttl_is_sent_with_lists(options: dict[str, Any]) -> None:
     async with reach(Server("s", tools=[hello], **options), STATELESS) as peer:
         assert (await peer.result("tools/list"))["ttlMs"] == 1500
 
@@ -165,7 +169,7 @@ def test_a_server_outlives_its_event_loop(clock: FakeClock | None) -> None:
 
 
 @ERAS
-async def test_serving_a_link_lasts_until_the_other_end_goes(revision: str) -> None:
+async def test_serving_a_link_lasts_until_the_other_end_closes(revision: str) -> None:
     server = Server("s", tools=[hello])
     ours, theirs = memory_pair()
     serving = asyncio.ensure_future(server.serve(ours))

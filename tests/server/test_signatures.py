@@ -192,7 +192,7 @@ def test_a_callable_object_is_read_through_its_call() -> None:
     assert signature.description == "Stands for a function."
 
 
-def test_a_partial_takes_what_is_left() -> None:
+def test_a_partial_has_the_remaining_parameters() -> None:
     def tool(secret: int, city: str, days: int = 3) -> None: ...
 
     signature = Signature.of(functools.partial(tool, 5, days=4))
@@ -224,7 +224,7 @@ def test_annotations_written_as_text_are_resolved() -> None:
     assert signature.output_schema() == {"type": "array", "items": {"type": "string"}}
 
 
-def test_annotations_may_name_what_an_enclosing_function_defines() -> None:
+def test_annotations_can_use_names_of_an_enclosing_function() -> None:
     tool, place = annotated_as_text.define_locally(lambda function: Signature.of(function))
 
     assert tool.bind(b'{"place": {"x": 1}}') == {"place": place(1)}
@@ -252,7 +252,7 @@ def bad_member(thing: Unresolvable) -> None: ...
 @pytest.mark.parametrize(
     ("function", "parts"),
     [
-        (bad_variadic, ["bad_variadic", "*cities", "by its name"]),
+        (bad_variadic, ["bad_variadic", "*cities", "by name"]),
         (bad_keywords, ["bad_keywords", "**options", "type dict"]),
         (bad_positional, ["bad_positional", "'city'", "remove the '/'"]),
         (bad_class, ["bad_class", "'thing'", "Opaque", "dataclass"]),
@@ -262,11 +262,11 @@ def bad_member(thing: Unresolvable) -> None: ...
         (bad_name, ["bad_name", "Decimal", "TYPE_CHECKING"]),
         (bad_function, ["bad_function", "'callback'", "Callable"]),
         (bad_member, ["bad_member", "'thing'", "Decimal"]),
-        (dict.update, ["update", "wrap it in a function"]),
+        (dict.update, ["update", "wrap it in your own function"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_function_that_cannot_be_called_is_refused_with_its_name_and_the_fix(
+def test_a_function_that_cannot_be_called_is_rejected_with_its_name_and_the_fix(
     function: Callable[..., Any], parts: list[str]
 ) -> None:
     with pytest.raises(TypeError) as caught:
@@ -280,7 +280,7 @@ def test_the_name_for_errors_replaces_the_functions_own() -> None:
         Signature.of(bad_variadic, name_for_errors="tool 'x'")
 
 
-def test_a_local_name_that_no_running_function_has_is_refused() -> None:
+def test_a_local_name_that_no_running_function_has_is_rejected() -> None:
     with pytest.raises(TypeError, match="Nowhere"):
         Signature.of(annotated_as_text.lost)
     with pytest.raises(TypeError, match="Nowhere"):

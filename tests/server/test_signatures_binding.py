@@ -95,7 +95,7 @@ def test_a_mutable_default_is_the_functions_own_object() -> None:
     assert Signature.of(tool).bind(None)["items"] is shared
 
 
-def test_of_members_that_occur_twice_the_last_wins() -> None:
+def test_the_last_of_duplicate_members_counts() -> None:
     assert Signature.of(forecast).bind(b'{"city": "a", "city": "b"}')["city"] == "b"
 
 
@@ -126,7 +126,7 @@ def test_values_arrive_as_the_annotated_type(annotation: Any, raw: bytes, value:
     [
         (b'{"citty": "x"}', "unknown argument 'citty'; did you mean 'city'?"),
         (b'{"city": "x", "CITY": "y"}', "unknown argument 'CITY'; did you mean 'city'?"),
-        (b'{"city": "x", "zzz": 1}', "unknown argument 'zzz'; known are 'city', 'days', 'unit'"),
+        (b'{"city": "x", "zzz": 1}', "unknown argument 'zzz'; the arguments are 'city', 'days', 'unit'"),
         (b'{"city": "x", "dayz": 1, "units": 1}',
          "unknown argument 'dayz'; did you mean 'days'?; unknown argument 'units'; did you mean 'unit'?"),
         (b"{}", "missing argument 'city'"),
@@ -150,7 +150,7 @@ def test_values_arrive_as_the_annotated_type(annotation: Any, raw: bytes, value:
         "not utf-8", "deep",
     ],
 )  # fmt: skip
-def test_bad_arguments_are_refused_in_plain_words(raw: bytes, text: str) -> None:
+def test_bad_arguments_are_rejected_in_plain_words(raw: bytes, text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         Signature.of(forecast).bind(raw)
 
@@ -164,8 +164,8 @@ def test_all_missing_arguments_are_named_together() -> None:
         Signature.of(tool).bind(None)
 
 
-def test_an_unknown_argument_of_a_function_without_any_is_refused() -> None:
-    with pytest.raises(InvalidArguments, match=r"^unknown argument 'a'; there are none$"):
+def test_an_unknown_argument_of_a_function_without_any_is_rejected() -> None:
+    with pytest.raises(InvalidArguments, match=r"^unknown argument 'a'; there are no arguments$"):
         Signature.of(lambda: None).bind(b'{"a": 1}')
 
 
@@ -230,14 +230,14 @@ def test_a_long_list_of_choices_is_shortened() -> None:
 
 
 @given(st.binary())
-def test_no_bytes_raise_anything_but_an_argument_error(raw: bytes) -> None:
+def test_any_bytes_raise_at_most_invalid_arguments(raw: bytes) -> None:
     def tool(node: Node, items: list[int]) -> None: ...
 
     with pytest.raises(InvalidArguments):
         Signature.of(tool).bind(raw)
 
 
-def test_a_deep_recursive_value_is_refused_or_read() -> None:
+def test_a_deep_recursive_value_is_rejected_or_read() -> None:
     deep = b'{"child": ' * 2000 + b'{"n": "1"}' + b"}" * 2000
 
     with pytest.raises(InvalidArguments, match="nested too deeply"):

@@ -93,7 +93,7 @@ def bind(**arguments: Any) -> dict[str, Any]:
     return Signature.of(tool).bind(msgspec.json.encode({**GOOD, **arguments}))
 
 
-def test_the_schema_is_as_short_as_the_other_engines() -> None:
+def test_the_schema_is_as_short_as_that_of_msgspec() -> None:
     schema = Signature.of(tool).input_schema()
 
     assert schema == {
@@ -144,7 +144,7 @@ def test_values_arrive_as_models() -> None:
     ],
     ids=["object", "array", "number", "optional text", "text"],
 )
-def test_what_was_meant_is_read_and_text_stays_text(arguments: dict[str, Any], name: str, value: Any) -> None:
+def test_convertible_values_are_coerced_and_text_stays_text(arguments: dict[str, Any], name: str, value: Any) -> None:
     assert bind(**arguments)[name] == value
 
 
@@ -180,7 +180,7 @@ def test_json_in_a_nested_string_is_read() -> None:
         "item",
     ],
 )  # fmt: skip
-def test_bad_arguments_are_refused_in_the_same_words(arguments: dict[str, Any], text: str) -> None:
+def test_bad_arguments_are_rejected_in_the_same_words(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         bind(**arguments)
 
@@ -198,14 +198,14 @@ def test_bad_arguments_are_refused_in_the_same_words(arguments: dict[str, Any], 
     ],
     ids=["none", "null", "array", "not json", "deep"],
 )
-def test_arguments_that_are_no_object_are_refused(raw: bytes | None, text: str) -> None:
+def test_arguments_that_are_not_an_object_are_rejected(raw: bytes | None, text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         Signature.of(tool).bind(raw)
 
     assert str(caught.value) in (text, "nested too deeply")
 
 
-def test_a_number_that_is_none_is_refused() -> None:
+def test_a_number_that_is_not_finite_is_rejected() -> None:
     def number(n: Annotated[float, Field(description="n")]) -> None: ...
 
     with pytest.raises(InvalidArguments, match=r"^n: expected a finite number, got a string$"):
@@ -226,7 +226,7 @@ def test_the_text_of_a_validator_is_passed_on() -> None:
         Signature.of(checked).bind(b'{"value": {"n": 1}}')
 
 
-def test_an_unknown_member_of_a_strict_model_is_refused() -> None:
+def test_an_unknown_member_of_a_strict_model_is_rejected() -> None:
     class Strict(BaseModel, extra="forbid"):
         a: int = 0
 
@@ -256,7 +256,7 @@ def from_default(n: int = Field(3)) -> None: ...
     ],
     ids=["in a dataclass", "dataclass", "url", "annotated_types", "in a dict", "default"],
 )
-def test_pydantic_is_found_wherever_it_is(function: Any, raw: bytes, bad: bytes) -> None:
+def test_pydantic_types_are_found_at_any_depth(function: Any, raw: bytes, bad: bytes) -> None:
     signature = Signature.of(function)
 
     assert signature.bind(raw)
@@ -308,19 +308,21 @@ def mixed_with_inner_meta(place: Place, n: list[Annotated[int, Meta(ge=0)]]) -> 
 @pytest.mark.parametrize(
     ("function", "parts"),
     [
-        (mixed_with_struct, ["mixed_with_struct", "'plain'", "Plain", "pydantic knows"]),
+        (mixed_with_struct, ["mixed_with_struct", "'plain'", "Plain", "pydantic supports"]),
         (mixed_with_inner_meta, ["mixed_with_inner_meta", "'n'", "pydantic.Field"]),
     ],
     ids=["struct", "meta"],
 )
-def test_a_mix_that_neither_engine_can_do_is_refused_at_registration(function: Any, parts: list[str]) -> None:
+def test_types_that_neither_msgspec_nor_pydantic_supports_are_rejected_at_registration(
+    function: Any, parts: list[str]
+) -> None:
     with pytest.raises(TypeError) as caught:
         Signature.of(function)
 
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
-def test_constraints_that_need_pydantic_are_refused_while_it_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constraints_that_need_pydantic_are_rejected_while_it_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pydantic")
 
     with pytest.raises(TypeError, match=r"import pydantic, or use msgspec\.Meta"):

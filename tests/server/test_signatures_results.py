@@ -136,7 +136,7 @@ def test_a_typed_value_is_described(annotation: Any, schema: dict[str, Any]) -> 
     ],
     ids=case_id,
 )  # fmt: skip
-def test_what_promises_no_value_has_no_schema(annotation: Any) -> None:
+def test_a_return_annotation_without_a_type_has_no_schema(annotation: Any) -> None:
     signature = returning(annotation)
 
     assert not signature.promises_result
@@ -185,7 +185,7 @@ def test_generators_and_functions_without_annotation_have_no_schema(function: Ca
     ],
     ids=case_id,
 )
-def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any, data: bytes) -> None:
+def test_a_matching_result_is_encoded(annotation: Any, value: Any, data: bytes) -> None:
     assert returning(annotation).encode_result(value) == data
 
 
@@ -207,8 +207,8 @@ def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any,
         (float | None, float("nan"), "expected a finite number"),
         (dict[str, float | None], {"a": float("inf")}, "a: expected a finite number"),
         (Any, {"a": [1.0, float("nan")]}, "a.1: expected a finite number"),
-        (dict, {"a": Opaque()}, "cannot be written as JSON: a Opaque cannot be written as JSON"),
-        (Any, Opaque(), "cannot be written as JSON: a Opaque cannot be written as JSON"),
+        (dict, {"a": Opaque()}, "cannot be encoded as JSON: a Opaque cannot be encoded as JSON"),
+        (Any, Opaque(), "cannot be encoded as JSON: a Opaque cannot be encoded as JSON"),
         (Model, {"n": "many"}, "n: expected an integer, got a string"),
         (Model, Model(n=1, share=float("nan")), "share: expected a finite number"),
         (Model, Opaque(), "expected a dictionary or instance of Model, got a Opaque"),
@@ -216,16 +216,16 @@ def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any,
     ],
     ids=case_id,
 )
-def test_a_result_that_breaks_its_promise_is_refused(annotation: Any, value: Any, text: str | None) -> None:
+def test_a_result_that_does_not_match_is_rejected(annotation: Any, value: Any, text: str | None) -> None:
     with pytest.raises(InvalidResult) as caught:
         returning(annotation).encode_result(value)
 
     assert text is None or str(caught.value) == text
 
 
-def test_a_value_that_holds_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_rejected() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
-    with pytest.raises(InvalidResult, match="cannot be written as JSON"):
+    with pytest.raises(InvalidResult, match="cannot be encoded as JSON"):
         returning(list).encode_result(endless)

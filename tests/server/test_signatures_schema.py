@@ -218,7 +218,7 @@ def test_a_default_is_shown_as_json(annotation: Any, default: Any, shown: Any) -
 
 
 @pytest.mark.parametrize("default", [None, object(), float("nan")], ids=["none", "object", "nan"])
-def test_a_default_that_says_nothing_is_left_out(default: Any) -> None:
+def test_a_default_of_none_or_without_a_json_form_is_left_out(default: Any) -> None:
     assert "default" not in schema_of(Any, default)
 
 

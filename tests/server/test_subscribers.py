@@ -30,7 +30,7 @@ async def _nothing() -> None:
 # --- subscribers -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_is_told_alone_of_what_it_subscribed_to() -> None:
+async def test_only_the_subscribed_session_is_notified() -> None:
     server = serving(_nothing)
     async with reach(server, HANDSHAKE) as first, reach(server, HANDSHAKE) as second:
         await first.result("resources/subscribe", {"uri": NOTE})
@@ -44,7 +44,7 @@ async def test_a_session_is_told_alone_of_what_it_subscribed_to() -> None:
     assert (len(wanting), first.notices(updated), second.notices(updated)) == (2, [{"uri": NOTE}], [])
 
 
-async def test_a_session_is_logged_to_outside_of_its_requests_as_loud_as_it_wants() -> None:
+async def test_a_session_gets_log_messages_outside_of_requests_by_its_level() -> None:
     server = serving(_nothing)
     async with reach(server, HANDSHAKE) as peer:
         await peer.result("logging/setLevel", {"level": "warning"})
@@ -85,7 +85,7 @@ def test_a_callback_is_called_later_unless_it_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize(("revision", "session"), [(HANDSHAKE, "True"), (STATELESS, "False")])
-async def test_a_context_tells_of_its_request(revision: str, session: str) -> None:
+async def test_a_context_describes_its_request(revision: str, session: str) -> None:
     async def f(ctx: Context) -> str:
         assert isinstance(ctx.params, t.CallToolRequestParams)
         return f"{ctx.session is not None} {ctx.transport} {ctx.params.name} {ctx.can_ask} {ctx.server.name}"

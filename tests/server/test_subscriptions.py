@@ -35,7 +35,7 @@ def add(server: Server, *names: str) -> None:
 # --- handshake -------------------------------------------------------------------------------------------------------
 
 
-async def test_many_changes_in_a_turn_are_one_notice() -> None:
+async def test_several_changes_in_one_iteration_are_one_notification() -> None:
     server = making()
     async with reach(server, HANDSHAKE) as peer:
         add(server, "a", "b", "c")
@@ -45,7 +45,7 @@ async def test_many_changes_in_a_turn_are_one_notice() -> None:
 
 
 @pytest.mark.parametrize("what", ["tools", "prompts", "resources"])
-async def test_each_kind_of_list_has_its_notice(what: Any) -> None:
+async def test_each_kind_of_list_has_its_notification(what: Any) -> None:
     server = making()
     async with reach(server, HANDSHAKE) as peer:
         server.changed(what)
@@ -60,7 +60,7 @@ async def test_a_new_template_changes_the_list_of_resources() -> None:
         await peer.notice("notifications/resources/list_changed")
 
 
-async def test_a_client_that_is_not_ready_hears_nothing() -> None:
+async def test_an_uninitialized_client_is_not_notified() -> None:
     server = making()
     async with reach(server, HANDSHAKE, greet=False) as peer:
         await peer.result("initialize", peer.hello())
@@ -74,7 +74,7 @@ async def test_a_client_that_is_not_ready_hears_nothing() -> None:
     assert [each["method"] for each in peer.heard if "method" in each] == [TOOLS]
 
 
-async def test_what_was_not_declared_to_a_client_is_not_told_to_it() -> None:
+async def test_changes_of_undeclared_kinds_are_not_notified() -> None:
     server = Server("s")
     async with reach(server, HANDSHAKE) as early:
         add(server, "first")
@@ -85,14 +85,14 @@ async def test_what_was_not_declared_to_a_client_is_not_told_to_it() -> None:
     assert (early.notices(TOOLS), late.notices(TOOLS)) == ([], [None])
 
 
-async def test_what_was_announced_is_told_from_the_first() -> None:
+async def test_changes_of_announced_kinds_are_notified() -> None:
     server = Server("s", capabilities=["tools"])
     async with reach(server, HANDSHAKE) as peer:
         add(server, "first")
         await peer.notice(TOOLS)
 
 
-async def test_updates_reach_subscribers_alone() -> None:
+async def test_updates_reach_only_subscribers() -> None:
     server = making()
     async with reach(server, HANDSHAKE) as peer, reach(server, HANDSHAKE) as other:
         await peer.result("resources/subscribe", {"uri": "x://y"})
@@ -143,7 +143,7 @@ def listening(**wanted: Any) -> dict[str, Any]:
     return {"notifications": wanted}
 
 
-async def test_a_listener_hears_what_it_asked_for() -> None:
+async def test_a_subscription_gets_the_changes_of_its_filter() -> None:
     server = making()
     async with reach(server, STATELESS) as peer:
         wanted = {"toolsListChanged": True, "resourceSubscriptions": ["x://y"]}
@@ -172,7 +172,7 @@ async def test_only_what_the_server_declares_is_acknowledged() -> None:
     assert acknowledged["notifications"] == {"toolsListChanged": True}
 
 
-async def test_updates_of_what_is_hidden_are_not_heard() -> None:
+async def test_updates_of_hidden_resources_are_not_sent() -> None:
     server = making(visible=lambda caller, definition: definition.name != "secret")
     server.add_resource("x://secret", "text", name="secret")
     async with reach(server, STATELESS) as peer:
@@ -184,7 +184,7 @@ async def test_updates_of_what_is_hidden_are_not_heard() -> None:
     assert peer.notices(UPDATED) == []
 
 
-async def test_a_listener_that_cancels_hears_no_more() -> None:
+async def test_a_cancelled_subscription_gets_no_more_notifications() -> None:
     server = making()
     async with reach(server, STATELESS) as peer:
         id = await peer.send("subscriptions/listen", listening(toolsListChanged=True))
@@ -208,7 +208,7 @@ async def test_closing_the_server_ends_its_listeners() -> None:
     assert answer["result"]["_meta"][ID] == id
 
 
-async def test_a_listener_that_stays_behind_is_ended() -> None:
+async def test_a_subscription_with_too_many_pending_notifications_is_ended() -> None:
     server = making(limits=Limits(notices=2))
     uris = ["x://1", "x://2", "x://3"]
     async with reach(server, STATELESS) as peer:
@@ -246,7 +246,7 @@ class Ear:
         self.heard.append(reason)
 
 
-def test_a_change_nobody_hears_is_forgotten() -> None:
+def test_a_change_without_listeners_is_dropped() -> None:
     hub, ear = ChangeHub(), Ear()
     hub.notify_change(("tools", None))
 
@@ -275,7 +275,7 @@ def test_a_hub_serves_one_loop_after_another() -> None:
     assert ear.heard == [("prompts", None)]
 
 
-def test_what_a_loop_did_not_deliver_does_not_block_the_next() -> None:
+def test_changes_undelivered_by_one_event_loop_do_not_block_the_next() -> None:
     hub, ear = ChangeHub(), Ear()
     dead = asyncio.new_event_loop()
 
@@ -295,7 +295,7 @@ def test_what_a_loop_did_not_deliver_does_not_block_the_next() -> None:
     assert ear.heard == [("prompts", None)]
 
 
-async def test_a_change_told_by_many_threads_arrives() -> None:
+async def test_changes_reported_by_many_threads_are_delivered() -> None:
     hub, ear = ChangeHub(), Ear()
     hub.attach(ear)
     told = [("resource", f"x://{n}") for n in range(200)]
@@ -304,7 +304,7 @@ async def test_a_change_told_by_many_threads_arrives() -> None:
     assert sorted(ear.heard) == sorted(told)
 
 
-async def test_equal_notices_that_wait_fall_together() -> None:
+async def test_equal_pending_notifications_are_merged() -> None:
     listener = SubscriptionStream(t.SubscriptionFilter(resource_subscriptions=["x://y"]), 1)
     listener.notify_change(("resource", "x://y"))
     listener.notify_change(("resource", "x://y"))

@@ -33,7 +33,7 @@ def listed(server: Server) -> t.Tool:
 # --- listing ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_tool_is_listed_with_all_that_was_said_about_it() -> None:
+def test_a_tool_is_listed_with_all_its_options() -> None:
     async def f(a: int) -> int:
         """Add one."""
         return a
@@ -57,7 +57,7 @@ def test_annotations_may_be_a_record() -> None:
     assert listed(serving(lambda: 1, annotations=hints)).annotations == hints
 
 
-def test_annotations_of_a_wrong_type_are_refused_at_registration() -> None:
+def test_annotations_of_a_wrong_type_are_rejected_at_registration() -> None:
     with pytest.raises(TypeError, match="annotations: Expected `bool"):
         serving(lambda: 1, annotations={"readOnlyHint": "very"})
 
@@ -91,36 +91,36 @@ def test_a_result_may_be_left_unstructured(option: dict[str, Any]) -> None:
 # --- schemas written by hand -----------------------------------------------------------------------------------------
 
 
-def test_a_schema_written_by_hand_is_listed_as_it_is() -> None:
+def test_a_given_schema_is_listed_as_it_is() -> None:
     assert listed(serving(lambda **given: given, input_schema=OBJECT)).input_schema == OBJECT
 
 
 @ERAS
-def test_a_function_with_a_hand_written_schema_gets_what_the_schema_lets_pass(revision: str) -> None:
+def test_a_function_with_a_given_schema_gets_what_the_schema_lets_pass(revision: str) -> None:
     server = serving(lambda **given: sorted(given.items()), input_schema=OBJECT)
     assert text(call(server, "f", revision, n=1, other="x")) == '[["n",1],["other","x"]]'
 
 
 @ERAS
-def test_arguments_that_break_a_hand_written_schema_are_named(revision: str) -> None:
+def test_arguments_that_break_a_given_schema_are_named(revision: str) -> None:
     result = call(serving(lambda **given: given, input_schema=OBJECT), "f", revision, n="many")
     assert (result["isError"], text(result).startswith("/n: expected integer")) == (True, True)
 
 
 @ERAS
-def test_missing_arguments_of_a_hand_written_schema_are_named(revision: str) -> None:
+def test_missing_arguments_of_a_given_schema_are_named(revision: str) -> None:
     result = call(serving(lambda **given: given, input_schema=OBJECT), "f", revision)
     assert (result["isError"], '"n"' in text(result)) == (True, True)
 
 
-def test_a_function_with_a_hand_written_schema_gets_its_context() -> None:
+def test_a_function_with_a_given_schema_gets_its_context() -> None:
     async def f(ctx: Context, **given: Any) -> str:
         return f"{ctx.method} {given}"
 
     assert text(call(serving(f, input_schema=OBJECT), "f", n=1)) == "tools/call {'n': 1}"
 
 
-def test_a_sync_function_with_a_hand_written_schema_gets_its_context() -> None:
+def test_a_sync_function_with_a_given_schema_gets_its_context() -> None:
     def f(ctx: Context, n: int) -> str:
         return f"{ctx.method} {n}"
 
@@ -128,7 +128,7 @@ def test_a_sync_function_with_a_hand_written_schema_gets_its_context() -> None:
 
 
 @ERAS
-async def test_arguments_that_are_no_object_are_refused(revision: str) -> None:
+async def test_arguments_that_are_not_an_object_are_rejected(revision: str) -> None:
     async with reach(serving(lambda **given: given, input_schema=OBJECT), revision) as peer:
         assert (await peer.error("tools/call", {"name": "f", "arguments": [1]}))["code"] == -32602
 
@@ -136,12 +136,14 @@ async def test_arguments_that_are_no_object_are_refused(revision: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        pytest.param({"n": 1, "m": 2}, "unknown argument 'm'; known are 'n'", id="one it cannot be given"),
-        pytest.param({"n": 1, "ctx": 2}, "unknown argument 'ctx'; known are 'n'", id="the place of the context"),
+        pytest.param({"n": 1, "m": 2}, "unknown argument 'm'; the arguments are 'n'", id="one it cannot be given"),
+        pytest.param(
+            {"n": 1, "ctx": 2}, "unknown argument 'ctx'; the arguments are 'n'", id="the place of the context"
+        ),
         pytest.param({}, "missing argument 'n'", id="one it needs and the schema does not"),
     ],
 )
-def test_what_passes_a_hand_written_schema_and_not_the_function_is_said(given: dict[str, Any], said: str) -> None:
+def test_arguments_that_match_the_schema_but_not_the_function_are_named(given: dict[str, Any], said: str) -> None:
     def f(n: int, ctx: Context) -> str:
         """Never run."""
         raise AssertionError(n)
@@ -153,26 +155,26 @@ def test_what_passes_a_hand_written_schema_and_not_the_function_is_said(given: d
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"properties": {}}], ids=str)
-def test_an_input_schema_of_no_object_is_refused(schema: dict[str, Any]) -> None:
+def test_an_input_schema_of_no_object_is_rejected(schema: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match='tool \'f\': input_schema needs "type": "object"'):
         serving(lambda: 1, input_schema=schema)
 
 
-def test_a_broken_schema_is_refused_where_it_is_written() -> None:
+def test_an_invalid_schema_is_rejected_at_registration() -> None:
     with pytest.raises(TypeError, match="tool 'f': output_schema"):
         serving(lambda: 1, output_schema={"type": "nonsense"})
 
 
 @ERAS
-def test_a_result_that_fits_its_hand_written_schema_is_structured(revision: str) -> None:
+def test_a_result_that_fits_its_given_schema_is_structured(revision: str) -> None:
     assert call(serving(lambda: {"n": 1}, output_schema=OBJECT), "f", revision)["structuredContent"] == {"n": 1}
 
 
 @ERAS
 @pytest.mark.parametrize("value", [{"n": "x"}, "text", None], ids=["wrong-type", "text", "nothing"])
-def test_a_result_that_breaks_its_hand_written_schema_does_not_leave(revision: str, value: Any) -> None:
+def test_a_result_that_violates_its_given_schema_is_not_sent(revision: str, value: Any) -> None:
     result = call(serving(lambda: value, output_schema=OBJECT), "f", revision)
-    assert (result["isError"], text(result)) == (True, "Tool 'f' failed: its result does not fit its output schema.")
+    assert (result["isError"], text(result)) == (True, "Tool 'f' failed: its result does not match its output schema.")
 
 
 def test_a_failure_need_not_fit_the_output_schema() -> None:
@@ -198,7 +200,7 @@ def test_an_argument_in_a_header_is_listed() -> None:
 @pytest.mark.parametrize(
     ("kind", "reason"), [(Price, "needs a property"), (Spaced, "not a header name")], ids=["type", "name"]
 )
-def test_an_argument_that_no_header_can_hold_is_refused_at_registration(kind: Any, reason: str) -> None:
+def test_an_argument_that_no_header_can_hold_is_rejected_at_registration(kind: Any, reason: str) -> None:
     def f(value: str) -> str:
         return value
 
@@ -207,7 +209,7 @@ def test_an_argument_that_no_header_can_hold_is_refused_at_registration(kind: An
         serving(f)
 
 
-def test_two_arguments_in_one_header_are_refused() -> None:
+def test_two_arguments_in_one_header_are_rejected() -> None:
     def f(a: Region, b: Region) -> str:
         return a + b
 
@@ -215,7 +217,7 @@ def test_two_arguments_in_one_header_are_refused() -> None:
         serving(f)
 
 
-def test_headers_of_a_hand_written_schema_are_checked_too() -> None:
+def test_headers_of_a_given_schema_are_checked_too() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": "A"}}}
     with pytest.raises(TypeError, match="needs a property whose"):
         serving(lambda **given: given, input_schema=schema)
@@ -238,35 +240,35 @@ def test_a_tool_error_is_shown_to_the_model(revision: str) -> None:
 
 
 @ERAS
-def test_an_unexpected_failure_leaks_nothing(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_masked(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     result = call(serving(failing(ValueError("password=1234"))), "f", revision)
     assert (result["isError"], text(result)) == (True, "Tool 'f' failed unexpectedly.")
     assert "password=1234" in caplog.text
 
 
-def test_failures_may_be_shown() -> None:
+def test_error_details_can_be_shown() -> None:
     assert text(call(serving(failing(ValueError("division")), mask=False), "f")) == "division"
 
 
-def test_a_tool_that_wants_to_end_the_program_has_failed() -> None:
+def test_a_tool_that_raises_system_exit_has_failed() -> None:
     assert text(call(serving(failing(SystemExit(2)), thread=False), "f")) == "Tool 'f' failed unexpectedly."
 
 
 @ERAS
-async def test_a_refusal_passes_with_its_code_and_data(revision: str) -> None:
+async def test_a_request_failed_error_keeps_its_code_and_data(revision: str) -> None:
     refusal = RequestFailed("Not now", code=-32050, data={"retry": 5})
     async with reach(serving(failing(refusal)), revision) as peer:
         error = await peer.error("tools/call", {"name": "f"})
     assert error == {"code": -32050, "message": "Not now", "data": {"retry": 5}}
 
 
-def test_a_result_of_a_type_that_was_not_promised_does_not_leave(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_of_the_wrong_type_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:
     async def f() -> int:
         return "text"  # type: ignore[return-value]
 
     result = call(serving(f), "f")
-    assert (result["isError"], "does not fit its output schema" in text(result)) == (True, True)
-    assert "tool 'f' returned what its output schema forbids" in caplog.text
+    assert (result["isError"], "does not match its output schema" in text(result)) == (True, True)
+    assert "the result of tool 'f' does not match its output schema" in caplog.text
 
 
 # --- what a task group raises ----------------------------------------------------------------------------------------
@@ -288,16 +290,16 @@ def test_a_tool_error_in_a_task_group_is_shown_to_the_model() -> None:
     assert text(call(serving(grouped(ToolError("half failed"))), "f")) == "half failed"
 
 
-def test_an_unexpected_failure_in_a_task_group_leaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_in_a_task_group_is_masked(caplog: pytest.LogCaptureFixture) -> None:
     assert text(call(serving(grouped(ValueError("secret"))), "f")) == "Tool 'f' failed unexpectedly."
     assert "secret" in caplog.text
 
 
-def test_failures_in_a_task_group_may_be_shown() -> None:
+def test_error_details_of_a_task_group_can_be_shown() -> None:
     assert "sub-exception" in text(call(serving(grouped(ValueError("x")), mask=False), "f"))
 
 
-async def test_a_refusal_in_a_task_group_passes() -> None:
+async def test_a_request_failed_error_in_a_task_group_is_raised() -> None:
     async with reach(serving(grouped(InvalidParams("Not so"))), HANDSHAKE) as peer:
         assert (await peer.error("tools/call", {"name": "f"}))["message"] == "Not so"
 
@@ -349,7 +351,7 @@ def test_a_timeout_of_the_tools_own_is_a_failure_like_any_other() -> None:
     assert text(call(serving(f, timeout=5), "f")) == "Tool 'f' failed unexpectedly."
 
 
-def test_a_sync_tool_that_takes_too_long_is_answered_for() -> None:
+def test_a_sync_tool_that_takes_too_long_gets_an_error_result() -> None:
     gate = threading.Event()
 
     def f() -> None:

@@ -50,7 +50,7 @@ def call(pool: WorkerPool, function: Any, **kwargs: Any) -> Any:
     return run_async(main())
 
 
-def test_a_function_gets_its_arguments_and_its_result_comes_back(pool: WorkerPool) -> None:
+def test_a_function_gets_its_arguments_and_its_result_is_returned(pool: WorkerPool) -> None:
     assert call(pool, add, a=1, b=2) == 3
 
 
@@ -63,7 +63,7 @@ def test_a_function_runs_in_another_thread_that_does_not_keep_the_process_alive(
 
 def test_a_call_that_follows_another_gets_its_thread(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     # Between its answer and its sleep a thread still counts as awake, and a second one is woken if that takes long.
-    monkeypatch.setattr(worker_pool, "_PATIENCE", WAIT)
+    monkeypatch.setattr(worker_pool, "_WAKE_DELAY", WAIT)
 
     assert call(pool, threading.get_ident) == call(pool, threading.get_ident)
 
@@ -135,32 +135,32 @@ Look = tuple[float, float, int]
     ],
 )
 def test_more_threads_are_woken_only_if_that_helps(looks: list[Look], helps: list[bool]) -> None:
-    pace = worker_pool._Pace()
-    pace.begin(0.0, 0.0, 0)
+    monitor = worker_pool._LoadMonitor()
+    monitor.begin(0.0, 0.0, 0)
 
-    assert [pace.more_would_help(*look, awake=1) for look in looks] == helps
-
-
-def test_of_many_busy_threads_an_end_is_awaited_longer() -> None:
-    pace = worker_pool._Pace()
-    pace.begin(0.0, 0.0, 0)
-
-    assert [pace.more_would_help(at, at, 0, awake=4) for at in (0.03, 0.07, 0.09)] == [False, False, True]
+    assert [monitor.more_would_help(*look, awake=1) for look in looks] == helps
 
 
-class _Never(worker_pool._Pace):
-    """Says that no thread would help."""
+def test_with_more_busy_threads_progress_may_take_longer() -> None:
+    monitor = worker_pool._LoadMonitor()
+    monitor.begin(0.0, 0.0, 0)
+
+    assert [monitor.more_would_help(at, at, 0, awake=4) for at in (0.03, 0.07, 0.09)] == [False, False, True]
+
+
+class _Never(worker_pool._LoadMonitor):
+    """Always returns that no thread would help."""
 
     def more_would_help(self, at: float, cpu: float, ended: int, awake: int) -> bool:
         return False
 
 
-def test_threads_too_many_go_to_sleep_and_every_call_is_answered(pool: WorkerPool) -> None:
+def test_superfluous_threads_sleep_and_every_call_is_answered(pool: WorkerPool) -> None:
     barrier = threading.Barrier(4)
 
     async def main() -> list[int]:
         await asyncio.gather(*[pool.submit(barrier.wait, {"timeout": WAIT}) for _ in range(4)])
-        pool._pace = _Never()
+        pool._monitor = _Never()
         results: list[int] = await asyncio.gather(*[pool.submit(add, {"a": n, "b": 0}) for n in range(2000)])
         return results
 
@@ -168,7 +168,7 @@ def test_threads_too_many_go_to_sleep_and_every_call_is_answered(pool: WorkerPoo
 
 
 def test_a_call_for_which_no_thread_is_awake_wakes_one_however_busy_the_process_is(pool: WorkerPool) -> None:
-    pool._pace = _Never()
+    pool._monitor = _Never()
 
     async def main() -> list[int]:
         return [int(await pool.submit(add, {"a": n, "b": 0})) for n in range(500)]
@@ -222,7 +222,7 @@ def test_a_function_runs_in_the_context_that_is_given(pool: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), Own("own")], ids=["exception", "other base exception"])
-def test_an_exception_crosses_as_it_is_with_its_traceback(pool: WorkerPool, error: BaseException) -> None:
+def test_an_exception_is_raised_unchanged_with_its_traceback(pool: WorkerPool, error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
         call(pool, fail_with, error=error)
 
@@ -235,7 +235,7 @@ def test_an_exception_crosses_as_it_is_with_its_traceback(pool: WorkerPool, erro
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(1), asyncio.CancelledError()],
     ids=lambda error: type(error).__name__,
 )
-def test_what_would_end_the_loop_is_an_error_of_its_call_alone(pool: WorkerPool, error: BaseException) -> None:
+def test_an_exception_unsafe_for_the_loop_becomes_an_error_of_its_call(pool: WorkerPool, error: BaseException) -> None:
     with pytest.raises(RuntimeError, match=f"fail_with raised {type(error).__name__}") as caught:
         call(pool, fail_with, error=error)
 
@@ -444,10 +444,10 @@ def test_a_stuck_thread_ends_after_its_call_when_the_pool_was_closed_twice() -> 
     assert not thread.is_alive()
 
 
-def test_a_closed_pool_takes_no_call(pool: WorkerPool) -> None:
+def test_a_closed_pool_rejects_calls(pool: WorkerPool) -> None:
     pool.close()
 
-    with pytest.raises(RuntimeError, match="The worker pool is closed"):
+    with pytest.raises(RuntimeError, match="the worker pool is closed"):
         call(pool, add, a=1, b=1)
 
 
@@ -470,7 +470,7 @@ def test_a_system_without_threads_fails_the_call_rather_than_letting_it_wait(
     assert call(pool, add, a=1, b=1) == 2
 
 
-def test_a_system_that_gives_no_more_threads_leaves_the_work_to_those_there_are(
+def test_without_more_system_threads_the_existing_ones_do_the_work(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: threading.Thread) -> None:

@@ -64,9 +64,9 @@ async def an_action_narrows(ctx: Context) -> str:
 
 
 async def accepted_narrows(ctx: Context) -> str:
-    """By the property."""
+    """By the property; pyright narrows by a literal or a class, and not by the truth of a member."""
     answer = await ctx.elicit("Where to?", Trip)
-    return answer.data.city if answer.accepted else answer.action
+    return answer.data.city if answer.accepted else answer.action  # pyright: ignore[reportOptionalMemberAccess]
 
 
 async def a_class_narrows(ctx: Context) -> str:

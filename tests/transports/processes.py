@@ -1,4 +1,4 @@
-"""What tests ask about processes: which live, and whether they are gone within a time."""
+"""Helpers about processes: which run, and whether they exit within a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The example of a transport of one's own: its link passes the link check, and the program runs."""
+"""The example of a custom transport: its link passes the link check, and the program runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock that tests move by hand."""
+"""The fake clock that tests advance by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from trunkline.testing.clock import FakeClock
 
 
-def test_time_stands_still_until_it_is_moved() -> None:
+def test_the_fake_clock_stands_still_until_advanced() -> None:
     clock = FakeClock(start=5.0)
     clock.advance(2.5)
     assert clock.now() == 7.5
@@ -22,7 +22,7 @@ def test_calls_run_in_the_order_they_are_due_each_at_its_time() -> None:
     assert seen == [1.0, 3.0]
 
 
-def test_a_call_is_not_made_before_its_time() -> None:
+def test_a_scheduled_call_does_not_run_early() -> None:
     clock = FakeClock(start=0.0)
     seen: list[float] = []
     clock.call_at(3.0, lambda: seen.append(clock.now()))
@@ -30,7 +30,7 @@ def test_a_call_is_not_made_before_its_time() -> None:
     assert seen == []
 
 
-def test_a_call_that_was_called_off_is_not_made() -> None:
+def test_a_cancelled_scheduled_call_does_not_run() -> None:
     clock = FakeClock(start=0.0)
     seen: list[float] = []
     clock.call_at(1.0, lambda: seen.append(clock.now())).cancel()
@@ -38,7 +38,7 @@ def test_a_call_that_was_called_off_is_not_made() -> None:
     assert seen == []
 
 
-def test_a_call_made_meanwhile_may_ask_for_another() -> None:
+def test_a_scheduled_call_may_schedule_another() -> None:
     clock = FakeClock(start=0.0)
     seen: list[float] = []
 
@@ -50,6 +50,6 @@ def test_a_call_made_meanwhile_may_ask_for_another() -> None:
     assert seen == [2.0]
 
 
-def test_time_does_not_go_back() -> None:
+def test_the_fake_clock_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="cannot go back"):
         FakeClock().advance(-1.0)

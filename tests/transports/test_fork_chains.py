@@ -1,4 +1,4 @@
-"""A server whose processes fork and exit faster than they are found ends too, with and without a control group."""
+"""A server whose processes fork and exit faster than they are found is killed too, with and without a control group."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Ready:
         self.heard.set()
 
 
-def test_chains_end_with_the_connection(tmp_path: Path) -> None:
+def test_forking_chains_are_killed_with_the_connection(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
 
     async def main() -> None:
@@ -77,7 +77,7 @@ def test_chains_end_with_the_connection(tmp_path: Path) -> None:
     assert all_ended(lock)
 
 
-def test_chains_end_when_the_client_is_killed(tmp_path: Path) -> None:
+def test_forking_chains_are_killed_when_the_client_is_killed(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with subprocess.Popen(
         [sys.executable, str(PROGRAMS / "client.py"), *forking(lock)], stdout=subprocess.PIPE, env=ENV
@@ -108,7 +108,7 @@ os._exit(0)
 """
 
 
-def test_chains_end_without_a_control_group_too(tmp_path: Path) -> None:
+def test_forking_chains_are_killed_without_a_control_group_too(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     ended = subprocess.run(
         [sys.executable, "-c", WATCHER, *forking(lock)], capture_output=True, text=True, timeout=60, check=True, env=ENV
@@ -117,7 +117,7 @@ def test_chains_end_without_a_control_group_too(tmp_path: Path) -> None:
     assert all_ended(lock)
 
 
-def test_a_server_has_a_control_group_of_its_own_where_the_user_may_make_one() -> None:
+def test_a_server_has_its_own_control_group_where_permitted() -> None:
     code = (
         "import os; from trunkline.transports.watcher import ControlGroup as C; group = C.make(); "
         "print(group is not None and open('/proc/self/cgroup').read()); "

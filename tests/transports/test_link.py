@@ -15,8 +15,6 @@ import pytest
 
 from tests.transports.loops import LOOPS, run_on
 from trunkline.client.targets import _InProcessLink
-from trunkline.devtools.recording.format import RecordingWriter
-from trunkline.devtools.recording.replay import RecordingLink
 from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.jsonrpc import Notification, Outbound
 from trunkline.protocol.limits import Limits
@@ -43,7 +41,6 @@ MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
 
 PROGRAMS = Path(__file__).parent / "programs"
 #: For recordings; removed at the end of the run.
-FOLDER = tempfile.TemporaryDirectory()
 
 
 async def memory() -> tuple[Link, Link]:
@@ -127,10 +124,6 @@ def in_session() -> Link:
     )
 
 
-def recorded() -> Link:
-    return RecordingLink(memory_pair()[0], RecordingWriter(f"{tempfile.mkdtemp(dir=FOLDER.name)}/recording"))
-
-
 WEB = HttpClientOptions(url="http://127.0.0.1:9/mcp")
 
 ALONE: dict[type[Link], Callable[[], Link]] = {
@@ -144,7 +137,6 @@ ALONE: dict[type[Link], Callable[[], Link]] = {
     MemoryLink: lambda: memory_pair()[0],
     LinkWrapper: lambda: LinkWrapper(memory_pair()[0]),
     Recorder: lambda: Recorder(memory_pair()[0], side="client"),
-    RecordingLink: recorded,
     _InProcessLink: lambda: _InProcessLink(memory_pair()[0], None),
     _Player: lambda: _Player(Recording(()), None, 0.0),
 }
@@ -153,7 +145,7 @@ IN_PAIRS = {PipeLink, StdioLink, StreamLink, ProcessLink}
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=[kind.__name__ for kind in ALONE])
-def test_a_link_keeps_the_promises_that_need_no_far_end(kind: type[Link]) -> None:
+def test_a_link_meets_the_contract_that_needs_no_peer(kind: type[Link]) -> None:
     async def make() -> Link:
         return ALONE[kind]()
 
@@ -248,7 +240,7 @@ def test_the_link_check_tests_the_members_too(kind: type[LinkWrapper], broken: s
         run_on("asyncio", check_link(pair, seconds=1), seconds=10)
 
 
-def test_the_link_check_names_the_broken_promise() -> None:
+def test_the_link_check_names_the_violated_rule() -> None:
     async def backwards() -> tuple[Link, Link]:
         left, right = memory_pair()
         return Backwards(left), right
@@ -265,7 +257,7 @@ def test_the_link_check_waits_for_a_bounded_time() -> None:
         run_on("asyncio", check_link(unjoined, seconds=0.1), seconds=5)
 
 
-def test_a_recorder_gives_the_reason_of_the_end() -> None:
+def test_a_recorder_stores_the_reason_of_the_end() -> None:
     async def end() -> Exception | None:
         recorder = RecordingReceiver()
         recorder.eof_received(OSError("broken"))

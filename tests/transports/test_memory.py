@@ -1,4 +1,4 @@
-"""Two links joined inside one process."""
+"""Two connected links inside one process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.testing.link_check import RecordingReceiver
 from trunkline.transports.memory import memory_pair
 
-SOMEBODY = contextvars.ContextVar("SOMEBODY", default="nobody")
+SENDER = contextvars.ContextVar("SENDER", default="unset")
 
 
 def note(number: int = 1) -> list[Outbound]:
@@ -53,7 +53,7 @@ def test_nothing_is_shared_by_reference() -> None:
     assert isinstance(request.params, Raw)
 
 
-def test_what_was_sent_before_the_other_end_attached_arrives() -> None:
+def test_messages_sent_before_the_other_end_attached_arrive() -> None:
     async def main() -> int:
         left, right = memory_pair()
         left.send(note())
@@ -64,7 +64,7 @@ def test_what_was_sent_before_the_other_end_attached_arrives() -> None:
     assert run_async(main()) == 1
 
 
-def test_an_end_that_attaches_after_the_other_closed_is_told() -> None:
+def test_an_end_attached_after_the_other_closed_gets_the_end() -> None:
     async def main() -> list[Exception | None]:
         left, right = memory_pair()
         await left.aclose()
@@ -76,7 +76,7 @@ def test_an_end_that_attaches_after_the_other_closed_is_told() -> None:
     assert run_async(main()) == [None]
 
 
-def test_messages_say_that_they_came_by_memory() -> None:
+def test_messages_have_the_memory_origin() -> None:
     async def main() -> object:
         left, right = memory_pair()
         seen = RecordingReceiver()
@@ -103,31 +103,31 @@ def test_a_result_that_cannot_be_encoded_becomes_an_error(caplog: pytest.LogCapt
     assert "cannot be encoded" in caplog.text
 
 
-def test_a_notice_that_cannot_be_encoded_is_dropped() -> None:
+def test_a_notification_that_cannot_be_encoded_is_dropped() -> None:
     (following,) = received([Outbound(Notification("x", object())), *note()])
     assert isinstance(following, Notification)
     assert following.method == "note"
 
 
-def test_the_receiver_does_not_run_in_the_senders_context() -> None:
+def test_a_receiver_runs_in_its_own_context() -> None:
     class Spy(RecordingReceiver):
         def message_received(self, incoming: Incoming, origin: object) -> None:
-            self.somebody = SOMEBODY.get()
+            self.sender = SENDER.get()
             super().message_received(incoming, MEMORY)
 
     async def main() -> str:
         left, right = memory_pair()
         seen = Spy()
         right.attach(seen)
-        SOMEBODY.set("the sender")
+        SENDER.set("the sender")
         left.send(note())
         await seen.messages(1)
-        return seen.somebody
+        return seen.sender
 
-    assert run_async(main()) == "nobody"
+    assert run_async(main()) == "unset"
 
 
-def test_a_sender_waits_while_the_other_end_takes_nothing() -> None:
+def test_drain_waits_while_the_other_end_delivers_nothing() -> None:
     async def main() -> bool:
         left, right = memory_pair(Limits(write_bytes=10))
         left.send(note())
@@ -141,7 +141,7 @@ def test_a_sender_waits_while_the_other_end_takes_nothing() -> None:
     assert run_async(main())
 
 
-async def test_a_waiting_sender_is_let_go_when_the_other_end_closes() -> None:
+async def test_drain_ends_when_the_other_end_closes() -> None:
     left, right = memory_pair(Limits(write_bytes=10))
     left.send(note())
     draining = asyncio.create_task(left.drain())
@@ -150,7 +150,7 @@ async def test_a_waiting_sender_is_let_go_when_the_other_end_closes() -> None:
     await draining
 
 
-def test_one_bad_answer_of_a_batch_does_not_take_the_others_with_it() -> None:
+def test_one_answer_that_cannot_be_encoded_does_not_affect_its_batch() -> None:
     from trunkline.protocol.jsonrpc import Outbound, Response
     from trunkline.transports.codec_errors import encode_each
 

@@ -34,7 +34,7 @@ def left_after_killing_the_client(*kinds: str) -> tuple[list[int], list[int]]:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("round", range(ROUNDS))
-def test_a_killed_client_leaves_no_stubborn_server_or_child_of_it(round: int) -> None:
+def test_a_killed_client_leaves_no_server_that_ignores_signals_nor_its_children(round: int) -> None:
     pids, left = left_after_killing_the_client("child")
     assert len(pids) == 2
     assert left == []

@@ -27,13 +27,13 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def ignore(error: OSError) -> None:
-    """Take the news of a broken pipe."""
+    """Ignore a broken pipe."""
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_sender_waits_while_nobody_reads_and_goes_on_when_somebody_does(loop: str, pipe: tuple[int, int]) -> None:
+def test_drain_waits_until_the_output_is_read(loop: str, pipe: tuple[int, int]) -> None:
     async def main() -> tuple[bool, int]:
-        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output = PipeOutput(pipe[1], high_water=1000, on_broken=ignore)
         output.attach(asyncio.get_running_loop())
         output.write_lines([b"x" * 100_000, b"y" * 2_000_000])
         draining = asyncio.create_task(output.drain())
@@ -50,7 +50,7 @@ def test_a_sender_waits_while_nobody_reads_and_goes_on_when_somebody_does(loop: 
 
 def test_messages_sent_together_are_one_write(pipe: tuple[int, int]) -> None:
     async def main() -> bytes:
-        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output = PipeOutput(pipe[1], high_water=1000, on_broken=ignore)
         output.attach(asyncio.get_running_loop())
         output.write_lines([b"one", b"two"])
         output.close()
@@ -59,9 +59,9 @@ def test_messages_sent_together_are_one_write(pipe: tuple[int, int]) -> None:
     assert run_on("asyncio", main()) == b"one\ntwo\n"
 
 
-def test_what_is_written_before_a_loop_runs_is_kept(pipe: tuple[int, int]) -> None:
+def test_lines_written_before_attach_are_kept(pipe: tuple[int, int]) -> None:
     async def main() -> bytes:
-        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output = PipeOutput(pipe[1], high_water=1000, on_broken=ignore)
         output.write_lines([b"early"])
         output.attach(asyncio.get_running_loop())
         output.close()
@@ -70,9 +70,9 @@ def test_what_is_written_before_a_loop_runs_is_kept(pipe: tuple[int, int]) -> No
     assert run_on("asyncio", main()) == b"early\n"
 
 
-def test_the_order_is_kept_when_large_and_small_follow_each_other(tmp_path: Path) -> None:
+def test_the_order_of_large_and_small_messages_is_kept(tmp_path: Path) -> None:
     async def main() -> None:
-        output = PipeOutput(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), high_water=10, broken=ignore)
+        output = PipeOutput(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), high_water=10, on_broken=ignore)
         output.attach(asyncio.get_running_loop())
         output.write_lines([b"a"])
         output.write_lines([b"b" * 200_000, b"c"])
@@ -97,7 +97,7 @@ def test_a_full_disk_ends_the_link(pipe: tuple[int, int]) -> None:
     assert run_on("asyncio", main()) == "writing failed: No space left on device"
 
 
-def test_closing_waits_for_a_bounded_time_when_nobody_reads(pipe: tuple[int, int]) -> None:
+def test_closing_waits_a_bounded_time_when_the_peer_does_not_read(pipe: tuple[int, int]) -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()
         link = PipeLink(os.open(os.devnull, os.O_RDONLY), pipe[1], limits=Limits(exit_seconds=0.05))
@@ -110,9 +110,9 @@ def test_closing_waits_for_a_bounded_time_when_nobody_reads(pipe: tuple[int, int
     assert run_on("asyncio", main()) < 2
 
 
-def test_a_closed_writer_takes_lines_and_drops_them(pipe: tuple[int, int]) -> None:
+def test_a_closed_writer_drops_lines(pipe: tuple[int, int]) -> None:
     async def main() -> bytes:
-        output = PipeOutput(pipe[1], high_water=10, broken=ignore)
+        output = PipeOutput(pipe[1], high_water=10, on_broken=ignore)
         output.attach(asyncio.get_running_loop())
         output.close()
         output.write_lines([b"late"])

@@ -1,4 +1,4 @@
-"""Memory while large messages pass."""
+"""Memory while large messages are exchanged."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trunkline.transports.pipes import MemoryTuner, keep_freed_memory, trim_memo
 GLIBC = platform.libc_ver()[0] == "glibc"
 
 
-def test_freed_memory_is_kept_where_the_c_library_can() -> None:
+def test_freed_memory_is_kept_where_the_c_library_supports_it() -> None:
     assert keep_freed_memory() is GLIBC
 
 
-def test_memory_is_given_back_once_no_large_message_has_come_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_returned_after_a_while_without_large_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[bool] = []
     monkeypatch.setattr(pipes, "_QUIET_SECONDS", 0.01)
     monkeypatch.setattr(pipes, "keep_freed_memory", lambda: True)
@@ -40,7 +40,7 @@ def test_memory_is_given_back_once_no_large_message_has_come_for_a_while(monkeyp
     assert given == [True]
 
 
-def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_c_library_without_mallopt_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "keep_freed_memory", lambda: False)
 
     async def main() -> bool:
@@ -52,5 +52,5 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.skipif(not GLIBC, reason="glibc alone has malloc_trim")
-def test_giving_back_is_harmless() -> None:
+def test_trimming_memory_is_harmless() -> None:
     trim_memory()

@@ -60,7 +60,7 @@ async def pids_of(seen: RecordingReceiver) -> list[int]:
     return pids
 
 
-# --- talking ---------------------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -76,7 +76,7 @@ def test_a_request_is_answered(loop: str) -> None:
     assert run_on(loop, main()) == ({"a": 1}, STDIO)
 
 
-def test_lines_that_are_no_messages_are_skipped_counted_and_logged_seldom(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_that_are_not_messages_are_skipped_counted_and_rarely_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> tuple[int, int]:
         link, seen = shell("""for i in 1 2 3 4 5; do echo starting $i; done; echo '{"jsonrpc":"2.0","method":"n"}'""")
         count = len(await seen.messages(1))
@@ -109,7 +109,7 @@ def test_a_link_works_outside_the_main_thread() -> None:
 # --- the environment -------------------------------------------------------------------------------------------------
 
 
-def test_only_the_allowed_variables_and_the_given_ones_are_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_inherited_and_given_variables_are_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hidden")
     monkeypatch.setenv("LC_TIME", "C")
     code = "import os, sys; sys.stderr.write(repr(dict(os.environ)))"
@@ -166,14 +166,16 @@ def test_a_server_inherits_no_ignored_signal(number: int) -> None:
         pytest.param(["sh"], {"env": {"PATH": "/nowhere"}}, r"searched: /nowhere", id="another PATH"),
     ],
 )
-def test_what_cannot_be_started_is_refused_in_words(command: list[str], options: dict[str, Any], words: str) -> None:
+def test_a_command_that_cannot_be_started_is_a_clear_error(
+    command: list[str], options: dict[str, Any], words: str
+) -> None:
     before = descriptors()
     with pytest.raises(LinkError, match=words):
         ProcessLink.spawn(command, **options)
     assert descriptors() == before
 
 
-def test_a_program_the_kernel_refuses_is_reported_at_once(tmp_path: Path) -> None:
+def test_a_program_that_the_kernel_cannot_start_is_reported_at_once(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF nonsense")
     program.chmod(0o755)
@@ -193,7 +195,7 @@ def test_a_watcher_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     assert "the process that was to start it failed" in str(run_on("asyncio", main()))
 
 
-def test_a_program_without_an_interpreter_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_an_interpreter_is_refused_with_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/opt/frozen-program")
     monkeypatch.setattr(sys, "base_prefix", "/nowhere")
     with pytest.raises(LinkError, match="no Python interpreter is found to run its watcher"):
@@ -204,7 +206,7 @@ def test_a_program_without_an_interpreter_is_refused_in_words(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_an_exit_is_told_at_once_with_status_and_stderr(loop: str) -> None:
+def test_an_exit_is_reported_at_once_with_status_and_stderr(loop: str) -> None:
     async def main() -> ServerExited:
         return await ended(*shell("echo out of cheese >&2; exit 3"))
 
@@ -213,7 +215,7 @@ def test_an_exit_is_told_at_once_with_status_and_stderr(loop: str) -> None:
     assert (reason.status, reason.stderr) == (3, "out of cheese\n")
 
 
-def test_a_signal_is_told_as_a_negative_status() -> None:
+def test_a_signal_is_reported_as_a_negative_status() -> None:
     async def main() -> ServerExited:
         return await ended(*shell("kill -9 $$"))
 
@@ -230,7 +232,7 @@ def test_messages_written_before_the_exit_arrive_before_the_end() -> None:
     assert run_on("asyncio", main()) == 9
 
 
-def test_an_exit_is_told_though_a_child_left_behind_holds_the_pipe() -> None:
+def test_an_exit_is_reported_although_a_leftover_child_holds_the_pipe() -> None:
     async def main() -> tuple[int | None, float]:
         link, seen = shell("sleep 30 & exit 4")
         started = asyncio.get_running_loop().time()
@@ -267,7 +269,7 @@ def test_a_server_whose_watcher_is_killed_is_ended() -> None:
 # --- stderr -----------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_end_of_stderr_is_kept_and_a_flood_does_not_block() -> None:
+def test_only_the_end_of_stderr_is_kept_and_much_output_does_not_block() -> None:
     async def main() -> str:
         code = "import sys; sys.stderr.write('x' * 3_000_000 + 'the end')"
         link, seen = start([sys.executable, "-S", "-c", code], Limits(stderr_bytes=1000))
@@ -278,7 +280,7 @@ def test_only_the_end_of_stderr_is_kept_and_a_flood_does_not_block() -> None:
     assert text.endswith("xthe end")
 
 
-def test_stderr_is_shown_as_it_comes() -> None:
+def test_stderr_output_is_passed_on_as_it_arrives() -> None:
     shown: list[bytes] = []
     run_on("asyncio", output_of(["sh", "-c", "echo one >&2; echo two >&2"], on_stderr=shown.append))
     assert b"".join(shown) == b"one\ntwo\n"
@@ -313,7 +315,7 @@ def test_a_server_that_ignores_the_end_of_input_gets_term() -> None:
     [
         pytest.param(["child"], id="a child in the group"),
         pytest.param(["setsid"], id="a child that left the group"),
-        pytest.param(["daemon"], id="a child that is nobody's child"),
+        pytest.param(["daemon"], id="an orphaned child"),
     ],
 )
 def test_a_server_that_ignores_everything_is_killed_with_all_it_started(kinds: list[str]) -> None:
@@ -340,7 +342,7 @@ def test_a_cancelled_close_kills_at_once(loop: str) -> None:
     assert run_on(loop, main()) == []
 
 
-def test_a_link_nobody_attached_to_can_be_closed() -> None:
+def test_a_link_without_a_receiver_can_be_closed() -> None:
     async def main() -> int | None:
         link = ProcessLink.spawn(ECHO, limits=FAST)
         await link.aclose()
@@ -350,7 +352,7 @@ def test_a_link_nobody_attached_to_can_be_closed() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_many_lives_leave_no_descriptor_and_no_child(loop: str) -> None:
+def test_many_starts_and_stops_leak_no_descriptor_and_no_child(loop: str) -> None:
     async def life() -> None:
         link, seen = start(["cat"], Limits(exit_seconds=5))
         link.send([Outbound(Request(1, "echo"))])
@@ -370,7 +372,7 @@ def test_many_lives_leave_no_descriptor_and_no_child(loop: str) -> None:
     assert children() <= others
 
 
-def test_the_watcher_goes_with_the_server() -> None:
+def test_the_watcher_exits_with_the_server() -> None:
     async def main() -> bool:
         link, seen = shell("exit 0")
         await ended(link, seen)

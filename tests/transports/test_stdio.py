@@ -1,4 +1,4 @@
-"""The server side of stdio, in real processes: nothing but messages is on the wire."""
+"""The server side of stdio, in real processes: only messages are written to stdout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def serve(data: bytes, *, loop: str = "asyncio", env: dict[str, str] | None = No
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_requests_are_answered_and_the_end_of_input_is_told(loop: str) -> None:
+def test_requests_are_answered_and_the_end_of_input_is_reported(loop: str) -> None:
     answers, stderr = serve(call(params=1) + call(params=2, id=2), loop=loop)
     assert [answer["result"] for answer in answers] == [1, 2]
     assert "ended: None" in stderr
@@ -51,7 +51,7 @@ def test_the_last_line_needs_no_newline() -> None:
         pytest.param("echo", "printed before the claim", id="what was buffered before"),
     ],
 )
-def test_nothing_but_messages_is_on_the_wire(method: str, words: str) -> None:
+def test_only_messages_are_written_to_the_pipe(method: str, words: str) -> None:
     answers, stderr = serve(call(method) + call(id=2), env={"PRINT_EARLY": "1"})
     assert [answer["id"] for answer in answers] == [1, 2]
     assert words in stderr
@@ -66,14 +66,14 @@ def test_nothing_but_messages_is_on_the_wire(method: str, words: str) -> None:
         pytest.param(b'{"jsonrpc":"1.0","method":"x"}\n', -32600, id="no message"),
     ],
 )
-def test_bad_input_is_answered_and_the_next_request_served(bad: bytes, code: int) -> None:
+def test_invalid_input_is_answered_and_the_next_request_served(bad: bytes, code: int) -> None:
     refusal, answer = serve(bad + call(params="alive"), env={"MESSAGE_BYTES": "1000"})[0]
     assert refusal["error"]["code"] == code
     assert answer["result"] == "alive"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_message_of_eight_megabytes_comes_back_whole(loop: str) -> None:
+def test_a_message_of_eight_megabytes_is_echoed_whole(loop: str) -> None:
     text = "x" * (8 << 20)
     (answer,), _ = serve(call(params=text), loop=loop)
     assert answer["result"] == text
@@ -99,7 +99,7 @@ def test_input_and_output_may_be_regular_files(loop: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_broken_output_ends_the_link_with_its_reason(loop: str) -> None:
+def test_a_broken_output_ends_the_link_with_the_error(loop: str) -> None:
     read_fd, write_fd = os.pipe()
     os.close(read_fd)
     with subprocess.Popen(
@@ -114,7 +114,7 @@ def test_a_broken_output_ends_the_link_with_its_reason(loop: str) -> None:
     assert b"ended: ConnectionLost('writing failed: Broken pipe')" in stderr
 
 
-def test_the_output_is_left_blocking_as_it_was_found() -> None:
+def test_the_blocking_flag_of_the_output_is_restored() -> None:
     read_fd, write_fd = os.pipe()
     subprocess.run([sys.executable, str(PROGRAM)], input=call(), stdout=write_fd, stderr=-3, timeout=20, env=ENV)
     blocking = os.get_blocking(write_fd)
@@ -127,7 +127,7 @@ def test_the_output_is_left_blocking_as_it_was_found() -> None:
     ("closed", "name"),
     [pytest.param("<&-", "input", id="no input"), pytest.param(">&-", "output", id="no output")],
 )
-def test_a_process_without_a_standard_stream_is_refused_in_words(closed: str, name: str) -> None:
+def test_a_process_without_a_standard_stream_is_refused_with_a_clear_message(closed: str, name: str) -> None:
     command = f'exec "{sys.executable}" "{PROGRAM}" {closed}'
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=20, env=ENV, input=b"")
     assert f"the standard {name} is closed".encode() in done.stderr

@@ -1,4 +1,4 @@
-"""The link over streams that somebody else opened."""
+"""The link over asyncio streams that its caller opened."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_line_over_the_limit_is_reported_and_the_next_read() -> None:
 
 
 @pytest.mark.parametrize("id", [b"007", b"-01", b"1e3", b'"\\ud800"', b"-"])
-def test_a_long_line_whose_id_is_no_id_does_not_end_the_link(id: bytes) -> None:
+def test_an_oversized_line_with_an_invalid_id_does_not_end_the_link(id: bytes) -> None:
     async def main() -> list[object]:
         link, seen, far = await joined(Limits(message_bytes=50))
         with far:
@@ -76,7 +76,7 @@ def test_a_long_line_whose_id_is_no_id_does_not_end_the_link(id: bytes) -> None:
     assert following == Notification("next")
 
 
-def test_of_a_long_line_that_is_broken_off_the_last_id_is_not_taken_for_its_own() -> None:
+def test_the_last_id_in_a_truncated_oversized_line_is_not_used() -> None:
     async def main() -> list[object]:
         link, seen, far = await joined(Limits(message_bytes=50))
         with far:
@@ -91,7 +91,7 @@ def test_of_a_long_line_that_is_broken_off_the_last_id_is_not_taken_for_its_own(
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_reset_connection_ends_the_link_with_its_reason(loop: str) -> None:
+def test_a_reset_connection_ends_the_link_with_the_error(loop: str) -> None:
     async def main() -> Exception | None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             reader, writer = await asyncio.open_connection(*server.getsockname())
@@ -109,7 +109,7 @@ def test_a_reset_connection_ends_the_link_with_its_reason(loop: str) -> None:
     assert isinstance(run_on(loop, main()), ConnectionLost)
 
 
-def test_closing_is_bounded_when_nobody_reads() -> None:
+def test_closing_is_bounded_when_the_output_is_not_read() -> None:
     async def main() -> float:
         link, _, far = await joined(Limits(exit_seconds=0.05))
         with far:

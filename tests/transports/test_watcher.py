@@ -16,7 +16,7 @@ NAMES = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"
 
 
 @given(WORDS, st.lists(WORDS), st.dictionaries(NAMES, WORDS))
-def test_what_to_start_survives_the_launch_file(path: str, argv: list[str], env: dict[str, str]) -> None:
+def test_the_launch_record_survives_encoding(path: str, argv: list[str], env: dict[str, str]) -> None:
     assert unpack_launch(pack_launch(path, argv, env)) == (
         os.fsencode(path),
         [os.fsencode(word) for word in argv],

@@ -1,8 +1,11 @@
 """A client for the JSON API of a service that the user chose: bounded requests, and errors that a model can act on.
 
 The service's URL comes from the user, the requests from a model. So paths are built from quoted segments, credentials
-go only to the service's own origin, and no response is read beyond its limit or decompressed. This module knows no
-particular service.
+go only to the service's own origin, and no response is read beyond its limit or decompressed.
+
+A service's token comes from the environment of the server; without one the server still starts, and calls that need it
+fail with a message. A token must be valid in a header, is sent only over secure connections, and is redacted from the
+service's messages. This module knows no particular service.
 """
 
 from __future__ import annotations
@@ -21,12 +24,23 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
+from trunkline.net import is_loopback
 from trunkline_servers.untrusted import one_line
 
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["ApiClient", "ApiError", "ApiResponse", "RawBody", "redacted_url"]
+__all__ = [
+    "ApiClient",
+    "ApiError",
+    "ApiResponse",
+    "RawBody",
+    "read_token",
+    "redact_token",
+    "redacted_url",
+    "require_secure_url",
+    "require_token",
+]
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -35,7 +49,7 @@ _RATE_LIMITED = frozenset({403, 429, 503})
 #: Most digits of a number of seconds.
 _LONGEST_NUMBER = 12
 #: Advice after a change whose outcome is unknown; a repeated request might apply it twice.
-_OUTCOME_UNKNOWN = "whether it was done is not known: look before you try again"
+_OUTCOME_UNKNOWN = "it is not known whether it was done: check before you try again"
 #: Members in which services put the error message, most specific first.
 _MEMBERS = ("message", "error_description", "error", "detail", "title", "errors")
 
@@ -101,7 +115,7 @@ class ApiClient:
             ConfigError: the URL is invalid, or aiohttp is not installed.
         """
         if find_spec("aiohttp") is None:
-            raise ConfigError(f"{service} is asked over HTTP: pip install 'trunkline[servers]'")
+            raise ConfigError(f"{service} is called over HTTP: pip install 'trunkline[servers]'")
         parts = _address(base, service)
         self.service = service
         self.base = base.rstrip("/")
@@ -188,7 +202,7 @@ class ApiClient:
         started: Callable[[], None],
         on_chunk: Callable[[int], None],
     ) -> None:
-        """Read a streaming response and discard it: ``take`` is called with the size of each chunk.
+        """Read a streaming response and discard it; ``take`` is called with the size of each chunk.
 
         Raises:
             ApiError: the response is not a success, or breaks off.
@@ -205,7 +219,7 @@ class ApiClient:
                 while piece := await response.content.readany():
                     on_chunk(len(piece))
         except (aiohttp.ClientError, OSError) as error:
-            raise ApiError(f"{self.service} broke its answer off") from error
+            raise ApiError(f"{self.service} closed the connection early") from error
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -229,15 +243,15 @@ class ApiClient:
                 return reply
             if method not in _SAFE:
                 raise ApiError(
-                    f"{self.service} redirects this request to another place, where no change is sent; nothing was "
-                    "changed. What was named may have a new name: read it to learn which",
+                    f"{self.service} redirects this request to another URL, and changes are not redirected; "
+                    "nothing was changed. The resource may have been renamed: read it to find its new name",
                     status=reply.status,
                 )
             origin, url = _target(url, location)
             if origin != self._origin:
                 raise ApiError(
-                    f"{self.service} redirects to another place, which is not followed since the credentials are for "
-                    f"{self._netloc} alone",
+                    f"{self.service} redirects to another host, which is not followed since the credentials are for "
+                    f"{self._netloc} only",
                     status=reply.status,
                 )
         raise ApiError(f"{self.service} redirects more than {_MOST_REDIRECTS} times")
@@ -263,7 +277,7 @@ class ApiClient:
                     said = f"{self.service} closed the connection before it answered"
                     raise ApiError(said + _unknown_outcome(method)) from error
             except aiohttp.ClientError as error:
-                said = f"{self.service} broke its answer off, or sent something that is not HTTP"
+                said = f"{self.service} closed the connection early, or sent something that is not HTTP"
                 raise ApiError(said + _unknown_outcome(method)) from error
         raise AssertionError("unreachable")
 
@@ -287,7 +301,7 @@ class ApiClient:
     async def _read(self, response: aiohttp.ClientResponse, limit: int) -> ApiResponse:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if headers.get("content-encoding", "identity").lower() != "identity":
-            said = f"{self.service} answered compressed, which was not asked for"
+            said = f"{self.service} sent a compressed response, which was not requested"
             raise ApiError(said + _unknown_outcome(response.method), status=response.status)
         pieces: list[bytes] = []
         size = 0
@@ -450,3 +464,56 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes"
+
+
+def read_token(value: str | None, variable: str) -> str | None:
+    """Return a token ready for a header; None if there is none.
+
+    Raises:
+        ConfigError: it contains characters that no token has.
+    """
+    token = (value or "").strip()
+    if not all("!" <= each <= "~" for each in token):
+        raise ConfigError(
+            f"The value of {variable} is not a valid token: it contains spaces or other invalid characters"
+        )
+    return token or None
+
+
+def require_token(token: str | None, why: str, variable: str) -> str:
+    """Return the token, or raise if the server was started without one; ``why`` says what needs it.
+
+    Raises:
+        ToolError: there is none; the message names the variable to set.
+    """
+    if token is None:
+        raise ToolError(f"{why}: start the server with {variable} in its environment")
+    return token
+
+
+def require_secure_url(url: str, service: str) -> None:
+    """Check that a token would not be sent in the clear.
+
+    Raises:
+        ConfigError: the URL is plain HTTP and not on this machine.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # An invalid URL is reported by the API client.
+        return
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ConfigError(
+            f"The address of {service} must start with https://, since a token is sent there, not {redacted_url(url)!r}"
+        )
+
+
+def redact_token(error: ApiError, token: str | None, hint: str = "") -> ApiError:
+    """Return an error with a hint and with the token redacted, in case the service repeated it."""
+    said = str(error)
+    if token:
+        said = said.replace(token, "[token]")
+        # A long message is truncated, perhaps in the middle of the token.
+        cut = next((size for size in range(len(token) - 1, 3, -1) if said.endswith(f"{token[:size]}…")), 0)
+        said = f"{said[: -cut - 1]}[token]" if cut else said
+    return ApiError(said + hint, status=error.status, retry_after=error.retry_after)

@@ -1,7 +1,7 @@
 """How every reference server starts: the shared options, stdio or HTTP, and errors as one sentence.
 
-This module knows no server. The ``__main__`` of a server has a click command decorated with ``with_serve_options``, and
-calls ``run_command``.
+This module knows no server. The ``__main__`` of a server has a click command decorated with ``with_command_options``,
+and calls ``run_command``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from msgspec import Struct
 from trunkline.errors import ConfigError, TrunklineError
 from trunkline.server import ListenAddress, Server, parse_listen_address, parse_scopes, reachable_url, run_loop
 
-__all__ = ["ServeOptions", "run_command", "seconds_option", "with_serve_options", "with_statement_options"]
+__all__ = ["CommandOptions", "run_command", "seconds_option", "with_command_options", "with_statement_options"]
 
 _USAGE, _CONFIG, _INTERRUPTED = 1, 2, 130
 _LEVELS = ("debug", "info", "warning", "error")
 _SHORTEST_TOKEN = 16
 
 
-class ServeOptions(Struct, frozen=True):
-    """How and to whom a server is served: over stdio, unless there is an address."""
+class CommandOptions(Struct, frozen=True):
+    """How a server is served, and to which callers: over stdio, unless there is an address."""
 
     address: ListenAddress | None = None
     path: str | None = None
@@ -57,7 +57,7 @@ class ServeOptions(Struct, frozen=True):
         if self.read_scope or self.write_scope:
             server.require_scopes(read=self.read_scope or (), write=self.write_scope or ())
 
-        def tell(origin: str) -> None:
+        def announce(origin: str) -> None:
             url, everywhere = reachable_url(origin, path)
             click.echo(f"{server.name} is served at {url}{everywhere}", err=True)
 
@@ -72,7 +72,7 @@ class ServeOptions(Struct, frozen=True):
             "auth": auth,
         }
         options = {name: value for name, value in given.items() if value is not None}
-        run_loop(server.run_async("http", **options, started=tell))
+        run_loop(server.run_async("http", **options, started=announce))
 
     def auth(self) -> Any:
         """Return the token verifier for HTTP: listed tokens, or those of an issuer; None without authentication.
@@ -81,31 +81,31 @@ class ServeOptions(Struct, frozen=True):
             ConfigError: the options conflict, or the variable contains no valid token.
         """
         if self.tokens_env and self.issuer:
-            raise ConfigError("--tokens-env and --issuer exclude each other: say who issues the tokens, once")
+            raise ConfigError("--tokens-env and --issuer exclude each other: choose one source of tokens")
         if self.audience and not self.issuer:
             raise ConfigError("--audience needs --issuer: it names the server that the issuer's tokens are for")
         if (self.read_scope or self.write_scope) and not (self.tokens_env or self.issuer):
             raise ConfigError("--read-scope and --write-scope go with --tokens-env or --issuer: tokens have scopes")
         if self.tokens_env:
-            from trunkline.auth.static_tokens import StaticTokens
+            from trunkline.auth import StaticTokens
 
             return StaticTokens(_tokens(self.tokens_env))
         if self.issuer:
             if not self.audience:
                 raise ConfigError("--issuer needs --audience: the URI of this server that its tokens must name")
-            from trunkline.auth.jwt_verifier import JWTVerifier
+            from trunkline.auth import JWTVerifier
 
             return JWTVerifier(issuer=self.issuer, audience=self.audience)
         return None
 
     def _check_open(self, address: ListenAddress) -> None:
         """Reject an unauthenticated public address with a message in terms of the command line."""
-        from trunkline.net.addresses import is_loopback
+        from trunkline.net import is_loopback
 
         if not self.allow_unauthenticated and address.host is not None and not is_loopback(address.host, below=False):
             raise ConfigError(
-                f"--http {address.host}: it can be reached by others, and nobody is asked who they are; say who may "
-                "call with --tokens-env NAME or --issuer URL, listen at 127.0.0.1, or let anybody in with "
+                f"--http {address.host}: others can reach it, and callers are not authenticated; name the accepted "
+                "tokens with --tokens-env NAME or --issuer URL, listen at 127.0.0.1, or accept all callers with "
                 "--allow-unauthenticated"
             )
 
@@ -136,7 +136,7 @@ def _tokens(variable: str) -> dict[str, Any]:
             )
         if token in tokens:
             raise ConfigError(
-                f"Token {number} in the variable {variable} stands there twice: give each person their own"
+                f"Token {number} in the variable {variable} occurs twice: give each user a separate token"
             )
         if colon and not name:
             raise ConfigError(
@@ -154,7 +154,7 @@ def _scopes(words: list[str], number: int, variable: str) -> tuple[str, ...]:
     except TypeError:
         # The word is not repeated: it may be a token in the wrong position.
         raise ConfigError(
-            f"Token {number} in the variable {variable} has a scope with a sign that scopes do not have: quotes, "
+            f"Token {number} in the variable {variable} has a scope with a character that scopes do not have: quotes, "
             "backslashes and letters outside ASCII"
         ) from None
 
@@ -236,7 +236,7 @@ _OPTIONS = (
 )
 
 
-def with_serve_options(function: Callable[..., None]) -> Callable[..., None]:
+def with_command_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options of every reference server; the function receives them as ``serving``."""
 
     @wraps(function)
@@ -244,7 +244,7 @@ def with_serve_options(function: Callable[..., None]) -> Callable[..., None]:
         logging.basicConfig(
             level=log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", force=True
         )
-        serving = ServeOptions(**{name: given.pop(name) for name in ServeOptions.__struct_fields__})
+        serving = CommandOptions(**{name: given.pop(name) for name in CommandOptions.__struct_fields__})
         _reject_empty_values(serving)
         function(*args, serving=serving, **given)
 
@@ -254,12 +254,12 @@ def with_serve_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _reject_empty_values(serving: ServeOptions) -> None:
+def _reject_empty_values(serving: CommandOptions) -> None:
     """Reject empty option values: an unset shell variable must not open a server to everyone."""
     for name in serving.__struct_fields__:
         value = getattr(serving, name)
         if value == "" or (isinstance(value, tuple) and "" in value):
-            raise click.UsageError(f"{_option(name)} is empty: say something, or leave it out.")
+            raise click.UsageError(f"{_option(name)} is empty: give a value, or leave it out.")
 
 
 def _option(field: str) -> str:

@@ -114,7 +114,7 @@ class AllowedFolders:
             return self._narrowed(roots)
         if not (found := roots or self.configured):
             raise ToolError(
-                "No folder may be touched: the server was started without folders, and the client shares no roots. "
+                "No folder is allowed: the server was started without folders, and the client shares no roots. "
                 "Start the server with the folders as arguments, or use a client that shares its roots."
             )
         return found
@@ -135,7 +135,7 @@ class AllowedFolders:
         return found
 
     async def _roots(self, ctx: Context) -> tuple[Folder, ...]:
-        """Give the client's roots: remembered, or asked for; none if it gives none, or does not answer."""
+        """Return the client's roots, cached or requested; none if it shares none or does not answer."""
         session, now = ctx.session, self._round
         if session is None and not ctx.can_ask:
             return self._latest.get(ctx.connection, ())
@@ -146,10 +146,10 @@ class AllowedFolders:
             async with asyncio.timeout(_SECONDS):
                 said = await ctx.list_roots()
         except (RequestFailed, LinkError, RemoteProtocolError, MissingCapability, TimeoutError) as error:
-            log.warning("the client did not give its roots, so the configured folders are used: %s", error)
+            log.warning("the client did not list its roots, so the configured folders are used: %s", error)
             return ()
         roots = self._latest[ctx.connection] = _folders_of_roots(said)
-        # A server that is mounted in another does not hear of changes, so it may not remember.
+        # A server that is mounted in another is not notified of changes, so it must not cache.
         if session is not None and self._hears is ctx.root_server:
             self._remember(_CachedRoots(session, now, roots))
         return roots

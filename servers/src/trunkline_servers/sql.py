@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from trunkline import AssistantMessage, PromptError, ResourceError, Server, ToolError, ToolResult, UserMessage
 from trunkline.errors import ResourceNotFound
 from trunkline.types import TextContent
+from trunkline_servers.untrusted import printable
 
 __all__ = [
     "MOST_COLUMNS",
@@ -26,12 +27,12 @@ __all__ = [
     "FittedRows",
     "ForeignKey",
     "SchemaReader",
+    "StatementLimits",
     "Table",
     "add_schema_resources",
     "example_messages",
     "example_queries",
     "fit_rows",
-    "printable",
     "quote_name",
     "rows_result",
     "schema_outline",
@@ -47,11 +48,17 @@ _MOST_EXAMPLES = 8
 _LONGEST_NAME = 128
 _LONGEST_OUTLINE = 60_000
 
-_UNUSUAL = re.compile(r"[^\x20-\x7e]")
-_UNUSUAL_BUT_NEWLINE = re.compile(r"[^\x20-\x7e\n]")
 _NUMBERS = ("int", "real", "floa", "doub", "num", "dec", "money", "serial")
 _TEXTS = ("char", "text", "clob", "enum")
 _TIMES = ("date", "time")
+
+
+class StatementLimits(Struct, frozen=True, kw_only=True):
+    """The limits of one statement: rows and bytes of its result, and seconds."""
+
+    max_rows: int = 1000
+    max_bytes: int = 1024 * 1024
+    seconds: float = 10.0
 
 
 class Column(Struct, frozen=True):
@@ -88,21 +95,10 @@ class Table(Struct, frozen=True):
 # --- untrusted text --------------------------------------------------------------------------------------------------
 
 
-def printable(text: str, most: int = 500) -> str:
-    """Return a text on one line with unprintable characters escaped, truncated."""
-    shown = _UNUSUAL.sub(_escape, text[: most + 1])
-    return shown if len(text) <= most else f"{shown[:most]}…"
-
-
 def to_json(value: Any) -> str:
     """Return a value as indented JSON with every unprintable character escaped."""
     # Unprintable characters occur only inside strings here, so the JSON value stays the same.
-    return _UNUSUAL_BUT_NEWLINE.sub(_escape, json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _escape(found: re.Match[str]) -> str:
-    character = found.group()
-    return character if character.isprintable() else json.dumps(character)[1:-1]
+    return printable(json.dumps(value, indent=2, ensure_ascii=False), keep="\n")
 
 
 def quote_name(name: str) -> str:
@@ -339,7 +335,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _JSON = "application/json"
-_Topic = Annotated[str | None, Meta(description="What the questions will be about; chooses the tables that are shown")]
+_Topic = Annotated[str | None, Meta(description="The topic of the questions; selects the tables that are shown")]
 
 
 class SchemaReader(Protocol):
@@ -369,7 +365,7 @@ def add_schema_resources(server: Server, schema: SchemaReader, *, base: str, dia
         """The columns of one table or view."""
         content = await _translate_error(schema.content(table), ResourceError)
         if content is None:
-            raise ResourceNotFound(f"No table is called {printable(table, 64)!r}; {base}schema has them all")
+            raise ResourceNotFound(f"There is no table {printable(table, 64)!r}; {base}schema lists all tables")
         return to_json(content)
 
     template = f"{base}{{table}}/schema"

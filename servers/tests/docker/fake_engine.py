@@ -1,4 +1,4 @@
-"""A loopback double of the Docker engine's API on a unix socket: containers with a life, logs in frames, notes."""
+"""A loopback double of the Docker engine's API on a Unix socket: containers, multiplexed logs, a record of requests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class EngineDouble:
         return identity
 
     def names(self) -> list[str]:
-        """Give the names of the containers that are there."""
+        """Return the names of the existing containers."""
         return [each["Name"][1:] for each in self.containers.values()]
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -184,7 +184,7 @@ def _json(value: Any, *, status: int = 200) -> web.Response:
 
 @asynccontextmanager
 async def engine_double() -> AsyncIterator[EngineDouble]:
-    """Have the double on a socket of its own while the body runs."""
+    """Serve the double on its own socket for the duration of the block."""
     double = EngineDouble()
     runner = web.ServerRunner(web.Server(double.answer), shutdown_timeout=0.1)
     await runner.setup()

@@ -1,4 +1,4 @@
-"""A real container engine for one module: Docker's or Podman's, behind a socket in a folder of its own, ended for sure.
+"""A real container engine for one module: Docker's or Podman's, on its own socket, always stopped at the end.
 
 It runs in namespaces of its own for mounts and processes, with nothing of the machine's engines in sight: its state is
 in memory, it touches no network, and whatever it started ends with it. Where it cannot be had (no engine, no root, no
@@ -86,13 +86,13 @@ class RealEngine(NamedTuple):
         return json.loads(read) if reply.headers.get_content_type() == "application/json" and read else read
 
     def create(self, name: str, command: list[str], *, image: str = IMAGE, **members: Any) -> None:
-        """Make a container of somebody else's."""
+        """Create a container that the server did not create."""
         host = {"NetworkMode": "none", **members.pop("HostConfig", {})}
         body = {"Image": image, "Cmd": command, "HostConfig": host, **members}
         self.raw("POST", "/containers/create", body, name=name)
 
     def names(self, **query: str) -> list[str]:
-        """Give the names of the containers that are there."""
+        """Return the names of the existing containers."""
         return sorted(row["Names"][0].lstrip("/") for row in self.raw("GET", "/containers/json", all="true", **query))
 
     def clear(self) -> None:
@@ -107,7 +107,7 @@ class RealEngine(NamedTuple):
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""
         async with asyncio.timeout(_SECONDS):
-            while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - nobody tells
+            while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
 
@@ -118,14 +118,14 @@ def run(engine: RealEngine, script: str, **arguments: Any) -> Any:
 
 @contextmanager
 def docker_engine() -> Iterator[RealEngine]:
-    """Have Docker's engine while the body runs."""
+    """Run Docker's engine for the duration of the block."""
     with _running("dockerd", _DOCKER) as engine:
         yield engine
 
 
 @contextmanager
 def podman_engine() -> Iterator[RealEngine]:
-    """Have Podman's service while the body runs."""
+    """Run Podman's service for the duration of the block."""
     with _running("podman", _PODMAN.replace("{runtime}", "--runtime runc" if shutil.which("runc") else "")) as engine:
         yield engine
 
@@ -180,7 +180,7 @@ def _wait(process: subprocess.Popen[bytes], engine: RealEngine, log: Path) -> No
 
 
 def _try(program: str, engine: RealEngine) -> None:
-    """Give it an image, and see whether it can run a container at all."""
+    """Load an image, and return whether the engine can run a container at all."""
     engine.raw("POST", "/images/create", _image(), fromSrc="-", repo="tiny", tag="latest", changes='CMD ["true"]')
     try:
         limits = {"Memory": 64 << 20, "PidsLimit": 64, "NanoCpus": 10**9, "Init": True}

@@ -1,4 +1,4 @@
-"""Attacks on the Docker server: references that lead elsewhere, wishes that would reach the machine."""
+"""Attacks on the Docker server: references to other paths, and requests that would reach the host."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_image_outside_the_list_is_refused() -> None:
     ],
     ids=lambda extra: next(iter(extra)),
 )
-def test_what_would_reach_the_machine_is_no_argument(extra: dict[str, Any]) -> None:
+def test_settings_that_reach_the_host_are_not_arguments(extra: dict[str, Any]) -> None:
     bodies: list[Any] = []
     with pytest.raises(ToolError):
         ask("run", {"image": "alpine:3.20", **extra}, check=lambda double: bodies.extend(double.bodies))
@@ -105,7 +105,7 @@ def test_what_would_reach_the_machine_is_no_argument(extra: dict[str, Any]) -> N
         ({"seconds": 100_000}, "seconds"),
     ],
 )
-def test_a_wish_out_of_bounds_makes_nothing(extra: dict[str, Any], words: str) -> None:
+def test_a_request_beyond_the_limits_creates_nothing(extra: dict[str, Any], words: str) -> None:
     bodies: list[Any] = []
     with pytest.raises(ToolError, match=words):
         ask("run", {"image": "alpine:3.20", **extra}, check=lambda double: bodies.extend(double.bodies))
@@ -115,7 +115,7 @@ def test_a_wish_out_of_bounds_makes_nothing(extra: dict[str, Any], words: str) -
 @pytest.mark.parametrize(
     "image", ["alpine:5000/evil/img", "alpine:1/evil:3.20", "alpine:80/a@sha256:" + "a" * 64], ids=repr
 )
-def test_a_port_of_a_registry_is_no_tag_for_the_list_of_images(image: str) -> None:
+def test_the_port_of_a_registry_is_not_matched_as_a_tag(image: str) -> None:
     bodies: list[Any] = []
     with pytest.raises(ToolError, match="not among those that may be run"):
         ask("run", {"image": image}, limits=RunLimits(images=("alpine:*",)), check=lambda d: bodies.extend(d.bodies))
@@ -165,7 +165,7 @@ def test_a_variable_that_looks_secret_is_hidden(pair: str) -> None:
 @pytest.mark.parametrize(
     "pair", ["PATH=/bin", "KEYBOARD=de", "MONKEY=1", "A=https://example.com/x", "LANG=C", "PASSWORD="]
 )
-def test_a_variable_that_does_not_is_shown(pair: str) -> None:
+def test_a_variable_that_does_not_look_secret_is_shown(pair: str) -> None:
     assert list(hide_variables([pair]).values()) == [pair.partition("=")[2]]
 
 
@@ -203,14 +203,14 @@ def test_arguments_that_look_secret_are_hidden() -> None:
 
 
 @pytest.mark.parametrize("code", [True, "0", [], None], ids=repr)
-def test_an_exit_code_of_another_form_is_said_to_be_unknown(code: Any) -> None:
+def test_an_exit_code_of_another_type_is_unknown(code: Any) -> None:
     def prepare(double: EngineDouble) -> None:
         double.wait_answer = {"StatusCode": code}
 
     assert ask("run", {"image": "alpine:3.20"}, prepare=prepare)["exit_code"] == -1
 
 
-def test_an_answer_of_another_form_is_a_record_of_nothing() -> None:
+def test_a_response_of_another_type_becomes_an_empty_record() -> None:
     def prepare(double: EngineDouble) -> None:
         identity = double.add("odd", {"Labels": 7, "Env": {"a": 1}, "Cmd": 9})
         double.containers[identity] |= {"State": [], "HostConfig": 5, "Mounts": "x", "NetworkSettings": None}

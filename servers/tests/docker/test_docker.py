@@ -102,7 +102,7 @@ def test_long_logs_lose_their_beginning() -> None:
 @pytest.mark.parametrize(
     "log", [b"\x01\x00\x00", frame(1, b"abc")[:-1], b"\x01\x00\x00\x00\xff\xff\xff\xffab", b"\xff" * 64]
 )
-def test_a_cut_or_broken_frame_is_no_fault(log: bytes) -> None:
+def test_a_truncated_or_broken_frame_is_not_an_error(log: bytes) -> None:
     def prepare(double: EngineDouble) -> None:
         double.log = log
 
@@ -177,34 +177,36 @@ def test_a_container_is_started_and_stopped_by_its_id(tool: str, status: str) ->
 
 
 @pytest.mark.parametrize("tool", ["start", "stop", "restart"])
-def test_a_container_of_others_is_left_as_it_is_if_so_told(tool: str) -> None:
+def test_only_own_leaves_other_containers_unchanged(tool: str) -> None:
     asked: list[str] = []
-    with pytest.raises(ToolError, match="was not made by this server"):
+    with pytest.raises(ToolError, match="was not created by this server"):
         ask(tool, {"container": "web"}, only_own=True, check=lambda double: asked.extend(double.asked))
     assert len(asked) == 1
     assert ask(tool, {"container": "own"}, only_own=True)["own"] is True
 
 
-def test_a_container_that_is_not_there_is_a_clear_error() -> None:
+def test_a_container_that_does_not_exist_is_a_clear_error() -> None:
     with pytest.raises(ToolError, match="Docker answered 404: No such container"):
         ask("stop", {"container": "nowhere"})
 
 
 def image_is_marked(double: EngineDouble) -> None:
-    """Give the image of all containers the labels that this server gives."""
+    """Label the image of all containers as this server would."""
     double.image_config = {"Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "1"}}
 
 
 def image_is_gone(double: EngineDouble) -> None:
-    """Take the image of two containers away that have this server's labels."""
+    """Remove the image of two containers that have this server's labels."""
     double.add("too", {"Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "2"}})
     for each in list(double.containers.values())[1:]:
         each["Image"] = "sha256:gone"
 
 
 @pytest.mark.parametrize("prepare", [image_is_marked, image_is_gone])
-def test_a_mark_that_may_be_the_image_s_makes_no_container_own(prepare: Callable[[EngineDouble], None]) -> None:
-    with pytest.raises(ToolError, match="was not made by this server"):
+def test_a_label_that_may_come_from_the_image_does_not_mark_a_container_as_own(
+    prepare: Callable[[EngineDouble], None],
+) -> None:
+    with pytest.raises(ToolError, match="was not created by this server"):
         ask("stop", {"container": "own"}, only_own=True, prepare=prepare)
     assert ask("inspect", {"container": "own"}, prepare=prepare)["own"] is False
     rows = ask("list_containers", {"all": True}, prepare=prepare)["containers"]
@@ -250,7 +252,7 @@ def test_a_read_only_server_has_no_writing_tool() -> None:
     assert sorted(_tools(read_only=True)) == ["inspect", "list_containers", "list_images", "logs", "stats"]
 
 
-def test_the_tools_say_what_they_do_to_the_machine() -> None:
+def test_annotations_state_what_tools_do_to_the_machine() -> None:
     hints = _tools()
     assert {name for name, each in hints.items() if each.destructive_hint} == {"stop", "restart", "run"}
     assert {name for name, each in hints.items() if not each.read_only_hint} == {"start", "stop", "restart", "run"}
@@ -315,9 +317,7 @@ def test_volumes_that_an_image_declares_are_closed_in_a_read_only_run(read_only:
         pytest.param(False, b"x" * (8 * 1024 * 1024 + 1), False, id="docker"),
     ],
 )
-def test_what_podman_has_forgotten_of_a_run_is_said_to_be_cut(
-    is_podman: bool, attachment: bytes | None, cut: bool
-) -> None:
+def test_output_dropped_by_podman_is_reported_as_cut(is_podman: bool, attachment: bytes | None, cut: bool) -> None:
     asked: list[str] = []
 
     def prepare(double: EngineDouble) -> None:
@@ -464,7 +464,7 @@ def test_a_container_whose_making_was_not_answered_is_removed() -> None:
     assert left == ["web", "own"]
 
 
-def test_a_name_that_is_taken_costs_its_owner_nothing() -> None:
+def test_a_name_in_use_leaves_its_container_untouched() -> None:
     left: list[str] = []
     with pytest.raises(ToolError, match="already in use"):
         ask("run", {"image": "alpine:3.20", "name": "web"}, check=lambda double: left.extend(double.names()))
@@ -484,7 +484,7 @@ def test_the_tool_offers_no_more_than_the_ceilings() -> None:
 # --- the engine ------------------------------------------------------------------------------------------------------
 
 
-def test_an_engine_that_is_not_there_is_a_clear_error() -> None:
+def test_an_engine_that_does_not_exist_is_a_clear_error() -> None:
     async def main() -> None:
         async with Client(make_server("unix:///nowhere/docker.sock")) as client:
             await client.call_tool("list_containers", {})

@@ -56,7 +56,7 @@ def test_a_run_has_the_user_folder_and_variables_that_were_asked_for(engine: Rea
     assert ran["logs"]["stdout"] == "uid=1000 gid=1000 groups=1000\n/tmp\n$(id) b\n"
 
 
-def test_the_words_of_a_command_are_read_by_no_shell(engine: RealEngine) -> None:
+def test_a_command_is_not_run_in_a_shell(engine: RealEngine) -> None:
     ran = engine.ask("run", {"image": IMAGE, "command": ["echo", "$HOME; id", "*"]})
     assert ran["logs"]["stdout"] == "$HOME; id *\n"
 
@@ -142,7 +142,7 @@ def test_a_client_that_goes_away_leaves_no_container(engine: RealEngine) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"image": "nowhere:1"}, "The image nowhere:1 is not here: get it with docker pull nowhere:1"),
+        ({"image": "nowhere:1"}, "The image nowhere:1 is not on this machine: pull it with docker pull nowhere:1"),
         ({"image": "nowhere:1", "read_only": True}, "The image nowhere:1 is not here"),
         ({"image": "ghcr.io/owner/name@sha256:" + "a" * 64, "read_only": True}, "is not here"),
         ({"image": IMAGE, "user": "nobody-here"}, "unable to find user nobody-here"),
@@ -151,7 +151,7 @@ def test_a_client_that_goes_away_leaves_no_container(engine: RealEngine) -> None
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
-def test_a_run_that_cannot_be_says_why_and_leaves_nothing(
+def test_an_impossible_run_reports_the_reason_and_leaves_no_container(
     engine: RealEngine, arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ToolError, match=words):
@@ -164,7 +164,7 @@ def test_a_command_that_is_not_in_the_image_ends_with_a_note(engine: RealEngine)
     assert (ran["exit_code"], "nowhere" in ran["logs"]["stderr"]) == (127, True)
 
 
-def test_a_name_that_is_taken_costs_its_owner_nothing(engine: RealEngine) -> None:
+def test_a_name_in_use_leaves_its_container_untouched(engine: RealEngine) -> None:
     engine.create("taken", ["true"])
     with pytest.raises(ToolError, match="already in use"):
         engine.ask("run", {"image": IMAGE, "name": "taken"})
@@ -202,7 +202,7 @@ def test_an_inspection_hides_what_looks_secret(engine: RealEngine) -> None:
 
 
 @pytest.mark.parametrize("tool", ["inspect", "logs", "stats", "start", "stop", "restart"])
-def test_a_container_that_is_not_there_is_a_clear_error(engine: RealEngine, tool: str) -> None:
+def test_a_container_that_does_not_exist_is_a_clear_error(engine: RealEngine, tool: str) -> None:
     with pytest.raises(ToolError, match="Docker answered 404: No such container: nowhere"):
         engine.ask(tool, {"container": "nowhere"})
 
@@ -295,19 +295,19 @@ def test_a_paused_container_is_not_started(engine: RealEngine) -> None:
     assert engine.ask("inspect", {"container": "app"})["status"] == "paused"
 
 
-def test_a_container_of_others_is_left_as_it_is_if_so_told(engine: RealEngine) -> None:
+def test_only_own_leaves_other_containers_unchanged(engine: RealEngine) -> None:
     engine.create("theirs", ["sleep", "1000"])
     run(engine, "sleep 1000", detach=True, name="ours")
-    with pytest.raises(ToolError, match="was not made by this server"):
+    with pytest.raises(ToolError, match="was not created by this server"):
         engine.ask("start", {"container": "theirs"}, only_own=True)
     assert engine.ask("stop", {"container": "ours", "seconds": 0}, only_own=True)["status"] == "exited"
 
 
-def test_a_mark_that_comes_with_an_image_makes_no_container_ours(engine: RealEngine) -> None:
+def test_a_label_from_an_image_does_not_mark_a_container_as_ours(engine: RealEngine) -> None:
     run(engine, "true", detach=True, name="ours")
     engine.raw("POST", "/commit", container="ours", repo="marked", tag="1")
     engine.create("theirs", ["sleep", "1000"], image="marked:1")
-    with pytest.raises(ToolError, match="was not made by this server"):
+    with pytest.raises(ToolError, match="was not created by this server"):
         engine.ask("start", {"container": "theirs"}, only_own=True)
     rows = engine.ask("list_containers", {"all": True})["containers"]
     assert {row["names"][0]: row["own"] for row in rows} == {"theirs": False, "ours": True}

@@ -1,4 +1,4 @@
-"""The Docker server in front of Podman's service, where one can be started: what it does in another way than Docker."""
+"""The Docker server in front of Podman's service, where one can be started: where it differs from Docker."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def test_a_run_that_fills_its_log_says_that_the_beginning_is_lost(engine: RealEn
 
 
 def test_an_image_that_is_not_here_names_the_fix(engine: RealEngine) -> None:
-    with pytest.raises(ToolError, match="The image nowhere:1 is not here: get it with docker pull nowhere:1"):
+    with pytest.raises(
+        ToolError, match="The image nowhere:1 is not on this machine: pull it with docker pull nowhere:1"
+    ):
         engine.ask("run", {"image": "nowhere:1"})
 
 
@@ -81,11 +83,11 @@ def test_a_container_is_listed_started_restarted_and_stopped(engine: RealEngine,
     assert [(row["names"], row["own"]) for row in listed] == [(["app"], False)]
 
 
-def test_only_what_this_server_made_is_changed_if_so_told(engine: RealEngine) -> None:
+def test_only_own_limits_changes_to_containers_of_this_server(engine: RealEngine) -> None:
     run(engine, "sleep 1000", detach=True, name="ours")
     engine.raw("POST", "/commit", container="ours", repo="marked", tag="1")
     engine.create("theirs", ["sleep", "1000"], image="marked:1")
-    with pytest.raises(ToolError, match="was not made by this server"):
+    with pytest.raises(ToolError, match="was not created by this server"):
         engine.ask("start", {"container": "theirs"}, only_own=True)
     rows = engine.ask("list_containers", {"all": True})["containers"]
     assert {row["names"][0]: row["own"] for row in rows} == {"theirs": False, "ours": True}
@@ -112,6 +114,6 @@ def test_a_container_that_does_not_run_has_no_stats(engine: RealEngine) -> None:
         engine.ask("stats", {"container": "idle"})
 
 
-def test_a_container_that_is_not_there_has_no_stats(engine: RealEngine) -> None:
+def test_a_container_that_does_not_exist_has_no_stats(engine: RealEngine) -> None:
     with pytest.raises(ToolError, match="Docker answered 404: no container with name or ID"):
         engine.ask("stats", {"container": "nowhere"})

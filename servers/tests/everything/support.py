@@ -1,4 +1,4 @@
-"""Clients of the everything server that can be asked everything, and what they heard."""
+"""Clients of the everything server with every capability, and a record of what they received."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ANSWERS: Mapping[str, Any] = {
 
 @cache
 def everything() -> Server:
-    """Give the one server of all tests that leave it as it was: a definition keeps nothing between clients."""
+    """Return the server shared by all tests that leave it unchanged: a definition keeps no state between clients."""
     return make_server()
 
 

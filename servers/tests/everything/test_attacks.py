@@ -1,4 +1,4 @@
-"""What strangers try: places only the server can reach, endless answers, what is hidden, whose state it is."""
+"""Attacks: internal addresses, endless responses, hidden tools, and the state of other callers."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_hidden_tool_cannot_be_reached_by_its_name(tool: str) -> None:
     [{"elicitationId": "x" * 257}, {"elicitationId": "a\nb"}, {"url": "https://example.com/" + "x" * 2_000}],
     ids=["id", "unseen-id", "url"],
 )
-def test_what_the_server_remembers_of_a_page_has_a_bound(given: dict[str, str]) -> None:
+def test_the_remembered_pages_are_bounded(given: dict[str, str]) -> None:
     async def main() -> None:
         async with connected(HANDSHAKE) as client:
             await call(client, "trigger-url-elicitation", **{"url": "https://example.com/", "errorPath": True, **given})
@@ -140,14 +140,14 @@ def test_what_the_server_remembers_of_a_page_has_a_bound(given: dict[str, str]) 
         run_async(main())
 
 
-def test_of_the_pages_that_must_be_visited_the_oldest_are_forgotten() -> None:
+def test_the_oldest_pages_that_must_be_visited_are_dropped() -> None:
     state = ServerState(interval=1, files=1, file_bytes=1)
 
     assert all(state.issue_once(number) for number in range(257))
     assert (state.issue_once(0), state.issue_once(256)) == (True, False)
 
 
-def test_what_went_wrong_inside_is_not_told() -> None:
+def test_internal_errors_are_not_revealed() -> None:
     async def main() -> str:
         async with connected(HANDSHAKE) as client:
             return str((await client.call_tool("fail", {"how": "crash"}, raise_on_error=False)).text)

@@ -40,7 +40,7 @@ def test_a_tool_answers_with_text(tool: str, arguments: dict[str, Any], text: st
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_a_picture_stands_between_two_texts(revision: str) -> None:
+def test_an_image_is_returned_between_two_texts(revision: str) -> None:
     async def main() -> list[Any]:
         async with connected(revision) as client:
             return list((await call(client, "get-tiny-image")).content)
@@ -56,7 +56,7 @@ def test_a_picture_stands_between_two_texts(revision: str) -> None:
     ("kind", "priority", "audience"),
     [("error", 1.0, ["user", "assistant"]), ("success", 0.7, ["user"]), ("debug", 0.3, ["assistant"])],
 )
-def test_a_message_says_for_whom_it_is(kind: str, priority: float, audience: list[str]) -> None:
+def test_a_message_is_annotated_with_its_audience(kind: str, priority: float, audience: list[str]) -> None:
     async def main() -> list[Any]:
         async with connected(HANDSHAKE) as client:
             return list((await call(client, "get-annotated-message", messageType=kind, includeImage=True)).content)
@@ -176,12 +176,12 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("name", "value"), SECRETS)
-def test_what_looks_secret_is_named_without_its_value(name: str, value: str) -> None:
+def test_a_secret_looking_variable_is_named_without_its_value(name: str, value: str) -> None:
     assert redacted_environment({name: value}, whole=False) == {name: HIDDEN}
 
 
 @pytest.mark.parametrize(("name", "value"), PLAIN)
-def test_what_is_harmless_is_shown(name: str, value: str) -> None:
+def test_harmless_values_are_shown(name: str, value: str) -> None:
     assert redacted_environment({name: value}, whole=False) == {name: value}
 
 

@@ -1,4 +1,4 @@
-"""What is offered and how it is described: content, schemas, resources, prompts, completion, pages, icons."""
+"""Content and its descriptions: content, schemas, resources, prompts, completion, pages, icons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_kind_of_content_comes_in_one_result(revision: str) -> None:
     assert [each.resource.mime_type for each in found[4:]] == ["text/plain", "application/json", "image/png"]
 
 
-def test_the_oldest_revision_gets_what_it_knows() -> None:
+def test_the_oldest_revision_gets_only_its_features() -> None:
     async def main() -> set[str]:
         async with connected("2024-11-05") as client:
             return {type(each).__name__ for each in (await call(client, "get-every-content")).content}
@@ -143,7 +143,7 @@ def test_a_parameter_says_in_which_header_it_travels() -> None:
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_a_resource_has_all_that_can_be_said_of_it(revision: str) -> None:
+def test_a_resource_has_every_metadata_field(revision: str) -> None:
     async def main() -> tuple[t.Resource, int]:
         async with connected(revision) as client:
             (found,) = [each for each in await client.list_resources() if each.name == "picture"]
@@ -179,7 +179,7 @@ def test_a_resource_is_made_up_from_a_number(kind: str, member: str, revision: s
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "1.5", "x", "9" * 30, "%D9%A1"])
-def test_what_is_no_number_names_no_resource(number: str) -> None:
+def test_a_value_that_is_not_a_number_names_no_resource(number: str) -> None:
     async def main() -> None:
         async with connected(HANDSHAKE) as client:
             await client.read_resource(f"demo://resource/dynamic/text/{number}")
@@ -315,7 +315,7 @@ def test_arguments_are_completed(
     assert run_async(main()) == values
 
 
-def test_without_extras_only_what_the_official_server_has_is_there() -> None:
+def test_without_extras_only_the_official_features_are_offered() -> None:
     async def main() -> tuple[int, int, int, Any]:
         async with connected(HANDSHAKE, make_server(extras=False)) as client:
             counts = (

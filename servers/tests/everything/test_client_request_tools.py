@@ -1,4 +1,4 @@
-"""The tools that ask: the same function asks by a request of its own in one era, and inside its result in the other."""
+"""The tools that send requests to the client: as requests in one era, and inside the result in the other."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_client_that_can_be_asked_nothing_sees_none_of_them(revision: str) -> 
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_what_a_client_does_not_see_it_cannot_call(revision: str) -> None:
+def test_a_hidden_tool_cannot_be_called_by_its_client(revision: str) -> None:
     async def main() -> None:
         async with Client(everything(), revision=revision) as client:
             await client.call_tool("trigger-sampling-request", {"prompt": "x"})
@@ -94,7 +94,7 @@ def test_the_roots_of_the_client_are_listed(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_a_client_without_roots_is_told_so(revision: str) -> None:
+def test_a_client_without_roots_is_reported(revision: str) -> None:
     async def main() -> str:
         async with connected(revision, roots=[]) as client:
             return str((await call(client, "get-roots-list")).text)
@@ -150,7 +150,7 @@ def test_the_form_has_every_kind_of_field(revision: str) -> None:
 
 @pytest.mark.parametrize("revision", ERAS)
 @pytest.mark.parametrize(("action", "told"), [("decline", "❌ User declined"), ("cancel", "⚠️ User cancelled")])
-def test_a_form_that_was_not_filled_in_is_told(action: Any, told: str, revision: str) -> None:
+def test_a_form_that_was_not_filled_in_is_reported(action: Any, told: str, revision: str) -> None:
     async def main() -> str:
         async with connected(revision, answers=lambda question: t.ElicitResult(action=action)) as client:
             return str((await call(client, "trigger-elicitation-request")).content[0].text)
@@ -171,7 +171,7 @@ def test_the_user_is_sent_to_a_page(revision: str) -> None:
     assert (heard.asked[0].url, heard.asked[0].message) == (PAGE, "Go")
 
 
-def test_a_question_with_a_page_has_the_id_that_was_asked_for() -> None:
+def test_a_url_elicitation_has_the_requested_id() -> None:
     heard = Heard()
 
     async def main() -> None:
@@ -185,7 +185,7 @@ def test_a_question_with_a_page_has_the_id_that_was_asked_for() -> None:
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)", "file:///etc/passwd", "https://me:pw@example.com/", "https://["]
 )
-def test_a_page_that_is_no_page_is_refused(url: str) -> None:
+def test_an_invalid_page_url_is_refused(url: str) -> None:
     async def main() -> None:
         async with connected(HANDSHAKE) as client:
             await call(client, "trigger-url-elicitation", url=url)
@@ -250,7 +250,7 @@ def test_the_second_question_knows_the_first_answer(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_whoever_declines_the_first_question_is_not_asked_the_second(revision: str) -> None:
+def test_declining_the_first_question_skips_the_second(revision: str) -> None:
     heard = Heard()
 
     async def main() -> str:
@@ -283,7 +283,7 @@ def test_the_model_may_use_a_tool_while_it_answers(revision: str) -> None:
 
 
 @pytest.mark.parametrize("revision", BOTH)
-def test_a_finished_page_is_told_of_where_there_is_a_notice(revision: str) -> None:
+def test_a_finished_page_is_announced_where_the_revision_has_the_notification(revision: str) -> None:
     heard = Heard()
 
     async def main() -> str:

@@ -1,4 +1,4 @@
-"""Compressing a file and keeping it for whoever asked."""
+"""Compressing a file and keeping it for the caller."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_two_sessions_have_their_own_files_of_one_name() -> None:
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_the_file_of_a_session_is_nobody_else_s(revision: str) -> None:
+def test_the_file_of_a_session_is_invisible_to_other_sessions(revision: str) -> None:
     server = make_server(numbered=0)
 
     async def main() -> list[str]:
@@ -155,7 +155,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("data", "options", "why"), REFUSED)
-def test_what_may_not_be_compressed_is_refused_with_the_reason(data: str, options: dict[str, Any], why: str) -> None:
+def test_a_file_that_may_not_be_compressed_is_refused_with_the_reason(
+    data: str, options: dict[str, Any], why: str
+) -> None:
     async def main() -> None:
         async with connected(STATELESS, make_server(numbered=0, **options)) as client:
             await call(client, TOOL, data=data)
@@ -165,7 +167,7 @@ def test_what_may_not_be_compressed_is_refused_with_the_reason(data: str, option
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a\nb", "a\0b", "x" * 129])
-def test_a_name_that_is_none_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     async def main() -> None:
         async with connected(HANDSHAKE) as client:
             await call(client, TOOL, name=name, data=HELLO)

@@ -1,4 +1,4 @@
-"""Every method of the protocol, in every revision, both ways: this server shows it, or a reason says why not."""
+"""Every method of the protocol, in every revision, both ways: this server uses it, or a reason is given."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ STEPS: tuple[tuple[str, Callable[[Client], Awaitable[Any]]], ...] = (
 
 
 def table(revision: Revision) -> set[Seen]:
-    """Give every method of a revision with who sends it."""
+    """Return every method of a revision with its sender."""
     ways = (("client", "to_server"), ("server", "to_client"), ("inside", "embedded"))
     spans = ((who, row.name, getattr(row, way)) for row in METHODS for who, way in ways)
     return {(who, name) for who, name, span in spans if span is not None and span.covers(revision)}
@@ -99,7 +99,7 @@ def table(revision: Revision) -> set[Seen]:
 
 @cache
 def shown(revision: Revision) -> frozenset[Seen]:
-    """Give the methods that cross the link of a client that does everything; looked at once."""
+    """Return the methods that cross the link of a client that uses everything; computed once."""
     return frozenset(run_async(tour(revision)))
 
 
@@ -131,13 +131,13 @@ def _methods(sender: str, message: Any) -> list[Seen]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
-def test_every_method_is_shown_or_has_a_reason(revision: Revision) -> None:
+def test_every_method_is_shown_or_has_a_reason_for_its_absence(revision: Revision) -> None:
     missing = table(revision) - shown(revision) - set(EXEMPT)
     assert missing == set()
 
 
 @pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
-def test_nothing_that_is_shown_has_a_reason_not_to_be(revision: Revision) -> None:
+def test_a_shown_method_has_no_reason_for_its_absence(revision: Revision) -> None:
     assert shown(revision) & set(EXEMPT) == set()
 
 

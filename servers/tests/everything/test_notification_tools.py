@@ -1,4 +1,4 @@
-"""Timers, lists that change, subscriptions, cancelling and notices: what reaches a client outside an answer."""
+"""Timers, lists that change, subscriptions, cancellation and custom notifications: messages outside of a response."""
 
 from __future__ import annotations
 
@@ -122,19 +122,19 @@ def test_without_a_session_log_messages_come_with_the_call() -> None:
     assert [level for level, _ in heard.logs] == ["warning", "error", "critical", "alert", "emergency"]
 
 
-def test_without_a_session_updates_for_nobody_are_not_said_to_have_started() -> None:
+def test_without_a_session_updates_without_listeners_do_not_start() -> None:
     async def main() -> str:
         async with connected(STATELESS) as client:
             return str((await call(client, "toggle-subscriber-updates")).text)
 
-    assert run_async(main()) == "Nobody listens for updates now: listen to a resource first, then call this again."
+    assert run_async(main()) == "There are no listeners for updates: listen to a resource first, then call this again."
 
 
 # --- subscriptions ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", SESSIONS)
-def test_a_session_hears_simulated_updates_of_what_it_subscribed_to(revision: str) -> None:
+def test_a_session_gets_simulated_updates_of_its_subscriptions(revision: str) -> None:
     server, clock = ticking()
     heard = Heard()
 
@@ -167,7 +167,7 @@ def test_subscribing_is_logged_for_the_caller() -> None:
     assert heard.logs == [("info", f"resources/subscribe: {NOTE_URI}"), ("info", f"resources/unsubscribe: {NOTE_URI}")]
 
 
-def test_listeners_without_a_session_hear_simulated_updates_until_nobody_listens() -> None:
+def test_listeners_without_a_session_get_simulated_updates_until_the_last_one_leaves() -> None:
     server, clock = ticking()
 
     async def main() -> tuple[Change, Change, int]:
@@ -187,7 +187,7 @@ def test_listeners_without_a_session_hear_simulated_updates_until_nobody_listens
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_whoever_listens_hears_that_the_note_was_written(revision: str) -> None:
+def test_listeners_are_notified_that_the_note_was_written(revision: str) -> None:
     async def main() -> tuple[Change, str | None]:
         async with connected(revision) as client, client.listen(uris=[NOTE_URI]) as changes:
             await call(client, "write-note", text="mind the gap")
@@ -211,7 +211,7 @@ async def _listed(client: Client, what: str) -> list[str]:
 
 @pytest.mark.parametrize("revision", ERAS)
 @pytest.mark.parametrize("what", ["tool", "prompt", "resource"])
-def test_what_is_added_and_removed_is_told_to_everybody(what: str, revision: str) -> None:
+def test_additions_and_removals_are_announced_to_all_clients(what: str, revision: str) -> None:
     server = make_server(numbered=0)
 
     async def main() -> list[tuple[str, bool]]:
@@ -230,7 +230,7 @@ def test_what_is_added_and_removed_is_told_to_everybody(what: str, revision: str
     assert run_async(main()) == [(f"{what}s", True), (f"{what}s", False)]
 
 
-def test_what_was_added_can_be_used() -> None:
+def test_added_items_can_be_used() -> None:
     async def main() -> str:
         async with connected(STATELESS, make_server(numbered=0)) as client:
             await call(client, "change-lists", what="tool", action="add", name="x")
@@ -252,7 +252,7 @@ def test_only_what_was_added_can_be_removed_and_names_are_checked(action: str, n
         run_async(main())
 
 
-def test_there_is_an_end_to_adding() -> None:
+def test_the_number_of_added_items_is_bounded() -> None:
     async def main() -> None:
         async with connected(HANDSHAKE, make_server(numbered=0)) as client:
             work = (call(client, "change-lists", what="prompt", action="add", name=f"p{n}") for n in range(21))
@@ -280,17 +280,17 @@ def test_a_cancelled_call_is_observed(revision: str) -> None:
     assert run_async(main()) == '["night"]'
 
 
-def test_a_call_that_nobody_cancels_says_so() -> None:
+def test_a_call_that_is_not_cancelled_says_so() -> None:
     async def main() -> tuple[str, str | None]:
         async with connected(HANDSHAKE, make_server(numbered=0)) as client:
             text = (await call(client, "observe-cancellation", seconds=0)).text
             return text, (await client.read_resource("demo://resource/cancellations"))[0].text
 
-    assert run_async(main()) == ("Nobody cancelled this call.", "[]")
+    assert run_async(main()) == ("This call was not cancelled.", "[]")
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_a_notice_and_a_method_of_its_own_are_announced_and_work(revision: str) -> None:
+def test_a_custom_notification_and_method_are_announced_and_work(revision: str) -> None:
     heard = Heard()
 
     async def main() -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""The server as a program: over stdio, over HTTP by the official words and ours, and what its command line refuses."""
+"""The server as a program: over stdio, over HTTP with the official arguments and ours, and invalid command lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_process_serves_over_stdio(revision: str, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("word", "path"), [("streamableHttp", "/mcp"), ("sse", "/sse")])
-def test_a_process_serves_over_http_by_the_official_words(word: str, path: str) -> None:
+def test_a_process_serves_over_http_with_the_official_arguments(word: str, path: str) -> None:
     async def main() -> str:
         process = await asyncio.create_subprocess_exec(*PROGRAM, word, "--port", "0", stderr=asyncio.subprocess.PIPE)
         assert process.stderr is not None
@@ -83,7 +83,7 @@ def test_a_wrong_command_line_is_refused_with_what_is_wrong(words: list[str], na
     [(["sse", "--port"], "e.g. --port {0} or PORT={0} "), (["--http"], "e.g. --http {0} or port={0} ")],
     ids=["official", "ours"],
 )
-def test_a_port_in_use_is_told_with_the_words_that_it_was_given_by(words: list[str], fix: str) -> None:
+def test_the_error_for_a_port_in_use_names_the_option_that_set_it(words: list[str], fix: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         outcome = CliRunner().invoke(command, [*words, str(port)])
@@ -100,7 +100,7 @@ def test_a_variable_that_makes_no_sense_is_refused(variable: str, value: str) ->
     assert value in outcome.output
 
 
-def test_strangers_are_not_let_in_by_accident() -> None:
+def test_an_unauthenticated_public_address_is_rejected() -> None:
     outcome = CliRunner().invoke(command, ["--http", "0.0.0.0:0"])
     assert isinstance(outcome.exception, ConfigError)
 
@@ -137,7 +137,7 @@ def test_an_argument_that_its_header_contradicts_is_refused(header: dict[str, st
     assert run_async(main()) == (400, -32020)
 
 
-def test_our_client_sends_that_header() -> None:
+def test_the_trunkline_client_sends_the_parameter_header() -> None:
     async def main() -> str:
         async with over_http(make_server(numbered=0)) as url, Client(f"{url}/mcp", revision=STATELESS) as client:
             await client.list_tools()
@@ -167,7 +167,7 @@ def test_timers_and_files_of_an_http_session_are_its_own_and_end_with_it() -> No
     assert run_async(main()) == ("demo://resource/session/a.gz", 1, 0)
 
 
-def test_a_handle_is_of_no_use_to_somebody_else() -> None:
+def test_a_handle_of_another_user_is_rejected() -> None:
     tokens = {"alice-0123456789": "alice", "bob-0123456789ab": "bob"}
 
     async def main() -> str | None:
@@ -182,7 +182,7 @@ def test_a_handle_is_of_no_use_to_somebody_else() -> None:
     assert run_async(main()) == "application/gzip"
 
 
-def test_a_timer_without_a_session_is_not_stopped_by_somebody_else() -> None:
+def test_a_timer_without_a_session_is_not_stopped_by_another_user() -> None:
     tokens = {"alice-0123456789": "alice", "bob-0123456789ab": "bob"}
     server = make_server(numbered=0, clock=FakeClock())
 

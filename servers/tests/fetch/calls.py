@@ -1,4 +1,4 @@
-"""Calls of the fetch tool, each with a server and a client of its own."""
+"""Calls of the fetch tool, each with its own server and client."""
 
 from __future__ import annotations
 

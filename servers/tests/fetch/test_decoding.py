@@ -1,4 +1,4 @@
-"""Bytes as text: which encoding is taken, and what is no text at all."""
+"""Bytes as text: the choice of the encoding, and binary content."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_body_is_read_in_its_encoding(content_type: str, body: bytes, expected
         pytest.param("text/html", b"", None, id="nothing"),
     ],
 )
-def test_what_is_no_text_is_known_by_its_bytes(content_type: str, body: bytes, expected: str | None) -> None:
+def test_binary_content_is_recognized_by_its_bytes(content_type: str, body: bytes, expected: str | None) -> None:
     assert binary_type(content_type, body) == expected
 
 

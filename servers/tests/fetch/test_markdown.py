@@ -136,7 +136,7 @@ _STORY = "<p>" + "A sentence of the story, which is long enough. " * 10 + "</p>"
         "<!-- FRAME -->",
     ],
 )
-def test_what_is_around_the_content_is_left_out(frame: str) -> None:
+def test_boilerplate_around_the_content_is_left_out(frame: str) -> None:
     text = markdown(f"<body>{frame}<div id=content>{_STORY}</div>{frame}</body>")
     assert ("FRAME" in text, "A sentence of the story" in text) == (False, True)
 

@@ -1,4 +1,4 @@
-"""robots.txt: whose rules are read, which rule decides, and what follows when there is no file."""
+"""robots.txt: which group applies, which rule decides, and sites without the file."""
 
 from __future__ import annotations
 
@@ -60,16 +60,18 @@ def test_a_rule_decides(rules: str, path: str, allowed: bool) -> None:
         pytest.param("User-agent: ACME/7\nDisallow: /", False, id="mine-in-capitals"),
         pytest.param("User-agent: other\nDisallow: /", True, id="others"),
         pytest.param("User-agent: acmebot\nDisallow: /", True, id="longer-name"),
-        pytest.param("User-agent: *\nDisallow: /\nUser-agent: acme\nAllow: /", True, id="mine-over-everybodys"),
+        pytest.param(
+            "User-agent: *\nDisallow: /\nUser-agent: acme\nAllow: /", True, id="own-group-over-the-group-for-all"
+        ),
         pytest.param("User-agent: acme\n\nUser-agent: *\nDisallow: /", False, id="two-names-one-group"),
         pytest.param("User-agent: acme\nDisallow: /b\nUser-agent: acme\nDisallow: /", False, id="two-groups-of-mine"),
         pytest.param("User-agent: acme\nDisallow:\nUser-agent: *\nDisallow: /", True, id="mine-says-nothing"),
-        pytest.param("Disallow: /", True, id="rule-of-nobody"),
+        pytest.param("Disallow: /", True, id="rule-without-a-group"),
         pytest.param("\ufeffUser-agent: *\r\nDisallow: /\r\n", False, id="mark-and-carriage-returns"),
         pytest.param("<html>not found</html>", True, id="page-instead-of-a-file"),
     ],
 )
-def test_the_group_of_the_program_counts_else_that_of_everybody(file: str, allowed: bool) -> None:
+def test_the_group_of_the_user_agent_applies_else_the_group_for_all(file: str, allowed: bool) -> None:
     assert (parse_robots(file, "acme").disallowing_rule("/a") is None) is allowed
 
 
@@ -96,7 +98,7 @@ def test_many_rules_with_many_stars_are_matched_in_linear_time() -> None:
 async def test_a_forbidden_page_is_not_asked_for_and_the_rule_is_named() -> None:
     rules = answer(b"User-agent: ModelContextProtocol\nDisallow: /p", TEXT)
     async with origin({"/robots.txt": rules, "/p": answer(b"x", TEXT)}) as site:
-        with pytest.raises(ToolError, match=r"does not let programs fetch this page .rule: Disallow: '/p'."):
+        with pytest.raises(ToolError, match=r"does not allow programs to fetch this page .rule: Disallow: '/p'."):
             await fetch_with(make_server(allow_local=True), f"{site.url}/p")
     assert [got.path for got in site.got] == ["/robots.txt"]
 
@@ -104,7 +106,7 @@ async def test_a_forbidden_page_is_not_asked_for_and_the_rule_is_named() -> None
 async def test_a_redirect_to_a_forbidden_page_is_not_followed() -> None:
     rules = answer(b"User-agent: *\nDisallow: /p", TEXT)
     async with origin({"/robots.txt": rules, "/a": redirect("/p"), "/p": answer(b"x", TEXT)}) as site:
-        with pytest.raises(ToolError, match="does not let programs"):
+        with pytest.raises(ToolError, match="does not allow programs"):
             await fetch_with(make_server(allow_local=True), f"{site.url}/a")
     assert [got.path for got in site.got] == ["/robots.txt", "/a"]
 
@@ -113,7 +115,7 @@ async def test_another_site_is_asked_for_its_own_rules() -> None:
     rules = answer(b"User-agent: *\nDisallow: /", TEXT)
     async with origin({"/robots.txt": rules}) as other, origin() as site:
         site.answers["/a"] = redirect(f"{other.url}/b")
-        with pytest.raises(ToolError, match="does not let programs"):
+        with pytest.raises(ToolError, match="does not allow programs"):
             await fetch_with(make_server(allow_local=True), f"{site.url}/a")
     assert ([got.path for got in other.got], [got.path for got in site.got]) == (
         ["/robots.txt"],
@@ -124,7 +126,7 @@ async def test_another_site_is_asked_for_its_own_rules() -> None:
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
 async def test_a_site_that_does_not_give_its_rules_is_left_alone(status: int) -> None:
     async with origin({"/robots.txt": answer(b"", status=status), "/p": answer(b"x", TEXT)}) as site:
-        with pytest.raises(ToolError, match=f"answered with status {status}, so programs are taken to be unwelcome"):
+        with pytest.raises(ToolError, match=f"answered with status {status}, which means that programs may not fetch"):
             await fetch_with(make_server(allow_local=True), f"{site.url}/p")
     assert [got.path for got in site.got] == ["/robots.txt"]
 
@@ -140,7 +142,7 @@ def test_a_site_without_rules_is_fetched_from(status: int) -> None:
 
 async def test_rules_that_break_off_are_no_rules() -> None:
     async with origin({"/robots.txt": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nUser"}) as site:
-        with pytest.raises(ToolError, match=r"robots\.txt must be read before"):
+        with pytest.raises(ToolError, match=r"robots\.txt of the site must be read before"):
             await fetch_with(make_server(allow_local=True), f"{site.url}/p")
 
 
@@ -160,7 +162,7 @@ async def test_the_rules_of_a_site_are_asked_for_once() -> None:
     assert [got.path for got in site.got] == ["/robots.txt", "/p", "/p"]
 
 
-async def test_the_prompt_and_whoever_says_so_do_not_ask_for_rules() -> None:
+async def test_the_prompt_and_ignore_robots_txt_skip_the_rules() -> None:
     rules = answer(b"User-agent: *\nDisallow: /", TEXT)
     async with origin({"/robots.txt": rules, "/p": answer(b"x", TEXT)}) as site:
         await prompt(make_server(allow_local=True), f"{site.url}/p")

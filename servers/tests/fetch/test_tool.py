@@ -49,7 +49,7 @@ async def test_raw_gives_the_page_as_it_is() -> None:
     assert rest.endswith(PAGE.decode())
 
 
-def test_what_is_no_page_comes_as_it_is_with_its_type() -> None:
+def test_content_that_is_not_html_is_returned_unchanged_with_its_type() -> None:
     async def main() -> str:
         async with origin({"/d": answer(b'{"a": "<b>"}', "Content-Type: application/json")}) as site:
             return (await fetch(site, "/d")).replace(site.url, "SITE")
@@ -126,7 +126,7 @@ def test_a_page_without_text_says_so() -> None:
     assert "set raw to true" in run_async(main())
 
 
-async def test_the_agents_name_is_told_and_can_be_changed() -> None:
+async def test_the_user_agent_is_sent_and_can_be_changed() -> None:
     async with origin({"/t": answer(b"x", TEXT)}) as site:
         await fetch(site, "/t")
         await fetch_with(make_server(allow_local=True, user_agent="acme/2"), f"{site.url}/t")
@@ -167,7 +167,7 @@ def test_a_prompt_that_fails_says_why_in_its_text() -> None:
         pytest.param({"url": "http://x.example", "start_index": -1}, "start_index", id="before-the-begin"),
     ],
 )
-async def test_a_wrong_argument_is_told(arguments: dict[str, object], message: str) -> None:
+async def test_a_wrong_argument_is_reported(arguments: dict[str, object], message: str) -> None:
     async with Client(make_server()) as client:
         with pytest.raises(ToolError, match=message):
             await client.call_tool("fetch", arguments)
@@ -194,7 +194,7 @@ async def test_a_wrong_argument_is_told(arguments: dict[str, object], message: s
         pytest.param({"seconds": 0.0}, "--timeout", id="no-time"),
     ],
 )
-def test_a_wrong_setting_is_told(settings: dict[str, object], message: str) -> None:
+def test_a_wrong_setting_is_reported(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_server(**settings)  # type: ignore[arg-type]
 
@@ -229,7 +229,7 @@ def test_an_allowed_host_is_known_however_it_is_written(named: str, host: str, p
         ("http://inside.example/x", "inside.example:80"),
     ],
 )
-def test_a_refused_address_is_told_with_the_option_that_allows_it(url: str, named: str, ignore: bool) -> None:
+def test_a_refused_address_is_reported_with_the_option_that_allows_it(url: str, named: str, ignore: bool) -> None:
     server = make_server(ignore_robots_txt=ignore, resolve=always("10.0.0.1"))
     with pytest.raises(ToolError) as caught:
         run_async(fetch_with(server, url))

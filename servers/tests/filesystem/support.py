@@ -37,7 +37,7 @@ def call(folder: Path, tool: str, /, *, kernel_walk: bool = True, **arguments: A
 
 
 def refused(work: Callable[[], Any]) -> str:
-    """Give the words with which a call is refused."""
+    """Return the error message of a call."""
     with pytest.raises(ToolError) as caught:
         work()
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""What published attacks and their kin try: nothing outside the allowed folder is read, written or waited for."""
+"""Published attacks and variants: nothing outside the allowed folder is read, written or waited for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trunkline import Client, Server
 from trunkline_servers.filesystem import folders, make_server, path_resolver
 from trunkline_servers.filesystem.path_resolver import PathDenied, PathResolver
 from trunkline_servers.filesystem.reading import FolderEntry, entries_of
-from trunkline_servers.filesystem.worker import CallBudget, FileLimits, FileWorker, OutOfTime
+from trunkline_servers.filesystem.worker import FileBudget, FileLimits, FileWorker, OutOfTime
 from trunkline_servers.roots import AllowedFolders, Folder
 
 SECRET = "nobody's business"
@@ -168,7 +168,7 @@ def test_a_link_high_above_a_file_is_not_followed(scene: Scene, kernel_walk: boo
 
 
 @WALKS
-def test_a_chain_of_links_is_as_good_as_its_end(scene: Scene, kernel_walk: bool) -> None:
+def test_a_chain_of_links_is_judged_by_its_final_target(scene: Scene, kernel_walk: bool) -> None:
     (scene.root / "a").symlink_to("b")
     (scene.root / "b").symlink_to("c/secret.txt")
     (scene.root / "c").symlink_to(scene.outside)
@@ -183,7 +183,7 @@ def test_a_link_to_nothing_outside_does_not_become_a_file_there(scene: Scene, ke
 
 
 @WALKS
-def test_links_in_a_circle_end(scene: Scene, kernel_walk: bool) -> None:
+def test_a_cycle_of_links_ends(scene: Scene, kernel_walk: bool) -> None:
     (scene.root / "a").symlink_to("b")
     (scene.root / "b").symlink_to("a")
     assert "too many links" in words(scene, ("read_file", {"path": "a"}), kernel_walk=kernel_walk)
@@ -241,7 +241,7 @@ def test_a_move_of_a_link_moves_the_link(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("way", ["source", "destination"])
-def test_a_move_goes_neither_out_nor_in(scene: Scene, way: str) -> None:
+def test_a_move_cannot_cross_the_allowed_folders(scene: Scene, way: str) -> None:
     (scene.root / "x").write_text("x")
     (scene.root / "link").symlink_to(scene.outside)
     inside, outside = str(scene.root / "x"), str(scene.root / "link" / "secret.txt")
@@ -321,7 +321,7 @@ def test_a_file_that_becomes_a_link_after_it_was_found_is_not_followed(
 
 
 @WALKS
-def test_a_file_that_becomes_a_pipe_after_it_was_found_keeps_nobody_waiting(
+def test_a_file_that_becomes_a_pipe_after_it_was_found_does_not_block_the_call(
     scene: Scene, kernel_walk: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = scene.root / "name"
@@ -337,8 +337,8 @@ def test_a_file_that_becomes_a_pipe_after_it_was_found_keeps_nobody_waiting(
     assert "is not a regular file" in words(scene, ("read_file", {"path": "name"}), kernel_walk=kernel_walk)
 
 
-def test_a_search_ends_when_nobody_waits_for_it_any_more(scene: Scene) -> None:
-    budget = CallBudget(FileLimits())
+def test_a_search_stops_when_its_caller_is_gone(scene: Scene) -> None:
+    budget = FileBudget(FileLimits())
     context: Any = SimpleNamespace(client=SimpleNamespace(supports=lambda _: False))
 
     async def main() -> None:
@@ -436,7 +436,7 @@ def test_an_allowed_folder_that_is_replaced_by_a_link_is_closed(scene: Scene, le
     replaced.rename(scene.root.parent / "away")
     replaced.symlink_to(target)
     said = refused(lambda: calls(server, ("read_file", {"path": str(inner / "secret.txt")})))
-    assert "is not there any more" in said
+    assert "no longer exists" in said
 
 
 @pytest.mark.parametrize("reason", [errno.ENOSYS, errno.EPERM], ids=["old-kernel", "sandbox"])
@@ -458,7 +458,9 @@ def test_where_the_kernel_cannot_walk_it_is_done_in_steps(
 
 
 @WALKS
-def test_too_many_open_files_are_told_as_such(scene: Scene, kernel_walk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_open_files_are_reported_as_such(
+    scene: Scene, kernel_walk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -470,7 +472,7 @@ def test_too_many_open_files_are_told_as_such(scene: Scene, kernel_walk: bool, m
     assert said == "Too many files are open just now: file was not touched. Try again later."
 
 
-def test_a_pipe_keeps_nobody_waiting(scene: Scene) -> None:
+def test_a_pipe_does_not_block_the_call(scene: Scene) -> None:
     os.mkfifo(scene.root / "pipe")
     said = run_async(_outcomes(make_server([scene.root]), tries("pipe")))
     assert [each.split(":")[0] for each in said if ": False:" in each] == ["get_file_info"]

@@ -1,4 +1,4 @@
-"""The command: over stdio, over HTTP with a token, and what it says when something is wrong."""
+"""The command: over stdio, over HTTP with a token, and its error messages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def over_http(*words: str) -> AsyncIterator[str]:
         await process.communicate()
 
 
-def test_it_serves_over_http_to_who_has_a_token(tmp_path: Path) -> None:
+def test_http_requires_a_token(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("text")
 
     async def scene() -> str:
@@ -92,6 +92,6 @@ def test_it_serves_over_http_to_who_has_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"seconds": math.nan}, {"entries": 0}], ids=["no-number", "nothing"])
-def test_limits_that_leave_nothing_to_do_are_a_wrong_setting(limits: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="is more than zero"):
+def test_limits_that_leave_nothing_to_do_are_a_configuration_error(limits: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="must be more than zero"):
         FileLimits(**limits)

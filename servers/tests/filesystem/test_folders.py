@@ -51,7 +51,7 @@ def test_the_largest_comes_first_if_asked(tmp_path: Path) -> None:
     assert [line.split()[1] for line in found.split("\n")[:2]] == ["b", "a"]
 
 
-def test_the_size_behind_a_link_that_leads_out_is_not_told(tmp_path: Path) -> None:
+def test_the_size_behind_a_link_that_leads_out_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc/passwd")
     assert "0 B" in call(tmp_path, "list_directory_with_sizes", path=".").split("\n")[0]
 
@@ -95,7 +95,7 @@ def test_a_search_shows_links_that_stay_and_hides_those_that_lead_out(tmp_path: 
     ]
 
 
-def test_what_is_known_of_a_file_is_told(tmp_path: Path) -> None:
+def test_the_metadata_of_a_file_is_returned(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("12345")
     os.chmod(tmp_path / "x", 0o640)
     os.utime(tmp_path / "x", (0, 0))
@@ -126,7 +126,7 @@ def limited(folder: Path, tool: str, limits: FileLimits, **arguments: Any) -> st
     return calls(make_server([folder], limits=limits), (tool, {"path": str(folder), **arguments}))[0]
 
 
-def test_a_long_list_is_cut_and_says_so(project: Path) -> None:
+def test_a_long_list_is_truncated_with_a_note(project: Path) -> None:
     assert "more than 2 entries" in limited(project, "list_directory", FileLimits(entries=2))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trunkline import ToolError
-from trunkline_servers.filesystem.glob_patterns import GlobPattern, exclude_filter
+from trunkline_servers.filesystem.folders import GlobPattern, exclude_filter
 
 
 @pytest.mark.parametrize(

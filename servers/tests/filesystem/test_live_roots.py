@@ -1,4 +1,4 @@
-"""Roots of the client while it works: what they open, and what they close."""
+"""Roots of a connected client: which folders they allow, and which they no longer allow."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_relative_path_means_the_first_folder_that_has_it(tmp_path: Path) -> N
     assert calls(make_server([first, second]), ("read_file", {"path": "x"})) == ["second"]
 
 
-def test_the_home_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "x").write_text("home")
     assert call(tmp_path, "read_text_file", path="~/x") == "home"
@@ -188,7 +188,7 @@ def test_a_resource_outside_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["missing", "missing/x", "file/x"])
 @REVISIONS
-def test_a_resource_that_is_not_there_is_not_found(tmp_path: Path, way: str, revision: str) -> None:
+def test_a_resource_that_does_not_exist_is_not_found(tmp_path: Path, way: str, revision: str) -> None:
     (tmp_path / "file").touch()
 
     async def scene() -> None:
@@ -207,7 +207,7 @@ def test_many_files_at_once_take_no_longer_than_allowed(tmp_path: Path) -> None:
     assert said.count("It takes longer than") == 2
 
 
-def test_of_many_files_no_more_is_read_than_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_many_files_stays_within_the_remaining_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     real = os.read
 

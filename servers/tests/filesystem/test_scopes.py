@@ -1,4 +1,4 @@
-"""Who may not read: a subscription tells them nothing of the folders, and costs the server no watch."""
+"""Callers without read access: a subscription reveals nothing about the folders, and adds no watch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def subscribe(server: Server, uri: str, who: str) -> Call:
 
 
 @pytest.mark.parametrize("path", ["in/there/x", "in/missing/x", "out"])
-async def test_who_may_not_read_is_told_the_same_of_every_path(path: str, tmp_path: Path) -> None:
+async def test_a_caller_without_read_access_gets_the_same_error_for_every_path(path: str, tmp_path: Path) -> None:
     (tmp_path / "in" / "there").mkdir(parents=True)
 
     answer = await subscribe(served(tmp_path / "in"), f"file://{tmp_path}/{path}", "none")
@@ -36,7 +36,7 @@ async def test_who_may_not_read_is_told_the_same_of_every_path(path: str, tmp_pa
     assert str(tmp_path) not in str(answer.json)
 
 
-async def test_who_may_read_hears_what_is_wrong_with_a_path(tmp_path: Path) -> None:
+async def test_a_caller_with_read_access_gets_the_reason_for_a_path(tmp_path: Path) -> None:
     answer = await subscribe(served(tmp_path), f"file://{tmp_path}/missing/x", "reader")
 
     assert "cannot be watched" in answer.json["error"]["message"]

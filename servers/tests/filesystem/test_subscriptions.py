@@ -1,4 +1,4 @@
-"""Files that are watched: subscribers hear of changes, in both eras, and of nothing that they may not know."""
+"""Watched files: subscribers are notified of changes, in both eras, and only of files that they may read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from servers.tests.filesystem.support import REVISIONS
 from tests.support import run_async
 from trunkline import Client, RequestFailed, Server
-from trunkline_servers.filesystem import make_server, subscriptions, syscalls
+from trunkline_servers.filesystem import make_server, path_resolver, subscriptions
 from trunkline_servers.filesystem.path_resolver import PathResolver
 from trunkline_servers.filesystem.worker import FileLimits
 from trunkline_servers.roots import Folder
@@ -39,7 +39,7 @@ def served(folder: Path, *, inotify: bool = True, limits: FileLimits = QUICK) ->
 
 @REVISIONS
 @WAYS
-def test_a_file_that_is_written_is_told_of(tmp_path: Path, revision: str, inotify: bool) -> None:
+def test_a_file_that_is_written_is_reported(tmp_path: Path, revision: str, inotify: bool) -> None:
     file = tmp_path / "a b"
     file.write_text("old")
     found = run_async(
@@ -49,7 +49,7 @@ def test_a_file_that_is_written_is_told_of(tmp_path: Path, revision: str, inotif
 
 
 @WAYS
-def test_a_file_that_is_replaced_is_told_of(tmp_path: Path, inotify: bool) -> None:
+def test_a_file_that_is_replaced_is_reported(tmp_path: Path, inotify: bool) -> None:
     file, other = tmp_path / "x", tmp_path / "other"
     file.write_text("old")
     other.write_text("new")
@@ -58,19 +58,19 @@ def test_a_file_that_is_replaced_is_told_of(tmp_path: Path, inotify: bool) -> No
 
 
 @WAYS
-def test_a_file_that_comes_to_be_is_told_of(tmp_path: Path, inotify: bool) -> None:
+def test_a_file_that_comes_to_be_is_reported(tmp_path: Path, inotify: bool) -> None:
     file = tmp_path / "x"
     assert run_async(heard(served(tmp_path, inotify=inotify), file.as_uri(), file.touch)) == file.as_uri()
 
 
 @WAYS
-def test_a_file_that_is_removed_is_told_of(tmp_path: Path, inotify: bool) -> None:
+def test_a_file_that_is_removed_is_reported(tmp_path: Path, inotify: bool) -> None:
     file = tmp_path / "x"
     file.touch()
     assert run_async(heard(served(tmp_path, inotify=inotify), file.as_uri(), file.unlink)) == file.as_uri()
 
 
-def test_a_file_whose_folder_goes_and_comes_back_is_told_of_both_times(tmp_path: Path) -> None:
+def test_a_file_whose_folder_goes_and_comes_back_is_reported_both_times(tmp_path: Path) -> None:
     folder, uri = tmp_path / "folder", (tmp_path / "folder" / "x").as_uri()
     folder.mkdir()
 
@@ -85,7 +85,7 @@ def test_a_file_whose_folder_goes_and_comes_back_is_told_of_both_times(tmp_path:
     assert run_async(scene()) == [uri, uri]
 
 
-def test_what_the_server_writes_itself_is_told_of(tmp_path: Path) -> None:
+def test_a_write_of_the_server_itself_is_reported(tmp_path: Path) -> None:
     uri = (tmp_path / "x").as_uri()
 
     async def scene() -> str | None:
@@ -96,7 +96,7 @@ def test_what_the_server_writes_itself_is_told_of(tmp_path: Path) -> None:
     assert run_async(scene()) == uri
 
 
-def test_a_file_that_changes_all_the_time_is_told_of_now_and_then(tmp_path: Path) -> None:
+def test_a_file_that_changes_all_the_time_is_reported_now_and_then(tmp_path: Path) -> None:
     told: list[str] = []
 
     async def scene() -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_changes_all_the_time_is_told_of_now_and_then(tmp_path: Path
     assert told == ["u"]
 
 
-def test_other_files_of_the_folder_are_not_told_of(tmp_path: Path) -> None:
+def test_other_files_of_the_folder_are_not_reported(tmp_path: Path) -> None:
     file, other = tmp_path / "x", tmp_path / "y"
 
     async def scene() -> list[str | None]:
@@ -244,7 +244,7 @@ async def test_roots_are_asked_for_by_the_first_subscription_of_a_session(tmp_pa
         await client.subscribe((tmp_path / "x").as_uri())
 
 
-def test_where_the_system_tells_of_nothing_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_inotify_files_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*given: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -270,7 +270,7 @@ def test_a_stream_with_more_files_than_are_watched_hears_of_the_first(tmp_path: 
     assert run_async(scene()) == files[0].as_uri()
 
 
-def test_somebody_who_leaves_does_not_end_the_watches_of_a_stream_that_begins(
+def test_a_leaving_client_does_not_end_the_watches_of_a_starting_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two, other = (tmp_path / name for name in ("one", "two", "other"))
@@ -299,7 +299,7 @@ def test_somebody_who_leaves_does_not_end_the_watches_of_a_stream_that_begins(
 def test_a_folder_that_is_left_while_another_file_of_it_is_added_is_still_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolver, real = PathResolver([Folder(tmp_path, tmp_path)]), syscalls.inotify_add
+    resolver, real = PathResolver([Folder(tmp_path, tmp_path)]), path_resolver.inotify_add
 
     async def scene() -> str:
         told: asyncio.Queue[str] = asyncio.Queue()
@@ -332,7 +332,7 @@ def test_a_folder_that_is_left_while_another_file_of_it_is_added_is_still_watche
     assert run_async(scene(), seconds=3) == "two"
 
 
-def test_a_folder_that_nobody_watches_any_more_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_subscribers_is_no_longer_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resolver, forgotten = PathResolver([Folder(tmp_path, tmp_path)]), []
     monkeypatch.setattr(subscriptions, "_forget", lambda descriptor, watch: forgotten.append(watch))
 

@@ -14,7 +14,7 @@ import pytest
 from servers.tests.filesystem.support import WALKS, call, calls, refused
 from tests.support import run_async
 from trunkline import Client
-from trunkline_servers.filesystem import make_server, syscalls, writing
+from trunkline_servers.filesystem import make_server, path_resolver, writing
 from trunkline_servers.filesystem.path_resolver import Location
 from trunkline_servers.filesystem.worker import FileLimits
 
@@ -53,7 +53,7 @@ def test_a_new_file_has_the_mode_that_the_system_gives(tmp_path: Path) -> None:
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
 
 
-def test_too_much_is_not_written(tmp_path: Path) -> None:
+def test_content_beyond_the_limit_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("old")
     server = make_server([tmp_path], limits=FileLimits(file_bytes=10))
     assert "--max-file-bytes" in refused(lambda: calls(server, ("write_file", {"path": "x", "content": "x" * 11})))
@@ -150,7 +150,7 @@ def test_line_ends_of_windows_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_bytes() == b"a\r\nc\r\n"
 
 
-def test_what_is_no_text_is_not_edited(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_not_edited(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"a\xff")
     assert "is not UTF-8 text" in refused(lambda: edit(tmp_path, ("a", "b")))
     assert (tmp_path / "x").read_bytes() == b"a\xff"
@@ -235,7 +235,7 @@ def no_rename(renames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*given: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(writing, "rename_new", syscalls.rename_new if renames else missing)
+    monkeypatch.setattr(writing, "rename_new", path_resolver.rename_new if renames else missing)
 
 
 def move(folder: Path, source: str, destination: str) -> str:
@@ -280,7 +280,7 @@ def test_a_move_never_replaces(tmp_path: Path, source: str, destination: str) ->
         pytest.param("folder", ".", "An allowed folder itself is not moved", id="over-the-folder-itself"),
     ],
 )
-def test_a_move_that_cannot_be_says_why(tmp_path: Path, source: str, destination: str, words: str) -> None:
+def test_an_impossible_move_reports_the_reason(tmp_path: Path, source: str, destination: str, words: str) -> None:
     (tmp_path / "folder").mkdir()
     assert refused(lambda: move(tmp_path, source, destination)).startswith(words)
     assert os.listdir(tmp_path) == ["folder"]
@@ -308,7 +308,9 @@ def test_edits_of_one_file_that_come_at_once_are_all_made(tmp_path: Path) -> Non
     assert (tmp_path / "x").read_text() == "".join(f"new {number}\n" for number in range(12))
 
 
-def test_a_folder_that_somebody_else_makes_meanwhile_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_created_meanwhile_by_another_process_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mkdir = os.mkdir
 
     def late(*given: Any, **more: Any) -> None:
@@ -333,7 +335,9 @@ def test_a_folder_is_not_moved_into_itself(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "a" / "b") == []
 
 
-def test_what_a_group_was_allowed_is_not_passed_on_to_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permissions_of_the_old_group_do_not_apply_to_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*given: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 

@@ -1,4 +1,4 @@
-"""Keeps the configuration of whoever runs the tests out of them."""
+"""Keeps the configuration of the user who runs the tests out of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def nobodys_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_user_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")

@@ -1,4 +1,4 @@
-"""Real repositories for the tests of the git server, and one way to call it."""
+"""Real repositories for the tests of the git server, and a function that calls it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["EVERY_TOOL", "NEEDS_GIT", "any_server", "call", "calls", "git", "mak
 
 NEEDS_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine")
 
-#: What the tests' own git sees: an author, a fixed time, and nobody's configuration.
+#: What the tests' own git sees: an author, a fixed time, and no user configuration.
 ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "HOME": os.devnull,
@@ -110,14 +110,14 @@ def calls(
 
 
 def outcome(result: CallResult) -> tuple[bool, str]:
-    """Give whether a call failed, and its text."""
+    """Return whether a call failed, and its text."""
     (text,) = texts(result)
     return result.is_error, text
 
 
 @cache
 def any_server() -> Server:
-    """Give a server that may work on every repository, always the same one."""
+    """Return a shared server that allows every repository."""
     return make_server(any_repository=True)
 
 

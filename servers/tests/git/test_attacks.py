@@ -1,4 +1,4 @@
-"""Repositories that try to make git run something or look elsewhere, and arguments that try to be options."""
+"""Repositories that try to make git run a program or leave the folder, and arguments that try to be options."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def submodule(repository: Path, program: str) -> None:
 
 
 def missing_object(repository: Path, program: str) -> None:
-    """Take an object away, and name a remote that promises to have it, to be asked through a program."""
+    """Remove an object, and configure a promisor remote that would be asked for it through a program."""
     git(repository, "config", "remote.origin.url", f"ext::{program} /dev/null")
     git(repository, "config", "protocol.ext.allow", "always")
     git(repository, "config", "remote.origin.promisor", "true")
@@ -173,7 +173,7 @@ TRAPS = [
 
 
 @pytest.mark.parametrize(("trap", "command", "tools"), TRAPS)
-def test_nothing_that_a_repository_brings_is_run(
+def test_no_program_of_a_repository_is_run(
     repository: Path, marker: Path, program: str, trap: Trap, command: object, tools: list[Any]
 ) -> None:
     trap(repository, program)
@@ -233,7 +233,7 @@ def test_no_variable_of_the_servers_environment_reaches_git(
     assert not (tmp_path / "trace").exists()
 
 
-def test_hooks_run_for_whoever_asks_for_them(repository: Path, marker: Path, program: str) -> None:
+def test_hooks_run_with_run_hooks(repository: Path, marker: Path, program: str) -> None:
     hooks(repository, program)
     git(repository, "add", ".")
     marker.unlink(missing_ok=True)
@@ -266,7 +266,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(repository: Path, name: str
     assert (failed, "it is not a plain file" in text) == (True, True)
 
 
-def test_a_configuration_that_is_none_is_refused(repository: Path) -> None:
+def test_an_invalid_configuration_is_refused(repository: Path) -> None:
     write(repository / ".git" / "config", "[core\n")
 
     failed, text = call(repository, "git_status")
@@ -392,7 +392,7 @@ def test_a_neighbour_with_the_same_beginning_is_another_repository(repository: P
 
 
 @pytest.mark.parametrize("way", ["{top}/../other", "{top}/link", "{top}/link/../other", "/", "{top}/\0"])
-def test_no_way_out_of_the_allowed_folder_is_taken(repository: Path, tmp_path: Path, way: str) -> None:
+def test_no_path_leads_out_of_the_allowed_folder(repository: Path, tmp_path: Path, way: str) -> None:
     other = make_repository(tmp_path / "other")
     (repository / "link").symlink_to(other)
 
@@ -427,7 +427,7 @@ def test_an_allowed_folder_whose_name_is_no_text_is_named_as_well_as_can_be(tmp_
     assert "odd\ufffd" in outcome(result)[1]
 
 
-def test_a_bare_repository_in_the_tree_is_not_one_to_work_on(repository: Path, tmp_path: Path, marker: Path) -> None:
+def test_a_bare_repository_in_the_tree_is_refused(repository: Path, tmp_path: Path, marker: Path) -> None:
     bare = repository / "vendor"
     git(repository, "init", "--quiet", "--bare", str(bare))
     git(bare, "config", "core.fsmonitor", f"touch {marker}")
@@ -525,7 +525,7 @@ def test_objects_are_not_borrowed_from_outside(repository: Path, tmp_path: Path,
     assert (failed, "borrows objects" in text) == (True, True)
 
 
-def test_a_lender_is_not_hidden_in_a_line_that_only_looks_like_two(repository: Path, tmp_path: Path) -> None:
+def test_an_alternate_is_not_hidden_in_a_line_that_looks_like_two(repository: Path, tmp_path: Path) -> None:
     secret = make_repository(tmp_path / "secret")
     objects = repository / ".git" / "objects"
     # Read as two lines, the second goes through a link and stays inside; read as one, it goes up and out.
@@ -549,7 +549,7 @@ def test_a_replaced_object_is_not_taken_for_the_one_that_was_asked_for(repositor
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_repository_of_somebody_else_is_refused_as_git_does(
+def test_a_repository_owned_by_another_user_is_refused_as_git_does(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
@@ -561,7 +561,7 @@ def test_a_repository_of_somebody_else_is_refused_as_git_does(
     assert (failed, "dubious ownership" in text) == (True, True)
 
 
-def test_a_folder_inside_of_a_repository_does_not_stand_for_what_is_around_it(tmp_path: Path) -> None:
+def test_a_folder_inside_a_repository_does_not_stand_for_the_repository(tmp_path: Path) -> None:
     home = make_repository(tmp_path / "home")
     work, private = make_repository(home / "work" / "site"), make_repository(home / "private")
     server = make_server(repositories=[home / "work"])
@@ -602,7 +602,7 @@ def test_roots_do_not_move_the_boundary_that_the_server_was_started_with(shared:
     assert "outside of what is allowed" in outcome(result)[1]
 
 
-def test_any_repository_is_allowed_for_whoever_asks_for_it(shared: Path) -> None:
+def test_any_repository_allows_every_repository(shared: Path) -> None:
     (result,) = calls(make_server(any_repository=True), shared, [("git_status", {})])
 
     assert result.is_error is False

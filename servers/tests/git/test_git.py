@@ -411,7 +411,7 @@ def test_checkout_never_loses_a_change(repository: Path) -> None:
         pytest.param({"branch_name": "HEAD"}, (True, "'HEAD' cannot be the name of a branch."), id="reserved"),
     ],
 )
-def test_a_branch_is_made_or_the_reason_told(
+def test_a_branch_is_created_or_the_reason_reported(
     repository: Path, arguments: dict[str, str], answer: tuple[bool, str]
 ) -> None:
     git(repository, "branch", "side")
@@ -434,12 +434,12 @@ def test_the_current_branch_is_known_however_it_is_written(repository: Path, hea
     assert call(repository, "git_create_branch", branch_name="new") == (False, "Created branch 'new' from 'main'")
 
 
-def test_a_branch_from_nowhere_needs_a_base(repository: Path) -> None:
+def test_a_branch_from_a_detached_head_needs_a_base(repository: Path) -> None:
     git(repository, "checkout", "--quiet", "--detach")
 
     failed, text = call(repository, "git_create_branch", branch_name="new")
 
-    assert (failed, "say base_branch" in text) == (True, True)
+    assert (failed, "give base_branch" in text) == (True, True)
 
 
 def test_branches_are_listed_by_what_they_hold(repository: Path) -> None:
@@ -480,13 +480,13 @@ def test_a_commit_whose_message_is_longer_than_the_output_names_the_fix(reposito
 @pytest.mark.parametrize(
     "options", [{"max_output": 999}, {"timeout": 0}, {"timeout": math.nan}], ids=["output", "timeout", "no-number"]
 )
-def test_limits_with_which_nothing_works_are_a_wrong_setting(options: dict[str, Any]) -> None:
+def test_limits_with_which_nothing_works_are_a_configuration_error(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="at least 1000 bytes"):
         make_server(**options)
 
 
 def test_a_git_that_takes_too_long_is_ended(repository: Path) -> None:
-    # Reading the ignore rules from a pipe that nobody fills takes for ever.
+    # Reading the ignore rules from a pipe without a writer takes forever.
     (repository / ".git" / "info").mkdir()
     os.mkfifo(repository / ".git" / "info" / "exclude")
     server = make_server(repositories=[repository], timeout=0.5)
@@ -516,7 +516,7 @@ def test_writes_to_one_repository_wait_for_each_other(repository: Path) -> None:
     assert run_async(scene()) == [False] * 6
 
 
-def test_what_git_has_started_is_ended_with_it(repository: Path, tmp_path: Path) -> None:
+def test_processes_started_by_git_are_ended_with_it(repository: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -533,7 +533,7 @@ def test_what_git_has_started_is_ended_with_it(repository: Path, tmp_path: Path)
     assert not (repository / ".git" / "index.lock").exists()
 
 
-def test_what_outlives_git_is_ended_too(repository: Path, tmp_path: Path) -> None:
+def test_processes_that_outlive_git_are_ended_too(repository: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -547,7 +547,7 @@ def test_what_outlives_git_is_ended_too(repository: Path, tmp_path: Path) -> Non
     os.close(end)
 
 
-def test_a_write_that_nobody_waits_for_any_more_is_finished(repository: Path, tmp_path: Path) -> None:
+def test_a_write_is_finished_although_its_caller_is_gone(repository: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     write(repository / ".git" / "hooks" / "pre-commit", f"#!/bin/sh\nread line < {pipe}\n", runs=True)
@@ -585,12 +585,12 @@ def test_the_program_serves_over_stdio(repository: Path) -> None:
     assert run_async(scene()) == "* main"
 
 
-def test_a_repository_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
+def test_a_repository_that_does_not_exist_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give --repository one that exists"):
         make_server(repositories=[tmp_path / "missing"])
 
 
-def test_a_machine_without_git_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_git_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.devnull)
 
     with pytest.raises(ConfigError, match="no git"):

@@ -1,4 +1,4 @@
-"""Repositories whose own files were written by hand: an index, a configuration and lenders that git never makes."""
+"""Repositories whose own files were written by hand: an index, a configuration and alternates that git never writes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def test_an_index_that_names_a_file_outside_shows_nothing_of_it(
 
 
 @pytest.mark.parametrize("made", INDEXES[:-1])
-def test_such_an_index_is_refused_by_every_tool(repository: Path, secret: Path, made: Callable[[Path], bytes]) -> None:
+def test_a_hostile_index_is_refused_by_every_tool(
+    repository: Path, secret: Path, made: Callable[[Path], bytes]
+) -> None:
     (repository / ".git" / "index").write_bytes(made(secret))
 
     results = calls(make_server(repositories=[repository]), repository, EVERY_TOOL)
@@ -120,7 +122,7 @@ def test_such_an_index_is_refused_by_every_tool(repository: Path, secret: Path, 
 
 
 @pytest.mark.parametrize("made", INDEXES)
-def test_plain_git_does_show_the_file(repository: Path, secret: Path, made: Callable[[Path], bytes]) -> None:
+def test_plain_git_shows_the_outside_file(repository: Path, secret: Path, made: Callable[[Path], bytes]) -> None:
     (repository / "folder").mkdir()
     (repository / ".git" / "index").write_bytes(made(secret))
 
@@ -143,7 +145,7 @@ def test_an_index_does_not_lead_through_a_link_in_the_tree(repository: Path, sec
 
 
 def test_names_that_grow_without_end_are_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline_servers.git.index_file._MOST_BYTES", 100_000)
+    monkeypatch.setattr("trunkline_servers.git.repository._MOST_BYTES", 100_000)
     grown = [short_entry(b"n" * 50, length=50 * (number + 1)) for number in range(80)]
     (repository / ".git" / "index").write_bytes(index(grown, version=4))
 
@@ -171,7 +173,7 @@ def test_an_index_that_comes_later_is_looked_at_too(repository: Path, secret: Pa
         pytest.param(b"x" * 1000, id="something-else"),
     ],
 )
-def test_an_index_that_is_none_is_an_error_in_words(repository: Path, made: bytes) -> None:
+def test_an_invalid_index_is_an_error_in_words(repository: Path, made: bytes) -> None:
     (repository / ".git" / "index").write_bytes(made)
 
     failed, text = call(repository, "git_add", files=["."])
@@ -253,7 +255,7 @@ def commit(server: Server, repository: Path) -> None:
     assert result.is_error is False
 
 
-def test_hooks_that_are_in_the_configuration_are_off(repository: Path, telling: Path, told: Path) -> None:
+def test_configured_hooks_are_disabled(repository: Path, telling: Path, told: Path) -> None:
     git(repository, "config", "hook.my linter.command", "false")
     git(repository, "config", "hook.my linter.event", "pre-commit")
 
@@ -263,9 +265,7 @@ def test_hooks_that_are_in_the_configuration_are_off(repository: Path, telling: 
     assert (said["hook.my linter.enabled"], said["hook.my linter.event"]) == ("false", "")
 
 
-def test_hooks_that_are_in_the_configuration_run_for_whoever_asks_for_hooks(
-    repository: Path, telling: Path, told: Path
-) -> None:
+def test_configured_hooks_run_with_run_hooks(repository: Path, telling: Path, told: Path) -> None:
     git(repository, "config", "hook.linter.command", "false")
 
     commit(make_server(any_repository=True, run_hooks=True), repository)
@@ -279,11 +279,11 @@ def test_branches_that_are_kept_elsewhere_are_refused(repository: Path, value: s
 
     failed, text = call(repository, "git_status")
 
-    assert (failed, "keeps its branches" in text) == (True, True)
+    assert (failed, "names a location for its branches" in text) == (True, True)
 
 
 @pytest.mark.parametrize("name", ["", "ü", "a b", "x.y", "=", "Evil"])
-def test_a_filter_of_any_name_is_off(repository: Path, tmp_path: Path, name: str) -> None:
+def test_a_filter_of_any_name_is_disabled(repository: Path, tmp_path: Path, name: str) -> None:
     marker = tmp_path / "executed"
     program = write(tmp_path / "program", f"#!/bin/sh\n: > '{marker}'\nexec /bin/cat\n", runs=True)
     write(repository / ".git" / "info" / "attributes", f"* filter={name}\n")
@@ -311,7 +311,7 @@ asyncio.run(main())
 """
 
 
-def test_where_names_are_not_utf_8_a_filter_is_off_too(repository: Path, tmp_path: Path) -> None:
+def test_a_filter_with_a_name_that_is_not_utf_8_is_disabled(repository: Path, tmp_path: Path) -> None:
     marker = tmp_path / "executed"
     program = write(tmp_path / "program", f"#!/bin/sh\n: > '{marker}'\nexec /bin/cat\n", runs=True)
     write(repository / ".git" / "info" / "attributes", "")
@@ -336,7 +336,7 @@ def test_where_names_are_not_utf_8_a_filter_is_off_too(repository: Path, tmp_pat
 # --- borrowed objects ------------------------------------------------------------------------------------------------
 
 
-def test_a_lender_may_not_lead_out_through_a_link_of_its_own(repository: Path, tmp_path: Path) -> None:
+def test_an_alternate_may_not_lead_out_through_its_own_link(repository: Path, tmp_path: Path) -> None:
     other = make_repository(tmp_path / "other")
     git(other, "commit", "--quiet", "-am", "second")
     git(other, "repack", "--quiet", "-a", "-d")
@@ -351,7 +351,7 @@ def test_a_lender_may_not_lead_out_through_a_link_of_its_own(repository: Path, t
     assert git(repository, "cat-file", "-p", blob) == "one\n2\nthree"
 
 
-def test_a_lender_is_where_every_git_takes_it_to_be(repository: Path, tmp_path: Path) -> None:
+def test_an_alternate_is_resolved_as_every_git_version_does(repository: Path, tmp_path: Path) -> None:
     make_repository(tmp_path / "secret")
     (repository / "a" / "b" / "c" / "d").mkdir(parents=True)
     (repository / ".git" / "objects" / "inside").symlink_to(repository / "a" / "b" / "c" / "d")

@@ -1,4 +1,4 @@
-"""Repositories and names that are in order, but not what one thinks of first."""
+"""Valid but unusual repositories and names."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_file_whose_name_is_no_text_is_staged_and_shown(repository: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["no\nfile", "no\tfile", "no'file", "nö", "no file\n"])
-def test_a_name_that_is_no_file_is_said_to_be_none(repository: Path, name: str) -> None:
+def test_a_name_without_a_file_is_reported(repository: Path, name: str) -> None:
     failed, text = call(repository, "git_add", files=["a.txt", name])
 
     assert (failed, "is not a file, or is ignored" in text) == (True, True)
@@ -177,7 +177,7 @@ def test_a_conflict_is_shown_resolved_and_committed(repository: Path) -> None:
     assert len(git(repository, "log", "-1", "--format=%P").split()) == 2
 
 
-def test_a_difference_of_bytes_is_told_and_not_shown(repository: Path) -> None:
+def test_a_binary_difference_is_reported_and_not_shown(repository: Path) -> None:
     (repository / "a.txt").write_bytes(bytes(range(256)))
 
     assert call(repository, "git_diff_unstaged")[1].endswith("Binary files a/a.txt and b/a.txt differ")

@@ -52,11 +52,11 @@ def test_more_than_a_pipe_holds_goes_in_and_comes_out() -> None:
     assert run_async(ran("/bin/cat", stdin=MUCH)) == ProcessResult(0, MUCH, "", False)
 
 
-def test_a_process_that_hears_nothing_is_no_failure() -> None:
+def test_a_process_that_reads_no_input_is_not_a_failure() -> None:
     assert run_async(ran("/bin/sh", "-c", "exit 3", stdin=MUCH)) == ProcessResult(3, b"", "", False)
 
 
-def test_without_anything_to_say_the_input_is_at_its_end() -> None:
+def test_without_input_stdin_is_at_its_end() -> None:
     assert run_async(ran("/bin/cat")) == ProcessResult(0, b"", "", False)
 
 
@@ -77,7 +77,7 @@ def test_a_long_complaint_does_not_hold_a_process_up() -> None:
     assert (said.status, said.text, said.stderr) == (0, "done", "c" * 65536)
 
 
-def test_where_processes_have_no_descriptors_their_end_is_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pidfds_the_exit_of_a_process_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
 
     # The pipes are closed before it exits.
@@ -101,7 +101,7 @@ def test_no_descriptor_is_left_after_a_run() -> None:
     assert len(after) == len(before)
 
 
-def test_a_program_that_is_not_there_cannot_be_started() -> None:
+def test_a_program_that_does_not_exist_cannot_be_started() -> None:
     with pytest.raises(OSError, match="missing"):
         run_async(ran("/missing/program"))
 
@@ -110,7 +110,7 @@ def test_a_program_that_is_not_there_cannot_be_started() -> None:
 
 
 def is_gone(number: int) -> bool:
-    """Tell whether there is no process of that number, not even one that nobody has asked for its status."""
+    """Return whether no process has that number, not even one whose status was not collected."""
     with suppress(ProcessLookupError):
         os.kill(number, 0)
         return False
@@ -141,7 +141,7 @@ STUBBORN = "trap '' TERM; while :; do sleep 60; done"
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_the_same_is_said_in_every_event_loop(loop: Loop) -> None:
+def test_the_error_is_the_same_in_every_event_loop(loop: Loop) -> None:
     assert in_loop(loop, ran("/bin/cat", stdin=MUCH)) == ProcessResult(0, MUCH, "", False)
     assert in_loop(loop, ran("/bin/sh", "-c", CLOSES_FIRST, stdin=MUCH)) == ProcessResult(4, b"", "", False)
     assert in_loop(loop, ran("/bin/cat", stdin=MUCH, most=10)) == ProcessResult(0, MUCH[:10], "", True)
@@ -158,7 +158,7 @@ def test_the_same_is_said_in_every_event_loop(loop: Loop) -> None:
         pytest.param(":", id="has-ended"),
     ],
 )
-def test_nothing_is_left_of_a_process_that_is_ended(pipe: Path, loop: Loop, script: str) -> None:
+def test_an_ended_process_leaves_nothing_behind(pipe: Path, loop: Loop, script: str) -> None:
     async def scene() -> tuple[int, int, int]:
         before = descriptors()
         child, number = await started(pipe, script)
@@ -170,7 +170,7 @@ def test_nothing_is_left_of_a_process_that_is_ended(pipe: Path, loop: Loop, scri
     assert (after, is_gone(number)) == (before, True)
 
 
-def test_who_is_cancelled_while_ending_a_process_has_it_killed(pipe: Path) -> None:
+def test_cancelling_the_end_of_a_process_kills_it(pipe: Path) -> None:
     async def scene() -> tuple[int, int, int, bool]:
         before = descriptors()
         child, number = await started(pipe, STUBBORN)
@@ -185,9 +185,7 @@ def test_who_is_cancelled_while_ending_a_process_has_it_killed(pipe: Path) -> No
     assert (after, is_gone(number), cancelled) == (before, True, True)
 
 
-def test_without_descriptors_of_processes_a_stubborn_one_is_killed_too(
-    pipe: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pidfds_a_stubborn_process_is_killed(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     monkeypatch.setattr("trunkline_servers.git.process._GRACE", 0.05)
 
@@ -210,7 +208,7 @@ if os.fork() == 0:
 """
 
 
-def test_what_has_left_the_group_and_holds_the_pipes_is_not_waited_for(
+def test_a_process_that_left_the_group_and_holds_the_pipes_is_not_waited_for(
     pipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trunkline_servers.git.process._GRACE", 0.05)
@@ -228,7 +226,7 @@ def test_what_has_left_the_group_and_holds_the_pipes_is_not_waited_for(
 
 
 @pytest.mark.parametrize("place", ["add_reader", "add_writer"])
-def test_a_process_that_cannot_be_listened_to_is_not_left(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_whose_pipes_cannot_be_read_is_ended(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> tuple[int, int]:
         before = descriptors()
 

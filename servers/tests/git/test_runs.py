@@ -1,4 +1,4 @@
-"""How often git is run: what it was asked about once, it is not asked again, until a byte of it has changed."""
+"""How often git is run: results are cached until a byte of their input changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> Server
 
 
 def runs(server: Server, log: Path, repository: Path, *wanted: tuple[str, dict[str, Any]]) -> list[str]:
-    """Give what git was run for in these calls, all of which succeed."""
+    """Return the git commands that were run for these calls, all of which succeed."""
     log.write_text("")
     results = calls(server, repository, wanted)
     assert [outcome(each) for each in results if each.is_error] == []
@@ -67,7 +67,7 @@ def runs(server: Server, log: Path, repository: Path, *wanted: tuple[str, dict[s
         pytest.param("git_add", {"files": ["."]}, ["ls-files", "update-index"], id="add"),
     ],
 )
-def test_a_known_repository_costs_the_runs_of_the_work_alone(
+def test_a_known_repository_needs_no_extra_runs_of_git(
     server: Server, log: Path, repository: Path, tool: str, arguments: dict[str, Any], expected: list[str]
 ) -> None:
     runs(server, log, repository, STATUS)
@@ -76,7 +76,7 @@ def test_a_known_repository_costs_the_runs_of_the_work_alone(
     assert runs(server, log, repository, STATUS) == ["status"]
 
 
-def test_a_commit_costs_two_runs(server: Server, log: Path, repository: Path) -> None:
+def test_a_commit_takes_two_runs_of_git(server: Server, log: Path, repository: Path) -> None:
     git(repository, "add", ".")
     runs(server, log, repository, STATUS)
 
@@ -109,7 +109,7 @@ def test_a_users_include_that_hangs_on_the_repository_is_looked_up_each_time(
     assert runs(server, log, repository, STATUS) == ["config", "status"]
 
 
-def test_another_branch_or_commit_is_nothing_to_ask_about(server: Server, log: Path, repository: Path) -> None:
+def test_another_branch_or_commit_needs_no_new_check(server: Server, log: Path, repository: Path) -> None:
     git(repository, "branch", "side")
     runs(server, log, repository, STATUS)
     git(repository, "checkout", "--quiet", "side")
@@ -196,7 +196,7 @@ def become_bare(repository: Path) -> None:
         pytest.param(lambda top: git(top, "config", "core.repositoryFormatVersion", "99"), id="version"),
     ],
 )
-def test_a_repository_that_is_none_any_more_is_not_taken_for_the_one_around_it(
+def test_a_former_repository_is_not_mistaken_for_the_enclosing_one(
     server: Server, log: Path, tmp_path: Path, change: Change
 ) -> None:
     around = make_repository(tmp_path / "around")
@@ -212,7 +212,7 @@ def test_a_repository_that_is_none_any_more_is_not_taken_for_the_one_around_it(
 
 @AS_ROOT
 @pytest.mark.parametrize("name", [".", ".git"])
-def test_a_repository_that_is_given_away_is_not_trusted_any_more(
+def test_a_repository_that_changes_owner_is_no_longer_trusted(
     server: Server, log: Path, repository: Path, name: str
 ) -> None:
     runs(server, log, repository, STATUS)
@@ -224,7 +224,7 @@ def test_a_repository_that_is_given_away_is_not_trusted_any_more(
 
 
 @AS_ROOT
-def test_a_repository_of_somebody_else_is_trusted_only_while_the_user_says_so(
+def test_a_repository_owned_by_another_user_is_trusted_only_while_configured(
     server: Server, log: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.chown(repository, 12345, 12345)

@@ -1,4 +1,4 @@
-"""The GitHub server over its double, with a client: what every test here needs."""
+"""The GitHub server over its double, with a client."""
 
 from __future__ import annotations
 

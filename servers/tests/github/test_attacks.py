@@ -1,4 +1,4 @@
-"""Arguments that want to reach something else, answers that want to be too much, and the token that must not leak."""
+"""Arguments that lead to other paths, oversized responses, and a token that must not leak."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_redirect_elsewhere_is_not_followed_and_gets_no_token() -> None:
         stage.double.refuse_once("GET", "/issues/7", 302, {}, {"Location": target})
         said = await stage.refused("get_issue", issue_number=7)
         assert other.double.seen == []
-    assert "redirects to another place" in said
+    assert "redirects to another host" in said
 
 
 @pytest.mark.parametrize(
@@ -122,24 +122,24 @@ async def test_a_change_to_a_repository_that_was_renamed_is_no_success(tool: str
         ("merge_pull_request", {"pull_number": 42}, "/pulls/42"),
     ],
 )
-async def test_an_answer_that_is_none_of_githubs_is_said_and_nothing_is_changed(
+async def test_an_unexpected_response_is_reported_and_nothing_is_changed(
     tool: str, arguments: dict[str, Any], path: str, odd: Any
 ) -> None:
     async with staged(client={"elicitation": lambda question: {}}) as stage:
         stage.double.planned.append(("GET", re.compile(path), lambda: web.json_response(odd)))
         said = await stage.refused(tool, **arguments)
         assert {seen.method for seen in stage.double.seen} == {"GET"}
-    assert said == "GitHub answered with something unexpected; nothing was changed"
+    assert said == "The response of GitHub is not as expected; nothing was changed"
 
 
 @pytest.mark.parametrize("odd", [None, "text", 7], ids=repr)
-async def test_a_file_that_is_none_is_said(odd: Any) -> None:
+async def test_an_unexpected_response_for_a_file_is_reported(odd: Any) -> None:
     async with staged() as stage:
         stage.double.planned.append(("GET", re.compile("/contents/a"), lambda: web.json_response(odd)))
-        assert "something unexpected" in await stage.refused("get_file_contents", path="a")
+        assert "not as expected" in await stage.refused("get_file_contents", path="a")
 
 
-async def test_an_answer_that_is_too_deep_is_said() -> None:
+async def test_an_answer_that_is_too_deep_is_reported() -> None:
     async with staged() as stage:
         deep = "[" * 900 + "]" * 900
         stage.double.planned.append(("GET", re.compile("/issues/7"), lambda: web.Response(text=deep)))
@@ -171,7 +171,7 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
         assert "larger than 8388608 bytes" in await stage.refused("get_issue", issue_number=7)
 
 
-async def test_a_large_diff_is_cut_and_says_so() -> None:
+async def test_a_large_diff_is_truncated_with_a_note() -> None:
     async with staged() as stage:
         files = [{"filename": str(n), "patch": "+x\n" * 50_000} for n in range(5)]
         stage.double.refuse_once("GET", "/pulls/42/files", 200, files)
@@ -183,7 +183,7 @@ async def test_a_large_diff_is_cut_and_says_so() -> None:
     assert "were cut" in note
 
 
-async def test_a_long_list_is_cut_and_says_so() -> None:
+async def test_a_long_list_is_truncated_with_a_note() -> None:
     async with staged() as stage:
         found = {"total_count": 400, "items": [{"body": "x" * 3_000, "number": n} for n in range(400)]}
         stage.double.refuse_once("GET", "/search/issues", 200, found)

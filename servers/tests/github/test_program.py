@@ -1,4 +1,4 @@
-"""The GitHub server as a program: over stdio, and over HTTP for whoever has a token."""
+"""The GitHub server as a program: over stdio, and over HTTP with a token."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_client_that_can_only_open_pages_is_not_asked_to_confirm_a_merge() -> 
     assert json.loads(content["text"])["merged"] is True
 
 
-async def test_over_http_nobody_comes_in_without_a_token() -> None:
+async def test_http_without_a_token_is_rejected() -> None:
     double = GitHubDouble(token=SECRET)
     env = {"GITHUB_PERSONAL_ACCESS_TOKEN": SECRET}
     async with double.running() as api, listening("github", "--api-url", api, env=env) as url:
@@ -75,7 +75,7 @@ async def test_over_http_nobody_comes_in_without_a_token() -> None:
 @pytest.mark.parametrize(
     "headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}], ids=["rebound-name", "other-page"]
 )
-def test_over_http_a_web_page_does_not_come_in_even_with_a_token(headers: dict[str, str]) -> None:
+def test_a_web_page_is_rejected_over_http_even_with_a_token(headers: dict[str, str]) -> None:
     async def main() -> int:
         sent = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream", **headers}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

@@ -46,7 +46,7 @@ async def test_the_tools_are_the_archived_ones_and_the_review_comment() -> None:
     assert {tool.name for tool in tools} == ARCHIVED | {"post_review_comment"}
 
 
-async def test_what_only_reads_says_so_and_what_overwrites_says_so() -> None:
+async def test_annotations_state_which_tools_read_and_which_overwrite() -> None:
     async with staged() as stage:
         hints = {tool.name: tool.annotations for tool in await stage.client.list_tools()}
     reads = {name for name, hint in hints.items() if hint is not None and hint.read_only_hint}
@@ -183,12 +183,12 @@ async def test_a_wrong_token_says_which_variable_holds_it_and_not_what() -> None
     assert "github_pat_wrong" not in said
 
 
-async def test_what_only_signed_in_users_may_see_asks_for_a_token_and_blames_none() -> None:
+async def test_a_request_that_requires_authentication_asks_for_a_token_and_blames_none() -> None:
     async with staged(token=None) as stage:
         stage.double.refuse_once("GET", "/search/code", 401, {"message": "Requires authentication"})
         result = await stage.client.call_tool("search_code", {"q": "x"}, raise_on_error=False)
     (said,) = texts(result)
-    assert "start the server with GITHUB_PERSONAL_ACCESS_TOKEN" in said
+    assert "set GITHUB_PERSONAL_ACCESS_TOKEN for the server" in said
     assert "wrong" not in said
 
 

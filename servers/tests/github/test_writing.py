@@ -1,4 +1,4 @@
-"""What the GitHub server changes: every tool that writes, against the double; and that nothing is half done."""
+"""What the GitHub server changes: every tool that writes, against the double; and no change is left unfinished."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ WRONG_COMMENTS = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), WRONG_COMMENTS)
-async def test_a_review_comment_that_cannot_be_is_refused_and_nothing_is_posted(
-    arguments: dict[str, Any], said: str
-) -> None:
+async def test_an_invalid_review_comment_is_refused_and_nothing_is_posted(arguments: dict[str, Any], said: str) -> None:
     async with staged() as stage:
         assert said in await stage.refused("post_review_comment", pr_number=42, body="?", **arguments)
         assert (stage.double.project.comments, stage.double.project.review_comments) == ({}, {})
@@ -97,7 +95,7 @@ async def test_a_push_that_fails_at_any_step_leaves_the_branch_as_it_was(step: t
         assert stage.double.project.branches["main"] == before
 
 
-async def test_a_push_never_overwrites_what_somebody_else_pushed_meanwhile() -> None:
+async def test_a_push_never_overwrites_a_concurrent_push() -> None:
     async with staged() as stage:
         stage.double.refuse_once("PATCH", "/git/refs/heads/main", 422, {"message": "Update is not a fast forward"})
         said = await stage.refused("push_files", branch="main", files=[{"path": "a", "content": ""}], message="m")
@@ -107,7 +105,7 @@ async def test_a_push_never_overwrites_what_somebody_else_pushed_meanwhile() -> 
 
 
 WRONG_PUSHES = [
-    pytest.param([{"path": "a", "content": "1"}, {"path": "/a", "content": "2"}], "stands twice", id="twice"),
+    pytest.param([{"path": "a", "content": "1"}, {"path": "/a", "content": "2"}], "occurs twice", id="twice"),
     pytest.param([{"path": "a/../../b", "content": ""}], "is not a path in a repository", id="elsewhere"),
     pytest.param([{"path": "", "content": ""}], "is not a file path", id="empty"),
     pytest.param([{"path": "a", "content": "x" * (1024 * 1024 + 1)}], "up to 1048576", id="a-large-file"),
@@ -261,7 +259,7 @@ async def test_a_merge_is_not_asked_about_if_it_need_not_be_confirmed() -> None:
     assert asked == []
 
 
-async def test_what_is_merged_is_what_the_user_saw() -> None:
+async def test_the_merged_commit_is_the_one_shown_to_the_user() -> None:
     def push_then_accept(_question: Any) -> dict[str, Any]:
         doubles[0].project.commit("button-markup", "Something else", {"evil.sh": "rm"})
         return {}

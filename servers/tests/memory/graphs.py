@@ -31,5 +31,5 @@ async def fill(path: Path) -> None:
 
 
 def command(path: Path) -> list[str]:
-    """Give the command of a server for a file."""
+    """Return the command of a server for a file."""
     return [sys.executable, "-m", "trunkline_servers.memory", "--file", str(path)]

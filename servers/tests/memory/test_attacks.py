@@ -45,7 +45,7 @@ def entities(prefix: str, count: int) -> list[dict[str, Any]]:
     ],
 )
 @pytest.mark.parametrize("name", ["delete_entities", "read_graph"])
-def test_nobody_reads_or_deletes_from_a_foreign_page_or_without_a_token(
+def test_a_foreign_page_or_a_missing_token_can_neither_read_nor_delete(
     name: str, headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     arguments = {"delete_entities": {"entityNames": ["Ann"]}}.get(name, {})
@@ -91,7 +91,7 @@ def test_many_calls_at_once_of_one_server_lose_nothing(tmp_path: Path) -> None:
     assert len(run_async(main())["entities"]) == 20
 
 
-def test_a_lock_that_is_never_freed_is_told(tmp_path: Path) -> None:
+def test_a_lock_that_is_never_freed_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "m"
     holder, waiter = (GraphFile(str(path), GraphLimits(), lock_seconds=0.05) for _ in range(2))
 
@@ -172,7 +172,7 @@ def test_a_writer_killed_from_outside_leaves_a_whole_file(tmp_path: Path) -> Non
     assert len({each["name"].partition("-")[0] for each in graph.entities}) == 1
 
 
-def test_what_a_killed_writer_left_is_taken_away(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl.0123456789abcdef.new").write_text('{"type":"ent')
     run_async(fill(tmp_path / "m.jsonl"))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["m.jsonl", "m.jsonl.lock"]
@@ -232,7 +232,7 @@ RELATED = json.dumps({"type": "relation", **KNOWS})
     ],
     ids=["cut", "bytes", "deep", "no-list", "number", "null-end", "no-type", "null", "not-an-object"],
 )
-def test_a_line_that_is_broken_costs_that_line_alone(bad: bytes, tmp_path: Path) -> None:
+def test_an_unreadable_line_affects_only_itself(bad: bytes, tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_bytes(b"\n".join([GOOD.encode(), bad, RELATED.encode()]))
 
@@ -264,7 +264,7 @@ def test_a_broken_line_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert ["cannot be read" in each for each in told] == [True]
 
 
-def test_what_is_not_known_is_kept(tmp_path: Path) -> None:
+def test_unknown_members_and_lines_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "m"
     lines = [json.dumps({"type": "entity", **ANN, "since": 2019}), json.dumps({"type": "note", "text": "x"})]
     path.write_text("\n".join(lines))
@@ -332,7 +332,7 @@ def test_a_file_keeps_its_mode_whatever_new_files_get(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o664
 
 
-def test_only_what_a_killed_writer_left_is_taken_away(tmp_path: Path) -> None:
+def test_only_temporary_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     left, mine = tmp_path / "m.jsonl.0123456789abcdef.new", tmp_path / "m.jsonl.mine.new"
     left.write_text("half")
@@ -381,7 +381,7 @@ _LIMITED = ("create_entities", "create_relations")
 
 @settings(max_examples=40, deadline=None)
 @hypothesis_given(_STEPS)
-def test_what_is_kept_is_what_the_file_says(steps: list[tuple[str, list[Any]]]) -> None:
+def test_the_cached_graph_matches_the_file(steps: list[tuple[str, list[Any]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "m")
         file = GraphFile(path, GraphLimits())
@@ -407,7 +407,7 @@ def test_a_change_that_fails_leaves_what_is_kept_as_it_was(tmp_path: Path) -> No
     assert file.read().shown() == before
 
 
-def test_what_is_given_back_is_no_part_of_what_is_kept(tmp_path: Path) -> None:
+def test_returned_records_are_copies_of_the_stored_ones(tmp_path: Path) -> None:
     limits = GraphLimits()
     file = GraphFile(str(tmp_path / "m"), limits)
     made = file.change(lambda graph: graph.create_entities(copy.deepcopy([ANN, BOB]), limits))
@@ -421,7 +421,7 @@ def test_what_is_given_back_is_no_part_of_what_is_kept(tmp_path: Path) -> None:
     assert graph_lines(file.read()) == (tmp_path / "m").read_bytes()
 
 
-def test_a_file_that_somebody_else_changes_is_read_again(tmp_path: Path) -> None:
+def test_a_file_changed_by_another_process_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "m"
     file = GraphFile(str(path), GraphLimits())
     file.change(lambda graph: graph.create_entities([ANN], GraphLimits()))

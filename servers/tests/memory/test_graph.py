@@ -1,4 +1,4 @@
-"""Search: everything that holds the query is found, and the best comes first."""
+"""Search: every entity that contains the query is found, best match first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALL = [
         ),
     ],
 )
-def test_the_best_comes_first(query: str, expected: list[str]) -> None:
+def test_the_best_match_comes_first(query: str, expected: list[str]) -> None:
     assert [each["name"] for each in search_entities(ALL, query)] == expected
 
 

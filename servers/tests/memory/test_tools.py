@@ -30,7 +30,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
-def test_what_is_remembered_is_there_for_another_server_in_every_era(revision: str, tmp_path: Path) -> None:
+def test_the_memory_is_shared_with_another_server_in_every_era(revision: str, tmp_path: Path) -> None:
     async def main() -> Any:
         path = tmp_path / "deep" / "memory.jsonl"
         async with Client(make_server(path), revision=revision) as client:
@@ -144,7 +144,7 @@ def test_the_graph_is_a_resource(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_whoever_subscribed_is_told_of_a_change(revision: str, tmp_path: Path) -> None:
+def test_subscribers_are_notified_of_a_change(revision: str, tmp_path: Path) -> None:
     async def main() -> str | None:
         async with (
             Client(make_server(tmp_path / "m"), revision=revision) as client,
@@ -171,7 +171,7 @@ def test_whoever_subscribed_is_told_of_a_change(revision: str, tmp_path: Path) -
         pytest.param("create_relations", {"relations": [KNOWS, WORKS]}, "2 relations, and at most 1", id="related"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_whole(
+def test_content_beyond_the_limits_is_refused_completely(
     tool: str, arguments: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     async def main() -> None:

@@ -38,7 +38,7 @@ class Deployment:
         self.hang = False
 
     def named(self, name: str) -> list[Document]:
-        """Give the commands of one name that were sent."""
+        """Return the commands of one name that were sent."""
         return [each for each in self.commands if name in each]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,7 +180,7 @@ def _old_query(body: bytes) -> Document:
 
 @asynccontextmanager
 async def deployment_double() -> AsyncIterator[Deployment]:
-    """Have the double on a free port while the body runs."""
+    """Serve the double on a free port for the duration of the block."""
     double = Deployment()
     server = await asyncio.start_server(double.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()

@@ -177,7 +177,7 @@ def test_documents_are_counted() -> None:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_leave_to_write_there_is_no_writing_tool() -> None:
+def test_without_write_there_is_no_writing_tool() -> None:
     async def main(**options: Any) -> dict[str, Any]:
         async with Client(make_server(**options)) as client:
             return {tool.name: tool.annotations for tool in await client.list_tools()}
@@ -232,11 +232,11 @@ def test_one_document_is_deleted_or_all_that_match() -> None:
 @pytest.mark.parametrize(
     "arguments", [("update", {"update": {"$set": {"a": 1}}}), ("delete", {})], ids=["update", "delete"]
 )
-def test_a_write_to_everything_must_be_meant(arguments: tuple[str, dict[str, Any]]) -> None:
+def test_a_write_to_everything_must_be_confirmed(arguments: tuple[str, dict[str, Any]]) -> None:
     tool, extra = arguments
     sent: list[Any] = []
     given = {**ITEMS, "filter": {}, "many": True, **extra}
-    with pytest.raises(ToolError, match="say everything=true"):
+    with pytest.raises(ToolError, match="set everything=true"):
         ask(tool, given, write=True, check=lambda double: sent.extend(double.commands))
     assert sent == []
     assert 3 in ask(tool, {**given, "everything": True}, write=True).values()
@@ -248,7 +248,7 @@ def test_a_write_to_everything_must_be_meant(arguments: tuple[str, dict[str, Any
     ids=repr,
 )
 def test_a_filter_that_only_looks_like_one_is_empty(query: dict[str, Any]) -> None:
-    with pytest.raises(ToolError, match="say everything=true"):
+    with pytest.raises(ToolError, match="set everything=true"):
         ask("delete", {**ITEMS, "filter": query, "many": True}, write=True)
 
 
@@ -296,7 +296,7 @@ TAIL = ", Timeout: 5.0s, Topology Description: <TopologyDescription id: 1, serve
     ],
     ids=["refused", "several", "different", "no-name", "no-socket", "tls", "none-yet", "other"],
 )
-def test_why_a_deployment_cannot_be_reached_is_told_shortly_and_once(said: str, told: str) -> None:
+def test_the_reason_why_a_deployment_is_unreachable_is_short_and_given_once(said: str, told: str) -> None:
     assert connect_failure_reason(said) == told
 
 
@@ -358,7 +358,7 @@ def test_a_write_that_takes_too_long_says_that_it_may_be_done() -> None:
         double.failure = {"ok": 0.0, "code": 50, "errmsg": "operation exceeded time limit"}
 
     given = {**ITEMS, "filter": {"a": 1}, "update": {"$set": {"a": 2}}, "many": True}
-    with pytest.raises(ToolError, match=r"took longer than 15 s.*part of it may be done: look before you try again"):
+    with pytest.raises(ToolError, match=r"took longer than 15 s.*it may be partly done: check before you try again"):
         ask("update", given, prepare=prepare, write=True)
 
 
@@ -378,7 +378,7 @@ def test_a_deployment_that_does_not_answer_in_time_is_a_clear_error() -> None:
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        ({"ok": 0.0, "code": 13, "errmsg": "not authorized on shop"}, "does not allow this to the user"),
+        ({"ok": 0.0, "code": 13, "errmsg": "not authorized on shop"}, "does not allow this for the user"),
         ({"ok": 0.0, "code": 50, "errmsg": "operation exceeded time limit"}, "took longer than 15 s"),
         ({"ok": 0.0, "code": 2, "errmsg": "unknown operator: $foo"}, r"MongoDB refused: unknown operator: \$foo"),
     ],
@@ -400,19 +400,19 @@ def test_a_password_that_the_database_repeats_is_not_passed_on(written: str, pas
 
 
 @pytest.mark.parametrize("uri", ["localhost:27017", "http://x", "", "mongodb://a:hu@sh@h", "mongodb://:hush@/"])
-def test_an_address_that_is_none_is_refused_at_the_start_without_its_password(uri: str) -> None:
+def test_an_invalid_address_is_refused_at_the_start_without_its_password(uri: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_server(uri)
     assert "hu" not in str(caught.value).replace("https", "")
 
 
 @pytest.mark.parametrize("name", ["a b", "", "../shop", "$cmd"])
-def test_a_database_to_use_that_cannot_be_one_is_refused_at_the_start(name: str) -> None:
+def test_an_invalid_allowed_database_is_refused_at_the_start(name: str) -> None:
     with pytest.raises(ConfigError, match="--database"):
         make_server("mongodb://h", databases=[name])
 
 
-def test_what_is_shown_of_an_address_has_no_credentials() -> None:
+def test_a_shown_address_has_no_credentials() -> None:
     assert redacted_hosts("mongodb://me:p%40ss@a:1,b:2/db?x=y") == "a:1,b:2"
 
 

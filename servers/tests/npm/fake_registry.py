@@ -1,4 +1,4 @@
-"""A loopback double of the npm registry: a few packages, search, advisories, and a note of what was asked."""
+"""A loopback double of the npm registry: a few packages, search, advisories, and a record of requests."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _json(value: Any, *, status: int = 200) -> web.Response:
 
 @asynccontextmanager
 async def registry_double() -> AsyncIterator[RegistryDouble]:
-    """Have the double on a free port while the body runs."""
+    """Serve the double on a free port for the duration of the block."""
     double = RegistryDouble()
     server = web.Server(double.answer)
     runner = web.ServerRunner(server)

@@ -1,4 +1,4 @@
-"""Attacks on the npm server: names that lead elsewhere, and projects that are not what they seem."""
+"""Attacks on the npm server: names that lead to other paths, and hostile projects."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_folder_in_place_of_a_file_is_refused_and_leaves_nothing_open(tmp_path
     ],
     ids=["huge", "cut", "utf-16", "deep", "list", "null"],
 )
-def test_a_manifest_that_is_none_is_a_clear_error(tmp_path: Path, content: bytes, words: str) -> None:
+def test_an_invalid_manifest_is_a_clear_error(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "package.json").write_bytes(content)
     with pytest.raises(ToolError, match=words):
         ask("list_scripts", {}, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""Which registry is asked, and with which token: the user's npm configuration, and what a project may say of it."""
+"""Which registry is used, with which token: the user's npm configuration, and what a project may change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Desk:
         env: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> RegistryEndpoint:
-        """Say where a package is asked for."""
+        """Return the registry of a package."""
         user is None or (self.home / ".npmrc").write_text(user)
         theirs is None or (self.project / ".npmrc").write_text(theirs)
         settings = NpmConfig({"HOME": str(self.home), **(env or {})}, token=token)
@@ -100,7 +100,7 @@ def test_the_lines_are_read_as_npm_reads_them() -> None:
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-def test_npm_itself_reads_them_so(desk: Desk) -> None:
+def test_npm_itself_parses_them_the_same_way(desk: Desk) -> None:
     (desk.home / ".npmrc").write_text(LINES)
     env = {**ENV, "HOME": str(desk.home), "PATH": os.environ["PATH"]}
     said = subprocess.run(
@@ -222,7 +222,7 @@ def test_a_registry_of_the_command_line_is_the_only_one(desk: Desk) -> None:
         pytest.param("https://n.example.evil.example/", "//n.example/", None, id="longer-host"),
         pytest.param("https://x.n.example/", "//n.example/", None, id="host-below"),
         pytest.param("https://n.example/", "//", None, id="no-host"),
-        pytest.param("https://n.example/", "", None, id="for-everybody"),
+        pytest.param("https://n.example/", "", None, id="for-all"),
     ],
 )
 def test_a_token_goes_to_the_host_it_was_written_for(desk: Desk, registry: str, key: str, token: str | None) -> None:
@@ -243,7 +243,7 @@ def test_a_token_whose_variable_is_not_set_is_none(desk: Desk) -> None:
     assert desk.place(user="//registry.npmjs.org/:_authToken=${NOT_SET}").token is None
 
 
-def test_a_token_that_cannot_be_one_is_refused_without_being_shown(desk: Desk) -> None:
+def test_an_invalid_token_is_refused_without_being_shown(desk: Desk) -> None:
     with pytest.raises(ToolError, match=r"//registry\.npmjs\.org/:_authToken is not a valid token") as refused:
         desk.place(user="//registry.npmjs.org/:_authToken=hun ter2")
     assert "hun" not in str(refused.value)
@@ -295,8 +295,8 @@ def test_a_project_cannot_replace_a_token(desk: Desk) -> None:
         ("http://127.0.0.1.evil.example", "must start with https://"),
         ("http://x.localhost", "must start with https://"),
         ("http://10.0.0.1", "must start with https://"),
-        ("https://evil.example/${SECRET}/", "a project gets no variables filled in"),
-        ("https://${SECRET?}.evil.example/", "a project gets no variables filled in"),
+        ("https://evil.example/${SECRET}/", "variables are not expanded for a project"),
+        ("https://${SECRET?}.evil.example/", "variables are not expanded for a project"),
         ("https://n.example/a/../b/", "is not a URL"),
         ("https://n.example/a/%2e%2E/b/", "is not a URL"),
         ("https://n.example/a/x%2F..%2f../b/", "is not a URL"),
@@ -330,7 +330,7 @@ def test_a_project_may_choose_a_registry_of_this_machine(desk: Desk, url: str) -
 @pytest.mark.parametrize(
     "name", ["REGISTRY", "@acme", "@acme:other", "acme:registry", "proxy", "https-proxy", "cafile"]
 )
-def test_nothing_else_of_a_project_counts(desk: Desk, name: str) -> None:
+def test_other_settings_of_a_project_are_ignored(desk: Desk, name: str) -> None:
     assert desk.place("@acme/x", theirs=f"{name}=https://evil.example") == RegistryEndpoint(DEFAULT_REGISTRY)
 
 

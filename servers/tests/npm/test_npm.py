@@ -78,7 +78,7 @@ def test_deprecated_versions_are_named() -> None:
     assert ask("versions", {"name": "left"})[0]["deprecated"] == ["1.0.0"]
 
 
-def test_a_package_that_is_not_there_is_a_clear_error() -> None:
+def test_a_package_that_does_not_exist_is_a_clear_error() -> None:
     with pytest.raises(ToolError, match="no such package or version: nowhere"):
         ask("view", {"name": "nowhere"})
 
@@ -87,7 +87,7 @@ def test_the_token_goes_to_the_registry() -> None:
     assert ask("view", {"name": "left"}, token="npm_secret")[1].tokens == ["Bearer npm_secret"]
 
 
-def test_a_registry_that_is_not_there_is_a_clear_error() -> None:
+def test_a_registry_that_does_not_exist_is_a_clear_error() -> None:
     async def main() -> None:
         async with Client(make_server(registry="http://127.0.0.1:1")) as client:
             await client.call_tool("view", {"name": "left"})
@@ -115,7 +115,7 @@ def test_an_answer_of_another_form_is_empty_or_a_clear_error(body: bytes) -> Non
 
 @pytest.mark.parametrize("url", ["registry.npmjs.org", "http://[", "http://[::1", "https://h:99999", ""])
 @pytest.mark.parametrize("token", [None, "npm_secret"])
-def test_an_address_that_is_none_is_refused_at_the_start(url: str, token: str | None) -> None:
+def test_an_invalid_address_is_refused_at_the_start(url: str, token: str | None) -> None:
     with pytest.raises(ConfigError, match="The address of the npm registry must be a URL"):
         make_server(registry=url, token=token)
 
@@ -140,7 +140,7 @@ def test_a_redirect_to_another_host_is_not_followed_with_the_token() -> None:
         async with registry_double() as double, registry_double() as other:
             double.redirect = f"{other.url}/left/latest"
             async with Client(make_server(registry=double.url, token="npm_secret")) as client:
-                with pytest.raises(ToolError, match="redirects to another place"):
+                with pytest.raises(ToolError, match="redirects to another host"):
                     await client.call_tool("view", {"name": "left"})
             return other.tokens
 

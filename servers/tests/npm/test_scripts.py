@@ -1,4 +1,4 @@
-"""Running scripts: who is asked what, and what the process may and may not do. A small program plays npm."""
+"""Running scripts: the question to the user, and the limits of the process. A small program stands in for npm."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def run(
 
 
 def _state(pid: int) -> str | None:
-    """Give the state of a process: None if it is gone, Z if nobody has fetched its end yet."""
+    """Return the state of a process: None if it is gone, Z if its status was not collected yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -238,7 +238,9 @@ def test_control_characters_of_a_script_are_shown_written_out(folder: Path, npm:
         ({"name": "hello", "arguments": ["x"] * 51}, "at most 50 arguments"),
     ],
 )
-def test_what_cannot_be_run_safely_is_refused(folder: Path, npm: str, arguments: dict[str, Any], words: str) -> None:
+def test_a_script_that_cannot_run_safely_is_refused(
+    folder: Path, npm: str, arguments: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ToolError, match=words):
         run(folder, npm, arguments, without_asking=True)
     assert not (folder / "ran.json").exists()

@@ -77,12 +77,12 @@ def test_versions_are_ordered(lower: str, higher: str) -> None:
         "\u0661.\u0662",
     ],
 )
-def test_what_is_no_range_is_none(text: str) -> None:
+def test_an_invalid_range_is_none(text: str) -> None:
     assert parse_range(text) is None
 
 
 @pytest.mark.parametrize("text", ["1.2", "1.2.x", "a.b.c", "1.2.3-", "", "1.2.3-ä", "9" * 9000])
-def test_what_is_no_version_is_none(text: str) -> None:
+def test_an_invalid_version_is_none(text: str) -> None:
     assert parse_version(text) is None
 
 

@@ -1,1 +1,1 @@
-"""The server made of an OpenAPI document: schemas, requests, answers, and documents that mean harm."""
+"""The server made of an OpenAPI document: schemas, requests, responses, and hostile documents."""

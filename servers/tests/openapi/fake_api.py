@@ -1,4 +1,4 @@
-"""An API on the loopback that tells what it was asked: the other side of what the server sends.
+"""An API on the loopback that records the requests that the server sends.
 
 It answers with what a test laid down for a method and path, else with an account of the request; a request that no
 client should send (a second host, a path with dots, a body without its length) is answered 400.
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
 
     def response(self) -> web.Response:
-        """Give it as aiohttp wants it."""
+        """Return it as an aiohttp response."""
         if isinstance(self.body, dict | list):
             return web.json_response(self.body, status=self.status, headers=self.headers)
         data = self.body.encode() if isinstance(self.body, str) else self.body
@@ -53,7 +53,7 @@ class Double:
     """The API and what it heard."""
 
     def __init__(self, answers: Mapping[str, Answer] | None = None) -> None:
-        """Take the answers by ``"METHOD /path"``."""
+        """Initialize with the responses by ``"METHOD /path"``."""
         self.answers = dict(answers or {})
         self.heard: list[Heard] = []
         self.url = ""

@@ -1,4 +1,4 @@
-"""What the tests of this server share: the documents, one call, and a document of few lines."""
+"""Shared by the tests of this server: the documents, one call, and a minimal document."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def call(
 
 
 def schema_of(source: Any, tool: str, **options: Any) -> dict[str, Any]:
-    """Give the schema of a tool's arguments."""
+    """Return the schema of a tool's arguments."""
     server = make_server(source, base_url="https://api.example.com", **{"include": [tool], **options})
     found: dict[str, Any] = server.registry.tools[tool].listed().input_schema
     return found

@@ -1,4 +1,4 @@
-"""Documents that mean harm, and arguments that want to be more than arguments; the published flaws among them."""
+"""Hostile documents, and arguments that try to change the request; published vulnerabilities among them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_path_argument_stays_one_segment_of_the_same_origin(value: str, path: 
     assert [heard.path for heard in double.heard] == [path]
 
 
-def test_a_label_of_a_dot_cannot_climb() -> None:
+def test_a_dot_in_label_style_is_refused() -> None:
     where = {**parameter("x", "path"), "style": "label"}
     result, double = call(document({"/a/{x}/b": {"get": operation(parameters=[where])}}), "it", {"x": "."})
     assert result.is_error
@@ -192,7 +192,7 @@ def test_a_redirect_to_another_origin_is_not_followed() -> None:
                 return result.text, len(other.heard)
 
     text, heard = run_async(main())
-    assert "redirects to another place" in text
+    assert "redirects to another host" in text
     assert heard == 0
 
 
@@ -222,7 +222,7 @@ def test_a_credential_that_the_service_repeats_is_not_shown(status: int) -> None
     ("name", "value"),
     [("X-Session-Token", "a-long-s3cret"), ("Authorization", "Custom a-long-s3cret"), ("X-Team", "ghp_a-long-s3cret")],
 )
-def test_a_credential_in_a_header_of_the_user_s_is_not_shown(name: str, value: str) -> None:
+def test_a_credential_in_a_user_header_is_not_shown(name: str, value: str) -> None:
     answers = {"GET /pets": Answer({"message": f"you sent {value}"}, 403)}
     result, double = call(PETS, "listPets", {}, answers, auth=KEY, headers={name: value})
     assert double.last.headers[name.lower()] == value
@@ -230,7 +230,7 @@ def test_a_credential_in_a_header_of_the_user_s_is_not_shown(name: str, value: s
     assert "s3cret" not in result.text
 
 
-def test_what_is_no_credential_in_a_header_of_the_user_s_is_shown() -> None:
+def test_a_user_header_without_a_credential_is_shown() -> None:
     answers = {"GET /pets": Answer({"message": "there is no team acme-builders"}, 403)}
     result, _ = call(PETS, "listPets", {}, answers, auth=KEY, headers={"X-Team": "acme-builders"})
     assert "there is no team acme-builders" in result.text
@@ -244,7 +244,7 @@ def test_a_password_that_the_service_repeats_is_not_shown_in_any_form() -> None:
 
 
 @pytest.mark.parametrize("charset", ["punycode", "undefined", "unicode_escape", "utf-7", "zlib"])
-def test_an_answer_in_a_charset_that_is_none_comes_as_it_is(charset: str) -> None:
+def test_a_response_in_an_unknown_charset_is_returned_unchanged(charset: str) -> None:
     answers = {"GET /pets": Answer(b"+2AA- \\ud800", content_type=f"text/plain; charset={charset}")}
     result, _ = call(PETS, "listPets", {}, answers, auth=KEY)
     (block,) = result.content
@@ -278,7 +278,7 @@ def test_a_reference_outside_is_refused_wherever_it_stands(place: str) -> None:
         make_server(document(broken[place]), base_url=BASE)
 
 
-def test_a_circle_of_bare_references_is_refused() -> None:
+def test_a_cycle_of_bare_references_is_refused() -> None:
     there, back = {"$ref": "#/components/schemas/B"}, {"$ref": "#/components/schemas/A"}
     with pytest.raises(ConfigError, match="without an end"):
         make_server(with_schema({"type": "array", "items": there}, A=there, B=back), base_url=BASE)
@@ -364,7 +364,7 @@ def test_a_document_cannot_mirror_arguments_into_headers_of_the_protocol() -> No
     assert schema_of(source, "it")["properties"]["q"] == {}
 
 
-def test_characters_that_do_not_show_are_left_out_of_descriptions() -> None:
+def test_invisible_characters_are_left_out_of_descriptions() -> None:
     source = document({"/it": {"get": operation(summary="List\u200b\u202e\U000e0041 all\x07")}})
     assert make_server(source, base_url=BASE).registry.tools["it"].listed().description == "List all"
 
@@ -430,7 +430,7 @@ def test_a_document_nested_too_deeply_is_refused(tmp_path: Path) -> None:
         make_server(file)
 
 
-def test_a_schema_of_endless_choices_costs_one_tool_and_not_the_list(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_schema_of_endless_choices_drops_one_tool_and_not_the_list(caplog: pytest.LogCaptureFixture) -> None:
     long = {"name": "q", "in": "query", "schema": {"enum": [f"choice {number}" for number in range(20_000)]}}
     paths = {"/it": {"get": operation(parameters=[long])}, "/fine": {"get": {**operation(), "operationId": "fine"}}}
     assert list(make_server(document(paths), base_url=BASE).registry.tools) == ["fine"]

@@ -44,14 +44,14 @@ paths:
     ],
     ids=["broken", "swagger", "version", "list", "empty"],
 )
-def test_what_is_no_document_is_refused_with_the_fix(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_document_is_refused_with_the_fix(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "it.json"
     file.write_text(content)
     with pytest.raises(ConfigError, match=message):
         make_server(file)
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
+def test_a_file_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json cannot be read"):
         make_server("nowhere.json")
 
@@ -136,7 +136,7 @@ def test_an_operation_may_have_its_own_base_on_the_same_origin() -> None:
     ],
     ids=["unknown", "basic", "control", "empty", "bytes"],
 )
-def test_a_credential_that_cannot_be_one_is_refused(source: Any, auth: dict[str, str], message: str) -> None:
+def test_an_invalid_credential_is_refused(source: Any, auth: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_server(source, auth=auth)
 

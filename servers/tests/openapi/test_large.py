@@ -1,4 +1,4 @@
-"""A document of hundreds of operations with long names, ids that collide, and schemas that all hang together."""
+"""A document of hundreds of operations with long names, ids that collide, and schemas that all refer to each other."""
 
 from __future__ import annotations
 

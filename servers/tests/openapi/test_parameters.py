@@ -172,7 +172,7 @@ def test_plain_values_are_written_as_json_has_them(value: Any, text: str) -> Non
 
 
 @pytest.mark.parametrize(("value", "text"), [("a/b,c:d", "a/b,c:d"), ("a;b&c=d#e", "a%3Bb%26c%3Dd%23e")])
-def test_what_is_reserved_stands_if_it_ends_nothing(value: str, text: str) -> None:
+def test_reserved_characters_are_kept_where_they_end_nothing(value: str, text: str) -> None:
     assert query_pairs(a_parameter("query", "form", explode=True, reserved=True), value) == [("p%20q", text)]
 
 
@@ -182,12 +182,12 @@ def test_an_item_keeps_its_comma_to_itself_whatever_is_reserved() -> None:
 
 
 @pytest.mark.parametrize("value", [None, []])
-def test_nothing_is_not_written(value: Any) -> None:
+def test_null_and_empty_lists_are_not_written(value: Any) -> None:
     assert query_pairs(a_parameter("query", "form", explode=False), value) == []
 
 
 @pytest.mark.parametrize("value", ["", None, [], {}])
-def test_nothing_cannot_be_part_of_a_path(value: Any) -> None:
+def test_empty_values_cannot_be_part_of_a_path(value: Any) -> None:
     with pytest.raises(ToolError, match="part of the path"):
         path_text(a_parameter("path", "simple", explode=False), value)
 

@@ -1,4 +1,4 @@
-"""The pet shop, a document of 3.0 with everything common: its tools, what they send, and what comes back."""
+"""The pet shop, a document of 3.0 with everything common: its tools, requests and results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PNG = b"\x89PNG\r\n\x1a\nrest"
 
 
 def sent(tool: str, arguments: dict[str, Any], **options: Any) -> Any:
-    """Give what the API heard of a call."""
+    """Return the request that the API received for a call."""
     result, double = call(PETS, tool, arguments, auth=KEY, output_schemas=False, **options)
     assert not result.is_error, result.text
     return double.last
@@ -46,7 +46,7 @@ def test_every_operation_is_a_tool_with_a_valid_name() -> None:
     ],
 )
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_the_method_says_what_a_tool_does(revision: str, tool: str, hints: dict[str, bool]) -> None:
+def test_annotations_follow_the_method(revision: str, tool: str, hints: dict[str, bool]) -> None:
     async def main() -> dict[str, bool]:
         async with Client(make_server(PETS), revision=revision) as client:
             (found,) = [each for each in await client.list_tools() if each.name == tool]
@@ -61,7 +61,7 @@ def test_the_method_says_what_a_tool_does(revision: str, tool: str, hints: dict[
     assert run_async(main()) == hints
 
 
-def test_the_words_of_the_document_describe_a_tool() -> None:
+def test_descriptions_of_the_document_describe_a_tool() -> None:
     tool = make_server(PETS).registry.tools["listPets"].listed()
     assert tool.title == "List pets"
     assert tool.description == "List pets\n\nList the pets in the shop, a page at a time."
@@ -72,7 +72,7 @@ def test_a_deprecated_operation_says_so() -> None:
     assert "Deprecated." in (make_server(PETS).registry.tools["deletePet"].listed().description or "")
 
 
-def test_what_only_answers_have_is_not_asked_for_and_what_only_requests_have_is_not_promised() -> None:
+def test_read_only_members_are_not_inputs_and_write_only_members_are_not_outputs() -> None:
     tool = make_server(PETS).registry.tools["createPet"].listed()
     assert "id" not in tool.input_schema["properties"]
     assert tool.input_schema["required"] == ["name"]
@@ -88,7 +88,7 @@ def test_the_dialect_of_3_0_becomes_json_schema() -> None:
     assert properties["status"]["enum"] == ["available", "pending", "sold", None]
 
 
-def test_a_circle_stays_a_definition() -> None:
+def test_a_cycle_stays_a_definition() -> None:
     schema = schema_of(PETS, "createPet")
     assert schema["properties"]["category"] == {"$ref": "#/$defs/Category"}
     assert schema["$defs"]["Category"]["properties"]["parent"] == {"$ref": "#/$defs/Category"}
@@ -163,7 +163,7 @@ def test_a_file_is_sent_as_it_is() -> None:
     assert heard.headers["content-type"] == "image/webp"
 
 
-def test_base64_that_is_none_is_said_to_be_none() -> None:
+def test_invalid_base64_is_reported() -> None:
     result, double = call(PETS, "replacePhoto", {"id": 7, "body": {"base64": "%%"}}, auth=KEY)
     assert "base64" in result.text
     assert double.heard == []
@@ -260,7 +260,7 @@ def test_a_list_is_text() -> None:
     assert json.loads(result.text) == [{"id": 1, "name": "Rex"}]
 
 
-def test_where_the_next_page_is_is_told() -> None:
+def test_the_link_to_the_next_page_is_reported() -> None:
     headers = {"X-Next": "page-2", "Link": '</pets?page=2>; rel="next"', "X-Other": "no", "Set-Cookie": "no=1"}
     result, _ = call(PETS, "listPets", {}, {"GET /pets": Answer([], headers=headers)}, auth=KEY)
     assert [block.text for block in result.content if isinstance(block, TextContent)] == [
@@ -285,12 +285,12 @@ def test_a_structured_answer_tells_its_headers_too(revision: str) -> None:
     assert "link: </pets/8>; rel=next" in text
 
 
-def test_no_content_is_said_in_words() -> None:
+def test_a_response_without_content_is_described_in_words() -> None:
     result, _ = call(PETS, "deletePet", {"id": 7}, {"DELETE /pets/7": Answer(b"", 204)}, auth=KEY)
     assert result.text == "Done (status 204, no content)."
 
 
-def test_a_picture_comes_as_a_picture() -> None:
+def test_an_image_is_returned_as_an_image() -> None:
     answers = {"GET /pets/7/photo": Answer(PNG, content_type="image/png")}
     result, _ = call(PETS, "getPhoto", {"id": 7}, answers, auth=KEY)
     (block,) = result.content
@@ -313,7 +313,7 @@ def test_head_tells_status_and_headers() -> None:
     assert "x-pet: yes" in result.text
 
 
-def test_a_refusal_is_told_in_the_words_of_the_service() -> None:
+def test_an_error_is_reported_in_the_words_of_the_service() -> None:
     answers = {"POST /pets": Answer({"code": 3, "message": "no such kind"}, 422)}
     result, _ = call(PETS, "createPet", {"name": "Rex"}, answers, auth=KEY)
     assert result.is_error
@@ -376,7 +376,7 @@ def test_a_uri_that_the_schema_forbids_is_never_sent(uri: str, message: str) -> 
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
-def test_a_resource_that_the_service_has_not_is_not_found(revision: str) -> None:
+def test_a_resource_unknown_to_the_service_is_not_found(revision: str) -> None:
     async def main() -> int:
         async with running_double({"GET /pets/7": Answer({"message": "no such pet"}, 404)}) as double:
             server = make_server(PETS, base_url=double.url, resources=True, auth=KEY)
@@ -388,5 +388,5 @@ def test_a_resource_that_the_service_has_not_is_not_found(revision: str) -> None
     assert run_async(main()) == {"2025-06-18": -32002, "2026-07-28": -32602}[revision]
 
 
-def test_without_asking_there_are_no_resources() -> None:
+def test_by_default_there_are_no_resources() -> None:
     assert not make_server(PETS).registry.templates

@@ -54,7 +54,7 @@ async def served_over_http(*arguments: str) -> AsyncIterator[str]:
         await process.wait()
 
 
-def test_it_serves_over_http_to_who_has_a_token() -> None:
+def test_http_requires_a_token() -> None:
     async def main() -> str:
         async with (
             running_double({"GET /pets/7": Answer({"id": 7, "name": "Rex"})}) as double,

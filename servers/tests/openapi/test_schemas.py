@@ -1,4 +1,4 @@
-"""Schemas that lose something on the way refuse nothing because of it; those of 3.0 and 3.1 mean what they meant."""
+"""Simplified schemas reject nothing because of what they lost; schemas of 3.0 and 3.1 keep their meaning."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def large(member: str) -> dict[str, Any]:
     ],
     ids=["oneOf", "not", "unevaluated", "if", "both"],
 )
-def test_what_is_no_longer_described_refuses_nothing(schema: dict[str, Any]) -> None:
+def test_left_out_definitions_reject_nothing(schema: dict[str, Any]) -> None:
     source = with_schema({"type": "array", "items": schema}, A=large("a"), B=large("b"))
     assert schema_of(source, "it")["$defs"].popitem()[1] == {}
     result, double = call(source, "it", {"body": [{"a": "x"}]})
@@ -86,7 +86,7 @@ def test_an_alternative_that_lists_its_values_is_not_called_by_its_name(cat: dic
     assert not result.is_error, result.text
 
 
-def test_what_stands_beside_a_reference_in_3_1_is_not_lost() -> None:
+def test_keywords_beside_a_reference_in_3_1_are_kept() -> None:
     beside = {**ref("A"), "properties": {"b": {"type": "string"}}, "required": ["b"]}
     source = with_schema(beside, A={"type": "object", "properties": {"a": {"type": "string"}}})
     result, double = call(source, "it", {"body": {"a": "x"}})
@@ -112,7 +112,7 @@ def test_members_that_need_each_other_are_one_argument() -> None:
     ],
     ids=["type", "enum", "allOf", "ref", "bound", "exclusive", "words"],
 )
-def test_a_word_of_3_0_means_what_it_meant(node: dict[str, Any], schema: dict[str, Any]) -> None:
+def test_a_keyword_of_3_0_keeps_its_meaning(node: dict[str, Any], schema: dict[str, Any]) -> None:
     source = with_schema({"type": "object", "properties": {"it": node}}, A={"type": "string"}) | {"openapi": "3.0.3"}
     assert schema_of(source, "it")["properties"]["it"] == schema
 
@@ -126,7 +126,7 @@ def test_an_answer_that_may_be_null_promises_no_object() -> None:
     assert result.text == "null"
 
 
-def test_what_an_answer_excludes_is_not_promised() -> None:
+def test_keywords_that_exclude_are_left_out_of_output_schemas() -> None:
     schema = {"type": "object", "not": {"type": "object", "additionalProperties": False}}
     answer = {"200": {"description": "OK", "content": {"application/json": {"schema": schema}}}}
     source = document({"/it": {"get": operation(responses=answer)}})

@@ -55,7 +55,7 @@ def test_a_parent_that_lists_its_children_is_still_usable() -> None:
     assert double.last.headers["idempotency-key"] == "12345678"
 
 
-def test_a_child_must_have_what_it_needs() -> None:
+def test_required_members_of_an_alternative_are_checked() -> None:
     arguments = {"Idempotency-Key": "12345678", "amount": 5, "currency": "EUR", "method": {"kind": "bank"}}
     result, double = call(TRACKER, "payments_create", arguments, auth=TOKEN)
     assert result.is_error
@@ -67,7 +67,7 @@ def test_parts_of_allof_are_spread_over_the_arguments() -> None:
     assert schema["required"] == ["Idempotency-Key", "amount", "currency", "method"]
 
 
-def test_a_pattern_that_our_engine_has_not_costs_the_pattern_and_not_the_tool() -> None:
+def test_an_unsupported_pattern_is_dropped_and_the_tool_is_kept() -> None:
     assert schema_of(TRACKER, "payments_get")["properties"]["payment"] == {"type": "string"}
 
 
@@ -96,7 +96,7 @@ def test_pages_are_structured() -> None:
     assert result.data == page
 
 
-def test_a_problem_is_told_with_its_detail() -> None:
+def test_an_error_is_reported_with_its_detail() -> None:
     problem = Answer(json.dumps({"title": "Declined", "detail": "no money"}), 402, "application/problem+json")
     arguments = {"Idempotency-Key": "12345678", "amount": 5, "currency": "EUR", "method": {"kind": "bank", "iban": "X"}}
     result, _ = call(TRACKER, "payments_create", arguments, {"POST /payments": problem}, auth=TOKEN)

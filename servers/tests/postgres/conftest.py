@@ -1,4 +1,4 @@
-"""One PostgreSQL for all tests of a process, with a shop that nobody may change."""
+"""One PostgreSQL for all tests of a process, with a shop that no test may change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shop in PostgreSQL with a role that may read it, and what tests ask of it behind the server's back."""
+"""A shop in PostgreSQL with a role that may read it, and queries that tests send to it directly."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def fill(cluster: Cluster) -> None:
 
 
 async def fingerprint(cluster: Cluster) -> list[Any]:
-    """Give all of it, to be compared."""
+    """Return the whole content, for comparison."""
     async with as_role(cluster, "owner") as connection:
         return await state(connection)
 

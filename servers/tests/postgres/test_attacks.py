@@ -20,7 +20,8 @@ from servers.tests.postgres_cluster import Cluster
 from tests.support import run_async
 from trunkline import ToolError
 from trunkline_servers.postgres.connections import DatabaseUrl
-from trunkline_servers.postgres.database import Database, StatementLimits
+from trunkline_servers.postgres.server import PostgresDatabase
+from trunkline_servers.sql import StatementLimits
 
 #: What must end with an error, also when it is sent below the tool's look at the first word.
 FAILING = [
@@ -119,12 +120,12 @@ async def tried(cluster: Cluster, send: Send, attacks: Sequence[str], file: Path
 
 
 def made(file: Path) -> bool:
-    """Tell whether an attack has made its file."""
+    """Return whether an attack has created its file."""
     return file.exists()
 
 
 def sqls(rows: Sequence[Any]) -> list[str]:
-    """Give the statements of parametrised rows."""
+    """Return the statements of parametrized rows."""
     return [row.values[0] if hasattr(row, "values") else row for row in rows]
 
 
@@ -144,7 +145,7 @@ def below(cluster: Cluster, role: str, attacks: Sequence[str], file: Path) -> di
     """How attacks end that are sent below the tool's look at the first word."""
 
     async def main() -> dict[str, Outcome]:
-        database = Database(DatabaseUrl.read(cluster.url(role)), bounds=StatementLimits(seconds=5))
+        database = PostgresDatabase(DatabaseUrl.read(cluster.url(role)), bounds=StatementLimits(seconds=5))
         async with database.opened():
             return await tried(cluster, database.query, attacks, file)
 
@@ -164,7 +165,7 @@ def as_writer(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.mark.parametrize("sql", FAILING)
-def test_an_attack_fails_at_the_tool(at_the_tool: dict[str, Outcome], sql: str) -> None:
+def test_an_attack_is_refused_by_the_tool(at_the_tool: dict[str, Outcome], sql: str) -> None:
     assert (at_the_tool[sql].error is not None, at_the_tool[sql].changed) == (True, False)
 
 
@@ -184,7 +185,7 @@ def test_an_attack_changes_nothing_though_the_role_may_write(as_writer: dict[str
 
 
 @pytest.mark.parametrize("sql", VANISHING)
-async def test_nothing_is_left_of_what_a_query_did_to_its_session(cluster: Cluster, sql: str) -> None:
+async def test_session_state_of_a_query_is_reset(cluster: Cluster, sql: str) -> None:
     settings = "SELECT current_setting('search_path') AS a, current_setting('statement_timeout') AS b"
     async with shop(cluster) as client:
         before = await called(client, settings), await fingerprint(cluster)
@@ -192,7 +193,7 @@ async def test_nothing_is_left_of_what_a_query_did_to_its_session(cluster: Clust
         assert (await called(client, settings), await fingerprint(cluster)) == before
 
 
-async def test_a_notice_is_not_sent(cluster: Cluster) -> None:
+async def test_a_custom_notification_is_not_sent(cluster: Cluster) -> None:
     heard: list[Any] = []
     async with as_role(cluster, "owner") as other, shop(cluster) as client:
         await other.add_listener("c", lambda *said: heard.append(said[-1]))
@@ -228,7 +229,7 @@ async def test_names_of_tables_are_data_in_resources_and_prompts(cluster: Cluste
             "postgres://reader@/%22%20OR%20true/schema",
         ]
         found = await asyncio.gather(*(client.read_resource(uri) for uri in uris), return_exceptions=True)
-        assert ["No table is called" in str(error) for error in found] == [True, True]
+        assert ["There is no table" in str(error) for error in found] == [True, True]
         odd = await client.read_resource("postgres://reader@/it%27s%20%22odd%22%20here/schema")
         assert '"column_name": "x"' in str(odd[0].text)
     assert await fingerprint(cluster) == before

@@ -1,4 +1,4 @@
-"""The PostgreSQL server as a program: over stdio, over HTTP for whoever has a token, and started wrongly."""
+"""The PostgreSQL server as a program: over stdio, over HTTP with a token, and started with invalid options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_it_serves_over_stdio(cluster: Cluster) -> None:
         assert await called(client, "SELECT 1 AS a") == ONE
 
 
-async def test_it_serves_over_http_whoever_has_a_token(cluster: Cluster) -> None:
+async def test_http_requires_a_token(cluster: Cluster) -> None:
     async with listening("postgres", env={"DATABASE_URL": cluster.url("reader")}) as url:
         async with Client(url, auth=TOKEN) as client:
             assert await called(client, "SELECT 1 AS a") == ONE

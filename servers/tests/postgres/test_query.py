@@ -1,4 +1,4 @@
-"""The tool of the PostgreSQL server: rows as the official one gives them, bounds, connections that come and go."""
+"""The tool of the PostgreSQL server: rows in the official form, limits, and lost connections."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from servers.tests.postgres_cluster import Cluster
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
 from trunkline_servers.postgres import make_server
-from trunkline_servers.postgres.connections import ConnectionPool, DatabaseUrl
-from trunkline_servers.postgres.database import check_statement
+from trunkline_servers.postgres.connections import DatabaseUrl, PostgresPool
+from trunkline_servers.postgres.server import check_statement
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
 
 
 async def value(client: Client, expression: str) -> Any:
-    """Give what an expression is in the answer's JSON."""
+    """Return the value of an expression as JSON in the result."""
     (text,) = await called(client, f"SELECT {expression} AS a")
     return json.loads(text)[0]["a"]
 
@@ -142,7 +142,7 @@ def test_a_value_is_json(answers: dict[str, Any], expression: str, expected: Any
         "/* a /* b */ */ SELECT 1;",
     ],
 )
-async def test_what_gives_rows_may_be_sent(cluster: Cluster, sql: str) -> None:
+async def test_statements_that_return_rows_are_sent(cluster: Cluster, sql: str) -> None:
     async with shop(cluster) as client:
         (text,) = await called(client, sql)
         assert json.loads(text)
@@ -200,7 +200,7 @@ async def test_rows_past_the_bytes_are_cut_between_rows(cluster: Cluster) -> Non
         assert (len(json.loads(text)), "at most 1024 bytes" in note) == (2, True)
 
 
-async def test_a_value_that_would_fill_the_memory_is_given_up(cluster: Cluster) -> None:
+async def test_reading_a_value_that_would_fill_the_memory_is_aborted(cluster: Cluster) -> None:
     async with shop(cluster) as client:
         with pytest.raises(ToolError, match="so long that reading them was given up"):
             await called(client, "SELECT repeat('x', 30000000)")
@@ -228,7 +228,7 @@ async def test_the_database_itself_bounds_the_time(cluster: Cluster) -> None:
 async def test_a_query_that_lifts_the_bound_for_its_later_rows_is_stopped(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trunkline_servers.postgres.database._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("trunkline_servers.postgres.server._GRACE_SECONDS", 0.2)
 
     async with shop(cluster, timeout=0.1) as client:
         lifted = "set_config('statement_timeout', '0', false), pg_sleep(CASE WHEN g > 100 THEN 60 ELSE 0 END)"
@@ -257,7 +257,7 @@ async def test_a_cancelled_call_is_cancelled_in_the_database(cluster: Cluster) -
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_lost_connection_is_told_and_made_anew(cluster: Cluster) -> None:
+async def test_a_lost_connection_is_reported_and_replaced(cluster: Cluster) -> None:
     async with shop(cluster) as client:
         with pytest.raises(ToolError, match=r"was lost\. Try again: the next call connects anew"):
             await called(client, "SELECT pg_terminate_backend(pg_backend_pid())")
@@ -265,7 +265,7 @@ async def test_a_lost_connection_is_told_and_made_anew(cluster: Cluster) -> None
 
 
 async def test_a_connection_that_is_lent_when_the_server_ends_is_not_left_open(cluster: Cluster) -> None:
-    sessions = ConnectionPool(DatabaseUrl.read(cluster.url("reader")), allow_superuser=False)
+    sessions = PostgresPool(DatabaseUrl.read(cluster.url("reader")), allow_superuser=False)
     async with sessions.session() as kept:
         pass
     async with sessions.session() as lent, sessions.session() as other:
@@ -281,7 +281,7 @@ async def test_calls_at_once_share_a_few_connections(cluster: Cluster) -> None:
         assert 1 <= counted <= 4
 
 
-async def test_a_database_that_is_absent_is_told_by_every_call_without_the_password() -> None:
+async def test_every_call_reports_an_unreachable_database_without_the_password() -> None:
     async with Client(make_server("postgresql://ann:hunter2@127.0.0.1:1/shop?password=hunter3")) as client:
         assert [each.uri for each in await client.list_resources()] == ["postgres://ann@127.0.0.1:1/schema"]
         with pytest.raises(ToolError, match=r"Cannot connect to postgresql://ann@127\.0\.0\.1:1/shop: ") as failed:
@@ -290,7 +290,7 @@ async def test_a_database_that_is_absent_is_told_by_every_call_without_the_passw
 
 
 @pytest.mark.parametrize("url", ["shop", "mysql://ann:hunter2@db/shop", "postgres://ann:hunter2@db:port/x"])
-def test_a_url_that_cannot_be_one_is_refused_without_being_repeated(url: str) -> None:
+def test_an_invalid_url_is_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(ConfigError, match="postgresql://user@localhost/mydb") as refused:
         make_server(url)
     assert "hunter" not in str(refused.value)
@@ -331,7 +331,7 @@ async def test_a_superuser_may_be_allowed(cluster: Cluster) -> None:
         assert await value(client, "1") == 1
 
 
-def test_a_role_that_may_write_is_warned_of(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_role_that_may_write_causes_a_warning(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with shop(cluster, role="writer") as client:
             assert await value(client, "1") == 1
@@ -344,7 +344,7 @@ def test_a_role_that_may_write_is_warned_of(cluster: Cluster, caplog: pytest.Log
     )
 
 
-def test_a_role_that_may_only_read_is_not_warned_of(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_role_that_may_only_read_causes_no_warning(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with shop(cluster) as client:
             assert await value(client, "1") == 1

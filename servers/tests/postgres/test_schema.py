@@ -1,4 +1,4 @@
-"""What the PostgreSQL server shows beside its tool: schema resources, and a prompt with examples that run."""
+"""The PostgreSQL server beside its tool: schema resources, and a prompt with examples that run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_every_table_that_the_role_may_read_is_listed(cluster: Cluster) ->
         ]
 
 
-async def test_a_table_is_told_as_the_official_server_tells_it_and_only_the_one_meant(cluster: Cluster) -> None:
+async def test_a_table_is_described_as_by_the_official_server_and_matched_exactly(cluster: Cluster) -> None:
     async with shop(cluster) as client:
         (content,) = await client.read_resource(f"{BASE}customers/schema")
         assert json.loads(content.text or "") == [
@@ -36,7 +36,7 @@ async def test_a_table_is_told_as_the_official_server_tells_it_and_only_the_one_
         ]
 
 
-async def test_another_schema_can_be_told_of(cluster: Cluster) -> None:
+async def test_another_schema_can_be_shown(cluster: Cluster) -> None:
     async with shop(cluster, schema="other") as client:
         (content,) = await client.read_resource(f"{BASE}customers/schema")
         assert json.loads(content.text or "") == [{"column_name": "wrong", "data_type": "integer"}]
@@ -55,7 +55,7 @@ async def test_the_schema_of_the_database_has_keys_and_types(cluster: Cluster) -
         }  # fmt: skip
 
 
-async def test_defaults_are_told_also_of_generated_columns(cluster: Cluster) -> None:
+async def test_defaults_are_shown_also_for_generated_columns(cluster: Cluster) -> None:
     async with as_role(cluster, "owner") as owner:
         await owner.execute(
             "CREATE TABLE other.made (a int DEFAULT 1 + 1, b int GENERATED ALWAYS AS (a * 2) STORED, c int);"

@@ -1,4 +1,4 @@
-"""A real redis-server for one test or module: started on a unix socket in a folder of its own, ended for sure."""
+"""A real redis-server for one test or module: on a Unix socket in its own folder, always stopped at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RedisProgram:
     """One redis-server that can be stopped and started again at the same address."""
 
     def __init__(self, folder: Path, *, password: str | None) -> None:
-        """Take the folder of its socket."""
+        """Initialize with the folder of its socket."""
         self.socket = folder / "redis.sock"
         self.url = f"unix://{self.socket}"
         self._folder = folder
@@ -58,7 +58,7 @@ class RedisProgram:
 
 @contextmanager
 def redis_program(*, password: str | None = None) -> Iterator[RedisProgram]:
-    """Have a redis-server while the body runs."""
+    """Run a redis-server for the duration of the block."""
     with tempfile.TemporaryDirectory(prefix="redis-") as folder:
         program = RedisProgram(Path(folder), password=password)
         program.start()

@@ -13,7 +13,7 @@ from servers.tests.redis.program import RedisProgram, needs_redis, redis_program
 from tests.support import run_async
 from trunkline import Client, ConfigError, Server, ToolError
 from trunkline_servers.redis import make_server
-from trunkline_servers.redis.store import RedisLimits, redacted_redis_url
+from trunkline_servers.redis.server import RedisLimits, redacted_redis_url
 
 pytestmark = needs_redis
 
@@ -137,7 +137,7 @@ def test_a_list_of_long_keys_ends_at_its_bytes(empty: RedisProgram) -> None:
 
 def test_a_list_that_takes_too_long_is_cut(empty: RedisProgram) -> None:
     ((_, note),) = ask(make_server(empty.url, limits=RedisLimits(scan_seconds=0)), ("list", {}))
-    assert "the walk took longer than 0 s" in note
+    assert "the scan took longer than 0 s" in note
 
 
 def test_a_list_of_exactly_the_cap_is_whole(empty: RedisProgram) -> None:
@@ -201,7 +201,7 @@ def test_an_address_that_asks_for_decoded_answers_changes_nothing(empty: RedisPr
     ]
 
 
-def test_a_database_number_that_there_is_not_is_said(empty: RedisProgram) -> None:
+def test_an_unknown_database_number_is_reported(empty: RedisProgram) -> None:
     with pytest.raises(ToolError, match="DB index is out of range"):
         ask(make_server(f"{empty.url}?db=99", limits=RedisLimits(retries=0)), ("get", {"key": "a"}))
 
@@ -209,7 +209,7 @@ def test_a_database_number_that_there_is_not_is_said(empty: RedisProgram) -> Non
 @pytest.mark.parametrize(
     ("keys", "words"), [([], "at least one key"), (["k"] * 6, "6 keys are too many"), (["k" * 5000], "5000 bytes")]
 )
-def test_a_deletion_out_of_bounds_deletes_nothing(empty: RedisProgram, keys: list[str], words: str) -> None:
+def test_a_deletion_beyond_the_limits_deletes_nothing(empty: RedisProgram, keys: list[str], words: str) -> None:
     raw(empty, "SET", "k", "v")
     with pytest.raises(ToolError, match=words):
         ask(make_server(empty.url, limits=RedisLimits(keys=5)), ("delete", {"key": keys}))
@@ -223,7 +223,7 @@ def test_a_wrong_argument_is_an_answer_and_not_a_fault(empty: RedisProgram, argu
 
 
 @pytest.mark.parametrize("tool", ["set", "get", "delete", "list"])
-def test_an_argument_that_there_is_not_is_refused(empty: RedisProgram, tool: str) -> None:
+def test_an_unknown_argument_is_refused(empty: RedisProgram, tool: str) -> None:
     needed = {"set": {"key": "a", "value": "b"}, "list": {}}.get(tool, {"key": "a"})
     with pytest.raises(ToolError, match="There is no argument expireSecond"):
         ask(make_server(empty.url), (tool, {**needed, "expireSecond": 5}))
@@ -238,7 +238,7 @@ def test_a_read_only_server_has_no_writing_tool(empty: RedisProgram) -> None:
     assert run_async(main()) == ["get", "list"]
 
 
-def test_writing_tools_say_that_they_destroy(empty: RedisProgram) -> None:
+def test_writing_tools_are_annotated_as_destructive(empty: RedisProgram) -> None:
     async def main() -> dict[str, Any]:
         async with Client(make_server(empty.url)) as client:
             return {tool.name: tool.annotations for tool in await client.list_tools()}
@@ -251,7 +251,7 @@ def test_writing_tools_say_that_they_destroy(empty: RedisProgram) -> None:
 # --- a database that is not there ------------------------------------------------------------------------------------
 
 
-def test_a_database_that_is_not_there_is_a_clear_error() -> None:
+def test_a_database_that_does_not_exist_is_a_clear_error() -> None:
     server = make_server("unix:///nowhere/redis.sock", limits=RedisLimits(retries=1))
     with pytest.raises(ToolError, match=r"unix:///nowhere/redis.sock cannot be reached \(no such socket\). Start it"):
         ask(server, ("get", {"key": "a"}))
@@ -355,12 +355,12 @@ def test_a_database_that_comes_back_is_used_again() -> None:
 def test_a_wrong_password_is_a_clear_error_that_does_not_show_it() -> None:
     with redis_program(password="right-one") as program:
         server = make_server(f"unix://:wrong-one@{program.socket}", limits=RedisLimits(retries=0))
-        with pytest.raises(ToolError, match="does not take the user and password") as caught:
+        with pytest.raises(ToolError, match="rejects the user and password") as caught:
             ask(server, ("get", {"key": "a"}))
     assert "wrong-one" not in str(caught.value)
 
 
-def test_the_right_password_lets_in() -> None:
+def test_the_right_password_is_accepted() -> None:
     with redis_program(password="right-one") as program:
         server = make_server(f"unix://:right-one@{program.socket}")
         assert ask(server, ("get", {"key": "a"})) == [["Key not found: a"]]
@@ -380,7 +380,7 @@ def test_the_right_password_lets_in() -> None:
         "redis+sentinel://:hush@h/main",
     ],
 )
-def test_an_address_that_is_none_is_refused_at_the_start_without_its_password(url: str) -> None:
+def test_an_invalid_address_is_refused_at_the_start_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_server(url)
     assert "hush" not in str(caught.value)
@@ -394,7 +394,7 @@ def test_an_address_that_is_none_is_refused_at_the_start_without_its_password(ur
         ("redis://:hu?sh@h", "redis://..."),
     ],
 )
-def test_what_is_shown_of_an_address_has_no_credentials(url: str, shown: str) -> None:
+def test_a_shown_address_has_no_credentials(url: str, shown: str) -> None:
     assert redacted_redis_url(url) == shown
 
 

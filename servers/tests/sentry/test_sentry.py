@@ -55,7 +55,7 @@ async def told(client: Client, given: str) -> str:
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
-async def test_an_issue_is_told_with_its_newest_stack_trace(revision: str) -> None:
+async def test_an_issue_is_returned_with_its_newest_stack_trace(revision: str) -> None:
     async with staged(revision=revision) as (client, double):
         assert await told(client, "4815") == TEXT
         assert [path for path, _ in double.seen] == ["/api/0/issues/4815/", "/api/0/issues/4815/hashes/"]
@@ -85,7 +85,7 @@ LINKS = [
 
 
 @pytest.mark.parametrize("link", LINKS)
-async def test_of_a_link_the_number_is_taken_and_nothing_else(link: str) -> None:
+async def test_only_the_number_of_a_link_is_used(link: str) -> None:
     async with staged() as (client, double):
         assert await told(client, link) == TEXT
         assert double.seen[0] == ("/api/0/issues/4815/", f"Bearer {SECRET}")
@@ -110,7 +110,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("given", "said"), WRONG)
-async def test_what_names_no_issue_is_refused_before_anything_is_sent(given: str, said: str) -> None:
+async def test_an_invalid_issue_reference_is_refused_before_anything_is_sent(given: str, said: str) -> None:
     async with staged() as (client, double):
         assert said in await told(client, given)
         assert double.seen == []
@@ -148,13 +148,13 @@ STRANGE: list[Any] = [
 
 
 @pytest.mark.parametrize("event", STRANGE, ids=range(len(STRANGE)))
-async def test_an_event_without_a_stack_trace_is_told_so(event: Any) -> None:
+async def test_an_event_without_a_stack_trace_is_reported(event: Any) -> None:
     async with staged() as (client, double):
         double.events["4815"] = [{"latestEvent": event}]
         assert (await told(client, "4815")).endswith("\n\nNo stacktrace found")
 
 
-async def test_a_frame_of_which_little_is_known_is_told_anyway() -> None:
+async def test_an_incomplete_frame_is_shown_anyway() -> None:
     frames = [{"filename": None, "context": [[1], None, 5, [2, "code"]]}, None]
     values = [{"type": None, "stacktrace": {"frames": frames}}]
     async with staged() as (client, double):
@@ -164,7 +164,7 @@ async def test_a_frame_of_which_little_is_known_is_told_anyway() -> None:
     assert said.endswith("Exception: Unknown: \n\nStacktrace:\nUnknown:? in Unknown\n    code\n\n")
 
 
-async def test_of_many_frames_the_newest_are_shown() -> None:
+async def test_the_newest_of_many_frames_are_shown() -> None:
     frames = [{"filename": "f.py", "lineNo": number, "function": "g"} for number in range(300)]
     event = {"entries": [{"type": "exception", "data": {"values": [{"stacktrace": {"frames": frames}}]}}]}
     async with staged() as (client, double):
@@ -174,7 +174,7 @@ async def test_of_many_frames_the_newest_are_shown() -> None:
     assert said.count("f.py:") == 250
 
 
-async def test_a_huge_stack_trace_is_cut_and_says_so() -> None:
+async def test_a_huge_stack_trace_is_truncated_with_a_note() -> None:
     frame = {"filename": "f" * 1_100, "lineNo": 1, "function": "g", "context": [[1, "x"]] * 50}
     values = [{"type": "E", "value": "v", "stacktrace": {"frames": [frame] * 300}}] * 2
     async with staged() as (client, double):
@@ -191,18 +191,18 @@ async def test_a_huge_stack_trace_is_cut_and_says_so() -> None:
     [
         pytest.param({"text": "<html>", "status": 200}, "is not JSON", id="html"),
         pytest.param({"text": "[]", "status": 200}, "is not an issue", id="list"),
-        pytest.param({"status": 302, "headers": {"Location": "http://localhost:1/"}}, "another place", id="redirect"),
+        pytest.param({"status": 302, "headers": {"Location": "http://localhost:1/"}}, "another host", id="redirect"),
         pytest.param({"status": 429, "headers": {"Retry-After": "60"}}, "try again in 60 seconds", id="rate-limit"),
         pytest.param({"text": f'{{"detail":"{SECRET}"}}', "status": 500}, "500: [token]", id="token-repeated"),
     ],
 )
-async def test_an_answer_that_is_none_is_an_error(instead: dict[str, Any], said: str) -> None:
+async def test_an_invalid_response_is_an_error(instead: dict[str, Any], said: str) -> None:
     async with staged() as (client, double):
         double.instead = instead
         assert said in await told(client, "4815")
 
 
-async def test_a_service_that_is_not_there_is_an_error_that_names_it() -> None:
+async def test_a_service_that_does_not_exist_is_an_error_that_names_it() -> None:
     async with Client(make_server(SECRET, api_url="http://127.0.0.1:1/api/0")) as client:
         assert "Sentry cannot be reached at 127.0.0.1:1" in await told(client, "4815")
 
@@ -215,7 +215,7 @@ async def test_over_stdio_the_token_comes_from_the_environment(variable: str) ->
         assert await told(client, "4815") == TEXT
 
 
-async def test_over_http_nobody_comes_in_without_a_token() -> None:
+async def test_http_without_a_token_is_rejected() -> None:
     double = SentryDouble(token=SECRET)
     env = {"SENTRY_TOKEN": SECRET}
     async with double.running() as api, listening("sentry", "--api-url", api, env=env) as url:
@@ -228,8 +228,8 @@ async def test_over_http_nobody_comes_in_without_a_token() -> None:
 
 
 _MISSING = (
-    "Sentry shows issues to signed-in users only: start the server with SENTRY_TOKEN (a token that has event:read) in "
-    "its environment"
+    "Sentry shows issues to authenticated users only: start the server with SENTRY_TOKEN (a token that has event:read) "
+    "in its environment"
 )
 
 
@@ -258,7 +258,7 @@ async def test_the_command_starts_without_a_token() -> None:
         pytest.param({"auth_token": SECRET, "api_url": "http://sentry.example.com"}, "https://", id="in-the-open"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
+def test_an_invalid_setting_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused:
         make_server(**settings)
     assert SECRET not in str(refused.value)

@@ -1,4 +1,4 @@
-"""The sequential thinking server: answers, whose state is whose, handles, and what is drawn."""
+"""The sequential thinking server: results, the owners of state, handles, and the drawn boxes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from servers.tests.over_http import TOKEN, listening, texts
 from tests.support import run_async
 from trunkline import BearerToken, Client, Server, ToolError
 from trunkline.testing import FakeClock
-from trunkline_servers.sequentialthinking import make_server, server
+from trunkline_servers.sequentialthinking import make_server
+from trunkline_servers.sequentialthinking import server as module
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 REVISIONS = [pytest.param(HANDSHAKE, id="handshake"), pytest.param(STATELESS, id="stateless")]
@@ -35,7 +36,7 @@ def alone(revision: str = HANDSHAKE, **changes: Any) -> Any:
     return run_async(scene())
 
 
-def test_a_step_is_answered_with_where_one_is() -> None:
+def test_the_result_of_a_step_states_the_position() -> None:
     async def scene() -> Any:
         async with Client(quiet(), revision=HANDSHAKE) as client:
             return await client.call_tool("sequentialthinking", STEP)
@@ -69,7 +70,7 @@ def test_a_step_is_answered_with_where_one_is() -> None:
         pytest.param({"isRevision": None, "needsMoreThoughts": "true"}, "thoughtHistoryLength", 1, id="more-needed"),
     ],
 )
-def test_arguments_are_read_as_they_are_meant(changes: dict[str, Any], member: str, value: object) -> None:
+def test_arguments_are_parsed_leniently(changes: dict[str, Any], member: str, value: object) -> None:
     assert alone(**changes)[member] == value
 
 
@@ -102,7 +103,7 @@ def test_wrong_arguments_are_refused_and_nothing_is_counted(changes: dict[str, A
 # --- whose state -----------------------------------------------------------------------------------------------------
 
 
-def test_steps_of_a_session_belong_together_and_to_nobody_else() -> None:
+def test_steps_of_a_session_form_one_chain_that_no_other_session_shares() -> None:
     async def scene() -> list[int]:
         server = quiet()
         async with Client(server, revision=HANDSHAKE) as one, Client(server, revision=HANDSHAKE) as other:
@@ -165,8 +166,8 @@ def test_a_handle_that_was_not_used_for_an_hour_is_forgotten() -> None:
     assert run_async(scene()) == 2
 
 
-def test_a_handle_is_of_use_to_its_owner_alone() -> None:
-    kept = server.ThoughtChains(lambda: 0.0)
+def test_only_the_owner_can_use_a_handle() -> None:
+    kept = module.ThoughtChains(lambda: 0.0)
     handle = kept.begin(("issuer", "ann")).handle
     assert handle is not None
 
@@ -177,9 +178,9 @@ def test_a_handle_is_of_use_to_its_owner_alone() -> None:
         kept.for_handle(handle, None)
 
 
-def test_who_begins_too_many_lines_loses_the_oldest_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_MOST_OF_ONE", 2)
-    kept = server.ThoughtChains(lambda: 0.0)
+def test_beginning_too_many_chains_drops_the_oldest_of_the_same_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_OF_ONE", 2)
+    kept = module.ThoughtChains(lambda: 0.0)
     handles = [str(kept.begin(owner).handle) for owner in ("bob", "ann", "ann", "ann")]
 
     with pytest.raises(ToolError):
@@ -191,9 +192,9 @@ def test_who_begins_too_many_lines_loses_the_oldest_of_their_own(monkeypatch: py
 
 
 def test_sessions_and_lines_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_MOST", 2)
-    monkeypatch.setattr(server, "_MOST_SESSIONS", 2)
-    kept = server.ThoughtChains(lambda: 0.0)
+    monkeypatch.setattr(module, "_MOST", 2)
+    monkeypatch.setattr(module, "_MOST_SESSIONS", 2)
+    kept = module.ThoughtChains(lambda: 0.0)
     sessions = [object() for _ in range(3)]
     first, *_ = [kept.for_session(each) for each in sessions]
     handles = [str(kept.begin(owner).handle) for owner in ("ann", "bob", "eve")]
@@ -204,13 +205,13 @@ def test_sessions_and_lines_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_line_has_a_limited_number_of_branches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_MOST_BRANCHES", 1)
-    line = server.ThoughtChain()
-    line.add(server.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))
+    monkeypatch.setattr(module, "_MOST_BRANCHES", 1)
+    line = module.ThoughtChain()
+    line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))
 
     with pytest.raises(ToolError, match="at most 1 branches"):
-        line.add(server.Thought("x", 1, 1, more=True, branches_from=1, branch="b"))
-    assert line.add(server.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))["branches"] == ["a"]
+        line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="b"))
+    assert line.add(module.Thought("x", 1, 1, more=True, branches_from=1, branch="a"))["branches"] == ["a"]
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ def test_the_box_says_what_a_thought_is(capfd: pytest.CaptureFixture[str], chang
     assert f"│ {title} │" in drawn(capfd, make_server(show_thoughts=True), **changes)
 
 
-def test_a_terminal_is_not_told_what_to_do_by_a_thought(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_thought_cannot_send_control_sequences_to_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     hostile = "a\x1b]52;c;aGk=\x07b\x9b2J\u202ec"
 
     box = drawn(capfd, make_server(show_thoughts=True), thought=hostile, branchFromThought=1, branchId="\x1b[2J")
@@ -273,7 +274,7 @@ def test_the_program_serves_over_stdio(revision: str) -> None:
     assert run_async(scene())["thoughtHistoryLength"] == 1
 
 
-def test_thoughts_that_nobody_reads_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_thoughts_does_not_block_on_an_unread_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of these fill the pipe."""
     reader, writer = os.pipe()
     server = make_server(show_thoughts=True)
@@ -285,7 +286,7 @@ def test_thoughts_that_nobody_reads_keep_nobody_waiting(monkeypatch: pytest.Monk
 
     with open(reader, "rb"), open(writer, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        monkeypatch.setattr(server, "_PATIENCE", 0.0)
+        monkeypatch.setattr(module, "_PATIENCE", 0.0)
         length = run_async(scene())
 
     assert length == 12

@@ -1,4 +1,4 @@
-"""The Slack server over its double, with a client: what every test here needs."""
+"""The Slack server over its double, with a client."""
 
 from __future__ import annotations
 

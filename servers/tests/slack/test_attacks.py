@@ -1,4 +1,4 @@
-"""The list of channels holds for every tool, and nothing but an id gets into a request."""
+"""The list of channels applies to every tool, and only ids get into a request."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("tool", "arguments"), WRONG)
-async def test_an_argument_that_is_none_is_refused_before_anything_is_sent(
-    tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_an_invalid_argument_is_refused_before_anything_is_sent(tool: str, arguments: dict[str, Any]) -> None:
     async with staged() as stage:
         await stage.refused(tool, **arguments)
         assert stage.double.seen == []
@@ -79,7 +77,7 @@ async def test_a_token_that_a_refusal_of_slack_repeats_is_not_passed_on() -> Non
 
 
 @pytest.mark.parametrize("odd", [{"ok": True}, {"ok": True, "channel": None}, {"ok": True, "channel": []}], ids=repr)
-async def test_a_channel_that_is_none_is_left_out(odd: dict[str, Any]) -> None:
+async def test_an_invalid_channel_is_left_out(odd: dict[str, Any]) -> None:
     async with staged(channel_ids=["C0GENERAL", "C0REVIEWS"]) as stage:
         stage.double.refuse_once("conversations.info", 200, odd)
         listed = await stage.call("slack_list_channels")

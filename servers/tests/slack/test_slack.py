@@ -103,9 +103,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("tool", "arguments", "said"), REFUSALS)
-async def test_what_slack_refuses_is_an_error_that_says_what_to_do(
-    tool: str, arguments: dict[str, Any], said: str
-) -> None:
+async def test_an_error_of_slack_says_what_to_do(tool: str, arguments: dict[str, Any], said: str) -> None:
     async with staged() as stage:
         assert said in await stage.refused(tool, **arguments)
         assert stage.double.posted == []
@@ -125,7 +123,7 @@ async def test_a_rate_limit_says_when_to_try_again_and_nothing_is_posted_twice()
         assert len(stage.double.seen) == 1
 
 
-async def test_a_long_answer_is_cut_and_says_so() -> None:
+async def test_a_long_answer_is_truncated_with_a_note() -> None:
     async with staged() as stage:
         messages = [{"text": "x" * 39_000, "ts": str(number)} for number in range(20)]
         stage.double.refuse_once("conversations.history", 200, {"ok": True, "messages": messages})
@@ -145,7 +143,7 @@ async def test_over_stdio_everything_comes_from_the_environment() -> None:
     assert '"name":"code-reviews"' in texts(listed)[0]
 
 
-async def test_over_http_nobody_comes_in_without_a_token() -> None:
+async def test_http_without_a_token_is_rejected() -> None:
     double = SlackDouble(token=SECRET)
     env = {"SLACK_BOT_TOKEN": SECRET}
     async with double.running() as api, listening("slack", "--api-url", api, env=env) as url:
@@ -166,7 +164,7 @@ async def test_without_a_token_the_tools_are_there_and_say_what_to_set(
     async with staged(token=token) as stage:
         said = await stage.refused(tool, **arguments)
     assert said == (
-        "Slack answers bots of a workspace only: start the server with SLACK_BOT_TOKEN (the bot token of your app, "
+        "Slack requires the token of a bot: start the server with SLACK_BOT_TOKEN (the bot token of your app, "
         "xoxb-...) in its environment"
     )
     assert stage.double.seen == []
@@ -187,7 +185,7 @@ async def test_the_command_starts_without_a_token() -> None:
         pytest.param({"token": SECRET, "api_url": "http://slack.example.com"}, "https://", id="in-the-open"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
+def test_an_invalid_setting_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused:
         make_server(**settings)
     assert SECRET not in str(refused.value)

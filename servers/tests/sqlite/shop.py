@@ -10,7 +10,7 @@ from typing import Any
 
 from trunkline import Client
 from trunkline_servers.sqlite import make_server
-from trunkline_servers.sqlite.sample_data import create_sample
+from trunkline_servers.sqlite.database import create_sample
 
 __all__ = ["called", "dump", "execute", "rows", "shop", "text"]
 
@@ -52,6 +52,6 @@ def rows(path: Path, sql: str) -> Sequence[tuple[Any, ...]]:
 
 
 def dump(path: Path) -> list[str]:
-    """Give all that is in a database."""
+    """Return the whole content of a database."""
     with closing(sqlite3.connect(path)) as connection:
         return list(connection.iterdump())

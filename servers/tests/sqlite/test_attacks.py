@@ -15,7 +15,7 @@ from servers.tests.sqlite.shop import called, dump, execute, rows, shop, text
 from tests.support import run_async
 from trunkline import Client, ToolError
 from trunkline_servers.sqlite import make_server
-from trunkline_servers.sqlite.sample_data import create_sample
+from trunkline_servers.sqlite.database import create_sample
 
 READING = [
     pytest.param("ATTACH DATABASE '{other}' AS other", "ATTACH was refused", id="attach"),
@@ -73,7 +73,7 @@ async def test_a_reading_statement_changes_nothing_and_reaches_nothing(tmp_path:
 async def test_reading_does_not_write_even_if_every_action_were_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trunkline_servers.sqlite.authorizer.StatementAuthorizer._allows", lambda *_: True)
+    monkeypatch.setattr("trunkline_servers.sqlite.connections.StatementAuthorizer._allows", lambda *_: True)
 
     async with shop(tmp_path) as client:
         before = dump(tmp_path / "shop.db")
@@ -82,7 +82,7 @@ async def test_reading_does_not_write_even_if_every_action_were_allowed(
         assert dump(tmp_path / "shop.db") == before
 
 
-async def test_no_table_is_said_to_be_made_that_is_gone_with_the_call(tmp_path: Path) -> None:
+async def test_a_temporary_table_is_not_reported_as_created(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
         with pytest.raises(ToolError, match="CREATE TABLE in temp was refused"):
             await called(client, "create_table", query="CREATE TABLE temp.t (a)")
@@ -180,7 +180,7 @@ async def test_a_hidden_tool_cannot_be_called(tmp_path: Path, tool: str) -> None
 async def test_the_name_of_a_table_is_data(tmp_path: Path, name: str) -> None:
     async with shop(tmp_path) as client:
         before = dump(tmp_path / "shop.db")
-        with pytest.raises(ToolError, match="no table is called"):
+        with pytest.raises(ToolError, match="there is no table"):
             await called(client, "describe_table", table_name=name)
         assert dump(tmp_path / "shop.db") == before
 
@@ -303,12 +303,12 @@ def half_written(path: Path) -> Path:
     return left
 
 
-async def test_what_is_half_written_is_undone_before_it_is_read(tmp_path: Path) -> None:
+async def test_an_unfinished_write_is_rolled_back_before_reading(tmp_path: Path) -> None:
     async with Client(make_server(half_written(tmp_path / "shop.db"))) as client:
         assert await called(client, "read_query", query="SELECT count(*) AS n FROM products") == ["[{'n': 5}]"]
 
 
-async def test_what_is_half_written_is_told_and_left_alone_when_only_reading(tmp_path: Path) -> None:
+async def test_an_unfinished_write_is_reported_and_left_alone_in_read_only_mode(tmp_path: Path) -> None:
     path = half_written(tmp_path / "shop.db")
     before = path.read_bytes()
     async with Client(make_server(path, read_only=True)) as client:

@@ -1,4 +1,4 @@
-"""Connections that are kept: no statement sees an older file, another's bounds, or what another one left."""
+"""Pooled connections: no statement sees an older file, the limits of another, or its leftovers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import pytest
 
 from servers.tests.sqlite.shop import called, execute
 from trunkline import Client, ToolError
+from trunkline_servers.sql import StatementLimits
 from trunkline_servers.sqlite import make_server
-from trunkline_servers.sqlite.connections import ConnectionPool, StatementLimits
+from trunkline_servers.sqlite.connections import SqlitePool
 
 ONE = "SELECT a FROM t"
 
 
 def made(path: Path, value: int, *, age: int = 60) -> Path:
-    """Make a database that nobody has written to for some seconds."""
+    """Create a database whose last write was some seconds ago."""
     execute(path, "CREATE TABLE t (a)", f"INSERT INTO t VALUES ({value})")
     return aged(path, age)
 
@@ -33,15 +34,15 @@ def aged(path: Path, seconds: int = 60) -> Path:
 
 @asynccontextmanager
 async def reader(path: Path) -> AsyncIterator[Client]:
-    """Have a client whose server keeps a connection already."""
+    """Connect a client whose server already keeps a connection."""
     async with Client(make_server(path)) as client:
         assert await called(client, "read_query", query=ONE) == ["[{'a': 1}]"]
         yield client
 
 
-def kept(path: Path) -> ConnectionPool:
-    """Give connections of which one is kept."""
-    connections = ConnectionPool(path, StatementLimits())
+def kept(path: Path) -> SqlitePool:
+    """Return a pool that keeps one connection."""
+    connections = SqlitePool(path, StatementLimits())
     connections.release(connections.open("read", hold=lambda _: None))
     return connections
 
@@ -124,7 +125,7 @@ async def test_a_log_begun_by_another_program_is_read_and_left_to_it(tmp_path: P
         "SELECT abs(-9223372036854775808)",
     ],
 )
-async def test_a_statement_leaves_nothing_behind_for_the_next(tmp_path: Path, query: str) -> None:
+async def test_a_statement_leaves_no_state_for_the_next(tmp_path: Path, query: str) -> None:
     path = made(tmp_path / "a.db", 1)
 
     async with reader(path) as client:
@@ -135,7 +136,7 @@ async def test_a_statement_leaves_nothing_behind_for_the_next(tmp_path: Path, qu
         assert await called(client, "read_query", query=ONE) == ["[{'a': 2}]"]
 
 
-async def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
     path = made(tmp_path / "a.db", 1)
 
     async with reader(path) as client:
@@ -204,7 +205,7 @@ async def test_the_log_of_a_database_behind_a_link_is_left_as_it_was_found(tmp_p
 
 def test_no_more_than_a_few_are_kept_and_all_are_closed_in_the_end(tmp_path: Path) -> None:
     path = made(tmp_path / "a.db", 1)
-    connections = ConnectionPool(path, StatementLimits())
+    connections = SqlitePool(path, StatementLimits())
     opened = [connections.open("read", hold=lambda _: None) for _ in range(6)]
     list(map(connections.release, opened))
     del connections

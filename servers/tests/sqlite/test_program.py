@@ -1,4 +1,4 @@
-"""The SQLite server as a program: over stdio, and over HTTP for whoever has a token."""
+"""The SQLite server as a program: over stdio, and over HTTP with a token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_the_memory_of_the_program_is_bounded(tmp_path: Path) -> None:
         assert await called(client, "read_query", query="SELECT 1 AS a") == ["[{'a': 1}]"]
 
 
-async def test_it_serves_over_http_whoever_has_a_token(tmp_path: Path) -> None:
+async def test_http_requires_a_token(tmp_path: Path) -> None:
     path = str(tmp_path / "shop.db")
     async with listening("sqlite", "--db-path", path, "--sample", "--read-only", env={}) as url:
         async with Client(url, auth=TOKEN) as client:
@@ -45,5 +45,5 @@ def test_a_wrong_option_is_one_sentence(tmp_path: Path) -> None:
     )
     assert (made.returncode, made.stderr) == (
         2,
-        f"error: --db-path {tmp_path}: give a file; calls have connections of their own\n",
+        f"error: --db-path {tmp_path}: give a file: each call opens its own connection\n",
     )

@@ -1,4 +1,4 @@
-"""What the SQLite server shows beside its tools: schema resources, the memo, and prompts made from the schema."""
+"""The SQLite server beside its tools: schema resources, the memo, and prompts made from the schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPLATE = "sqlite://{table}/schema"
 
 
 def said(message: PromptMessage) -> str:
-    """Give the text of a message."""
+    """Return the text of a message."""
     assert isinstance(message.content, TextContent)
     return message.content.text
 
@@ -56,7 +56,7 @@ async def test_the_schema_of_the_database_has_every_table(tmp_path: Path) -> Non
         assert [table["name"] for table in schema["tables"]] == ["customers", "order_items", "orders", "products"]
 
 
-async def test_a_view_that_is_broken_costs_only_itself(tmp_path: Path) -> None:
+async def test_a_broken_view_does_not_hide_the_other_tables(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
         execute(tmp_path / "shop.db", "CREATE VIEW broken AS SELECT * FROM gone")
         tables = json.loads(await text(client, "sqlite://schema"))["tables"]
@@ -64,7 +64,7 @@ async def test_a_view_that_is_broken_costs_only_itself(tmp_path: Path) -> None:
         assert (found["broken"], found["customers"]) == (0, 4)
 
 
-async def test_a_table_made_meanwhile_is_listed_and_told_of(tmp_path: Path) -> None:
+async def test_a_table_created_meanwhile_is_listed_and_announced(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
         await client.list_resources()
         async with client.listen(resources=True) as changes:
@@ -75,9 +75,9 @@ async def test_a_table_made_meanwhile_is_listed_and_told_of(tmp_path: Path) -> N
         assert json.loads(await text(client, "sqlite://a%20b%2Fc/schema"))["name"] == "a b/c"
 
 
-async def test_a_table_that_is_not_there_has_no_schema(tmp_path: Path) -> None:
+async def test_a_table_that_does_not_exist_has_no_schema(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
-        with pytest.raises(RequestFailed, match="No table is called 'nope'; sqlite://schema has them all"):
+        with pytest.raises(RequestFailed, match="There is no table 'nope'; sqlite://schema lists all tables"):
             await client.read_resource("sqlite://nope/schema")
 
 
@@ -115,7 +115,7 @@ async def test_the_list_of_tables_is_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_an_insight_is_in_the_memo_and_told_of(tmp_path: Path, revision: str) -> None:
+async def test_an_insight_is_added_to_the_memo_and_announced(tmp_path: Path, revision: str) -> None:
     async with shop(tmp_path, revision=revision) as client:
         assert await text(client, "memo://insights") == "The memo has no insights yet."
         async with client.listen(uris=["memo://insights"]) as changes:
@@ -135,7 +135,7 @@ async def test_an_insight_that_is_too_long_is_refused(tmp_path: Path) -> None:
 
 
 async def asked(client: Client, **arguments: Any) -> list[tuple[str, str]]:
-    """Give the messages of the prompt with examples."""
+    """Return the messages of the prompt with examples."""
     prompt = await client.get_prompt("query-examples", arguments)
     return [(message.role, said(message)) for message in prompt.messages]
 

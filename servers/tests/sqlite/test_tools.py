@@ -1,4 +1,4 @@
-"""The tools of the SQLite server: what they answer, in the official server's form, and what they say when it fails."""
+"""The tools of the SQLite server: results in the official server's form, and error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from servers.tests.sqlite.shop import called, dump, execute, rows, shop
 from trunkline import Client, ConfigError, ToolError
 from trunkline_servers.sqlite import make_server
-from trunkline_servers.sqlite.sample_data import create_sample
+from trunkline_servers.sqlite.database import create_sample
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
@@ -65,9 +65,9 @@ async def test_a_table_is_described_by_its_columns(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
-async def test_a_table_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+async def test_an_unknown_table_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
-        with pytest.raises(ToolError, match="no table is called 'order'; there are customers, order_items, orders"):
+        with pytest.raises(ToolError, match="there is no table 'order'; there are customers, order_items, orders"):
             await called(client, "describe_table", table_name="order")
 
 
@@ -102,7 +102,7 @@ async def test_rows_past_the_bytes_are_cut_between_rows(tmp_path: Path) -> None:
         assert "at most 1024 bytes" in note
 
 
-async def test_a_first_row_that_is_too_long_is_told(tmp_path: Path) -> None:
+async def test_a_first_row_that_is_too_long_is_reported(tmp_path: Path) -> None:
     async with shop(tmp_path, max_bytes=1024) as client:
         answer, note = await called(client, "read_query", query="SELECT hex(zeroblob(2000)) AS a")
         assert (answer, "the first row alone is too long" in note) == ("[]", True)
@@ -270,7 +270,7 @@ async def test_many_changes_at_once_are_all_kept(tmp_path: Path) -> None:
         assert rows(tmp_path / "shop.db", "SELECT price FROM products WHERE id = 4") == [(64.2,)]
 
 
-async def test_a_database_that_another_writes_is_waited_for_and_then_told(tmp_path: Path) -> None:
+async def test_a_database_locked_by_another_writer_is_waited_for_and_then_reported(tmp_path: Path) -> None:
     async with shop(tmp_path, timeout=0.1) as client:
         with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -288,7 +288,7 @@ async def test_read_only_offers_no_tool_that_writes(tmp_path: Path) -> None:
         assert {prompt.name for prompt in await client.list_prompts()} == {"query-examples"}
 
 
-async def test_tools_say_what_they_do_to_the_database(tmp_path: Path) -> None:
+async def test_annotations_state_what_tools_do_to_the_database(tmp_path: Path) -> None:
     async with shop(tmp_path) as client:
         hints = {tool.name: tool.annotations for tool in await client.list_tools()}
         assert {name for name, hint in hints.items() if hint and hint.destructive_hint} == {"write_query"}
@@ -301,14 +301,14 @@ async def test_a_missing_database_is_made(tmp_path: Path) -> None:
         assert await called(client, "list_tables") == ["[]"]
 
 
-async def test_a_missing_database_is_told_and_not_made_when_only_reading(tmp_path: Path) -> None:
+async def test_a_missing_database_is_reported_and_not_created_in_read_only_mode(tmp_path: Path) -> None:
     async with Client(make_server(tmp_path / "absent.db", read_only=True)) as client:
         with pytest.raises(ToolError, match=r"there is no database to open at .*absent\.db; start the server with"):
             await called(client, "list_tables")
         assert os.listdir(tmp_path) == []
 
 
-async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "no.db").write_text("x" * 4096)
     async with Client(make_server(tmp_path / "no.db")) as client:
         with pytest.raises(ToolError, match=r"no\.db is not a SQLite database; start the server with another"):

@@ -36,7 +36,7 @@ def conversion(time: str, at: datetime, source: str = "Europe/Berlin", target: s
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_time_is_told_in_a_zone(revision: str) -> None:
+def test_the_current_time_is_returned_for_a_zone(revision: str) -> None:
     assert ask("get_current_time", revision=revision, timezone="Asia/Tokyo") == {
         "timezone": "Asia/Tokyo",
         "datetime": "2025-01-15T21:00:30+09:00",
@@ -45,7 +45,7 @@ def test_the_time_is_told_in_a_zone(revision: str) -> None:
     }
 
 
-def test_summer_time_is_told() -> None:
+def test_summer_time_is_reported() -> None:
     summer = datetime(2025, 7, 1, 12, 0, tzinfo=UTC)
 
     assert ask("get_current_time", summer, timezone="Europe/Berlin")["is_dst"] is True
@@ -85,14 +85,14 @@ def test_times_around_the_jump_are_converted(time: str, told: str) -> None:
     assert answer["target"]["datetime"] == f"2025-03-30T{told}:00+00:00"
 
 
-def test_of_a_time_that_the_clock_shows_twice_the_first_is_meant() -> None:
+def test_a_time_that_occurs_twice_means_the_first() -> None:
     answer = conversion("02:30", datetime(2025, 10, 26, 12, 0, tzinfo=UTC))
 
     assert (answer["source"]["is_dst"], answer["target"]["datetime"]) == (True, "2025-10-26T00:30:00+00:00")
 
 
 @pytest.mark.parametrize("time", ["24:00", "12:60", "noon", "", "12", "-1:30", "12:30:00", "1e1:00"])
-def test_what_is_no_time_is_refused(time: str) -> None:
+def test_an_invalid_time_is_refused(time: str) -> None:
     with pytest.raises(ToolError, match="write it as HH:MM"):
         conversion(time, WINTER)
 
@@ -100,7 +100,7 @@ def test_what_is_no_time_is_refused(time: str) -> None:
 @pytest.mark.parametrize(
     "name", ["Mars/Olympus", "", "europe/berlin", "../../etc/passwd", "/etc/localtime", "Europe", "a\0b", "x" * 5000]
 )
-def test_what_is_no_zone_is_refused_and_no_path_is_told(name: str) -> None:
+def test_an_invalid_zone_is_refused_without_revealing_a_path(name: str) -> None:
     with pytest.raises(ToolError, match="Give an IANA name") as caught:
         ask("get_current_time", timezone=name)
 
@@ -152,12 +152,12 @@ def test_a_zone_is_found_where_it_lies_without_reading_all_the_others(name: str)
 @pytest.mark.parametrize(
     "name", ["my/zone", "My", "My/list", "My/", "right/Zone", "posixrules", "../zones/My/Zone", "My/../My/Zone"]
 )
-def test_what_lies_among_the_zones_and_is_none_is_not_taken_for_one(name: str) -> None:
+def test_other_files_among_the_zones_are_not_zones(name: str) -> None:
     with pytest.raises(ConfigError, match="no time zone"):
         server.local_zone(name)
 
 
-def test_a_local_zone_that_does_not_exist_is_a_wrong_setting() -> None:
+def test_a_local_zone_that_does_not_exist_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match="no time zone 'Mars/Olympus'"):
         make_server(local_timezone="Mars/Olympus")
 
@@ -184,7 +184,7 @@ def test_the_program_serves_over_stdio(revision: str) -> None:
     assert run_async(scene())["timezone"] == "UTC"
 
 
-def test_the_program_serves_over_http_for_whoever_has_a_token() -> None:
+def test_the_program_over_http_requires_a_token() -> None:
     async def scene() -> Any:
         async with listening("time", env={}) as url, Client(url, auth=BearerToken(TOKEN)) as client:
             return (await client.call_tool("get_current_time", {"timezone": "UTC"})).structured_content

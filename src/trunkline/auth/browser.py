@@ -25,9 +25,9 @@ from trunkline.errors import AuthError
 __all__ = ["RedirectReceiver", "has_browser", "redirect_params", "visit_page"]
 
 _PATH = "/callback"
-_HEAD_BYTES = 16 * 1024
-_HEAD_SECONDS = 10.0
-_MOST_PARAMS = 50
+_HEAD_BYTES = 16 * 1024  # As much as common HTTP servers accept.
+_HEAD_SECONDS = 10.0  # A browser sends the head at once.
+_MOST_PARAMS = 50  # A redirect has about five parameters.
 _PAGES: Mapping[bool, tuple[str, str]] = MappingProxyType(
     {
         True: ("You are logged in", "You can close this window and go back to {name}."),
@@ -156,7 +156,7 @@ class RedirectReceiver:
         writer.close()
 
 
-_LONGEST_LINE = 16 * 1024
+_LONGEST_LINE = 16 * 1024  # A pasted redirect URL with all its parameters fits.
 
 
 async def visit_page(step: VisitPage, options: OAuth, receiver: RedirectReceiver | None) -> Mapping[str, str]:

@@ -1,15 +1,12 @@
-"""The authorizers of HTTP links: what a client sends to be let in, and what it does when a server rejects it.
+"""The authorizers of HTTP links: the credentials a client sends, its reaction to a rejection, and logging out.
 
 Requests that are rejected at the same time share one login. A token is refreshed first, then the user is asked; each is
-tried once per rejection, and a newly issued token that is rejected ends the attempt. Scopes are requested again only
-if the server names one that was not requested before.
+tried once per rejection, and a newly issued token that is rejected ends the attempt. Scopes are requested again only if
+the server names one that was not requested before.
 
-Token revocation at the authorization server that issued them (RFC 7009), as a flow: no I/O.
-
-The refresh token is revoked first, since it is worth more than the access token. Each is sent, with the client's
-authentication, only to the revocation endpoint that the server published when the login was made.
-
-Logging out: revokes the tokens of a login at the authorization server that issued them, and deletes it locally.
+Logging out revokes the tokens of a login at the authorization server that issued them (RFC 7009), and deletes it
+locally. The refresh token is revoked first, since it is worth more than the access token. Each is sent, with the
+client's authentication, only to the revocation endpoint that the server published when the login was made.
 
 Deleting never depends on the authorization server: if it is unreachable, refuses or is too slow, that is reported, and
 the login is deleted all the same.
@@ -47,7 +44,7 @@ __all__ = ["BearerAuthorizer", "LoggedOut", "OAuthAuthorizer", "guarded_fetch", 
 log = logging.getLogger("trunkline.auth")
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-_LONGEST_NONCE = 1024
+_LONGEST_NONCE = 1024  # Nonces have about 50 characters; it is sent back with every request.
 # Errors of an authorization server that no longer knows the client.
 _CLIENT_UNKNOWN = frozenset({"invalid_client", "unauthorized_client"})
 # Errors after which a later attempt may succeed.

@@ -1,9 +1,7 @@
-"""Locks around a stored login: between the tasks of one program, and between processes that share a folder.
+"""Stores of credentials (strings by key, in memory, in the system keyring or in an encrypted file) and their locks.
 
-The file lock is the kernel's: it is released when its process ends, however that happens. Waiting does not block the
-event loop.
-
-Stores of credentials: strings by key, in memory, in the system keyring, or in an encrypted file.
+A lock protects a stored login between the tasks of one program, and between processes that share a folder. The file
+lock is the kernel's: it is released when its process ends, however that happens. Waiting does not block the event loop.
 
 A store does not know what its keys and values mean. A read-modify-write holds ``lock``, which works across processes
 wherever the store itself does. Nothing here blocks the event loop for longer than a small file takes; the keyring,
@@ -40,8 +38,8 @@ __all__ = [
 
 # Longer than a token request may take.
 _LONGEST_WAIT = 60.0
-_FIRST_PAUSE = 0.01
-_LONGEST_PAUSE = 0.25
+_FIRST_PAUSE = 0.01  # Pause before the lock is tried again; it doubles each time.
+_LONGEST_PAUSE = 0.25  # A token that was renewed elsewhere is used without a noticeable delay.
 
 
 class TaskLock:
@@ -131,7 +129,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 _CONTEXT = b"trunkline credentials 1"
-_NONCE = 12
+_NONCE = 12  # NIST SP 800-38D: 96 bits for GCM.
 _SERVICE = "trunkline"
 _INDEX = "index"
 

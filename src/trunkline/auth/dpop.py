@@ -37,12 +37,12 @@ __all__ = ["DPoPMode", "DPoPPolicy", "InvalidProof", "NonceRequired", "ProofVeri
 DPoPMode: TypeAlias = Literal["off", "allowed", "required"]
 
 _TYPE = "dpop+jwt"
-_LONGEST = 8 * 1024
+_LONGEST = 8 * 1024  # Proofs have about 1 KiB.
 #: The private members of a JWK.
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
-_MOST_SEEN = 100_000
-_MOST_OF_ONE = 10_000
-_NONCE_SECONDS = 300.0
+_MOST_SEEN = 100_000  # Proofs remembered against replay: about 10 MB.
+_MOST_OF_ONE = 10_000  # Proofs of one key, so that one client cannot use up the memory for all.
+_NONCE_SECONDS = 300.0  # A nonce is accepted for one to two such spans, as RFC 9449, 8 recommends short lifetimes.
 _PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 
 
@@ -58,7 +58,7 @@ class NonceRequired(InvalidProof):
     code = NONCE_REQUIRED
 
 
-class _Header(Struct):
+class _ProofHeader(Struct):
     alg: str
     typ: str
     jwk: dict[str, Any]
@@ -94,7 +94,7 @@ class DPoPPolicy:
         if mode == "off" and nonces:
             raise ConfigError('dpop_nonces= needs dpop="allowed" or dpop="required"')
         self.mode: DPoPMode = mode
-        self.proofs = ProofVerifier(nonces=nonces, now=now)
+        self.proofs: ProofVerifier = ProofVerifier(nonces=nonces, now=now)
 
     @property
     def schemes(self) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ class _ReplayCache:
 
 def _verify_signature(proof: str) -> tuple[str, bytes]:
     """Verify the signature of a proof; return the thumbprint of its key, and its payload."""
-    header = read_header(proof, _Header) if len(proof) <= _LONGEST else None
+    header = read_header(proof, _ProofHeader) if len(proof) <= _LONGEST else None
     if header is None:
         raise InvalidProof("The DPoP header is not a signed JWT with alg, typ and jwk")
     if header.typ.lower().removeprefix("application/") != _TYPE:

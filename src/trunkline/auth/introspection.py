@@ -40,8 +40,8 @@ __all__ = ["IntrospectionVerifier"]
 
 log = logging.getLogger("trunkline.auth")
 
-_LEEWAY = 30.0
-_ANSWER_BYTES = 256 * 1024
+_LEEWAY = 30.0  # RFC 7519, 4.1.4: a few minutes at most; servers with NTP differ by less than a second.
+_ANSWER_BYTES = 256 * 1024  # Responses have a few KiB, or tens with all groups of a user.
 # Anyone can send made-up tokens; beyond this many concurrent introspections, further tokens are rejected unchecked.
 _MAX_PENDING = 64
 _UNAVAILABLE = "The token cannot be checked at the moment; try again later"
@@ -77,12 +77,12 @@ class IntrospectionVerifier:
             if not isinstance(value, str) or not value.startswith(("https://", "http://")):
                 raise ConfigError(f"{name}={value!r}: must be a URL of the authorization server")
         self.issuer = issuer
-        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
+        self.required_scopes: tuple[str, ...] = parse_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = parse_scopes(scopes_supported, "scopes_supported")
         self.authorization_servers: Sequence[str] = (issuer,)
         self._audience = read_audience(audience)
         #: The resource URI that clients request tokens for, if it is known.
-        self.resource = resource or first_url_audience(self._audience)
+        self.resource: str | None = resource or first_url_audience(self._audience)
         self._url = url
         self._credentials = _basic(client_id, client_secret)
         self._cache_seconds = cache_seconds
@@ -90,7 +90,7 @@ class IntrospectionVerifier:
         self._fetcher = fetcher or _fetcher(url)
         self._now = now
         #: How tokens that are bound to a key are treated.
-        self.binding = DPoPPolicy(dpop, nonces=dpop_nonces, now=now)
+        self.binding: DPoPPolicy = DPoPPolicy(dpop, nonces=dpop_nonces, now=now)
         self._remembered = PrincipalCache()
         self._asking: dict[bytes, asyncio.Task[Principal]] = {}
 

@@ -37,7 +37,7 @@ __all__ = [
     "verified_payload",
 ]
 
-_ASSERTION_SECONDS = 60
+_ASSERTION_SECONDS = 60  # An assertion is used at once; a minute allows for clocks that differ.
 _ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519")
 #: The only kind of key we generate: every DPoP implementation supports it.
 _PROOF_ALGORITHM = "ES256"
@@ -159,9 +159,9 @@ ALGORITHMS: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
 )
 # Shorter RSA keys can be broken.
 _RSA_BITS = 2048
-_MOST_KEYS = 128
-_DOCUMENT_BYTES = 512 * 1024
-_FETCH_SECONDS = 5.0
+_MOST_KEYS = 128  # Providers publish two to ten; verification may have to try each.
+_DOCUMENT_BYTES = 512 * 1024  # Key sets with certificate chains have up to 100 KiB.
+_FETCH_SECONDS = 5.0  # A request waits for it, and a failed fetch is tried again.
 
 
 class KeySource(Protocol):
@@ -212,15 +212,17 @@ class StaticKeys:
         Raises:
             ConfigError: none of them can be used.
         """
-        self._shelf = _KeySet(_documents(given))
-        if not len(self._shelf):
+        self._key_set = _KeySet(_documents(given))
+        if not len(self._key_set):
             raise ConfigError(
                 "keys= has no usable public key: give an RSA key of at least 2048 bits, an EC key or an Ed25519 key"
             )
 
     async def find(self, kid: str | None, algorithm: str) -> Sequence[Key]:
         """Return the matching keys; a single configured key matches any ``kid``."""
-        found = self._shelf.find(kid, algorithm) or (self._shelf.find(None, algorithm) if len(self._shelf) == 1 else [])
+        found = self._key_set.find(kid, algorithm) or (
+            self._key_set.find(None, algorithm) if len(self._key_set) == 1 else []
+        )
         if not found:
             raise InvalidToken("The token is signed with an unknown key")
         return found
@@ -241,7 +243,7 @@ class IssuerKeys:
         self._jwks_uri = jwks_uri
         self._fetch = fetch
         self._now = now
-        self._shelf = _KeySet(())
+        self._key_set = _KeySet(())
         self._fetched = -math.inf
         self._tried = -math.inf
         self._fetching: asyncio.Task[None] | None = None
@@ -253,7 +255,7 @@ class IssuerKeys:
             InvalidToken: no key matches, or the keys cannot be fetched.
         """
         age = self._now() - self._fetched
-        found = self._shelf.find(kid, algorithm) if age < self.STALE_SECONDS else []
+        found = self._key_set.find(kid, algorithm) if age < self.STALE_SECONDS else []
         if found:
             if age >= self.FRESH_SECONDS:
                 # The cached keys are good enough: no request waits for an issuer that may be unreachable.
@@ -263,7 +265,7 @@ class IssuerKeys:
         if fetching is not None:
             # Shielded: a cancelled request must not cancel the fetch that others wait for.
             await asyncio.shield(fetching)
-        found = self._shelf.find(kid, algorithm) if self._now() - self._fetched < self.STALE_SECONDS else []
+        found = self._key_set.find(kid, algorithm) if self._now() - self._fetched < self.STALE_SECONDS else []
         if not found:
             raise InvalidToken(
                 "The token is signed with an unknown key"
@@ -287,13 +289,13 @@ class IssuerKeys:
 
     async def _refresh(self) -> None:
         try:
-            shelf = _KeySet(_documents(await self._document(await self._address())))
-            if not len(shelf):
+            key_set = _KeySet(_documents(await self._document(await self._address())))
+            if not len(key_set):
                 raise AuthError(f"{self._issuer} publishes no usable key")
         except (AuthError, ConfigError, FetchError) as error:
             log.warning("cannot fetch the keys of %s: %s", self._issuer, error)
         else:
-            self._shelf, self._fetched = shelf, self._now()
+            self._key_set, self._fetched = key_set, self._now()
 
     async def _address(self) -> str:
         """Return the URL of the keys; remembered once the issuer's metadata has named it."""
@@ -416,6 +418,7 @@ def _bits(modulus: Any) -> int:
 
 
 H = TypeVar("H", bound=Struct)
+# A DPoP header carries a whole key, with an RSA key about 1 KiB; the library's own limit is 512 bytes.
 _LONGEST_HEADER = 16 * 1024
 
 

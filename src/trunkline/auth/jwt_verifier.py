@@ -48,12 +48,12 @@ __all__ = ["JWTVerifier"]
 #: The accepted ``typ`` values: that of RFC 9068, and the one used before it. A token that declares itself an ID token,
 #: a logout token or a proof of possession is not an access token.
 _TYPES = frozenset({"at+jwt", "jwt"})
-_MOST_LEEWAY = 60.0
+_MOST_LEEWAY = 60.0  # More would keep expired tokens valid noticeably longer.
 #: A valid token is verified again after this time, so that a withdrawn key is of no use for longer.
 _REMEMBERED_SECONDS = 60.0
 
 
-class _Header(Struct):
+class _TokenHeader(Struct):
     alg: str
     kid: str | None = None
     typ: str | None = None
@@ -90,18 +90,18 @@ class JWTVerifier:
         Raises:
             ConfigError: an option is not safe or not valid.
         """
-        self.issuer = _issuer(issuer)
-        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
+        self.issuer: str = _issuer(issuer)
+        self.required_scopes: tuple[str, ...] = parse_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = parse_scopes(scopes_supported, "scopes_supported")
         self.authorization_servers: Sequence[str] = (issuer,)
         self._audience = read_audience(audience)
         #: The resource URI that clients request tokens for, if it is known.
-        self.resource = resource or first_url_audience(self._audience)
+        self.resource: str | None = resource or first_url_audience(self._audience)
         self._algorithms = _pinned(algorithms)
         self._leeway = _bounded(leeway)
         self._now = now
         #: How tokens that are bound to a key are treated.
-        self.binding = DPoPPolicy(dpop, nonces=dpop_nonces, now=now)
+        self.binding: DPoPPolicy = DPoPPolicy(dpop, nonces=dpop_nonces, now=now)
         self._remembered = PrincipalCache()
         self._keys: KeySource = (
             IssuerKeys(
@@ -141,7 +141,7 @@ class JWTVerifier:
 
     async def _signed(self, token: str) -> Mapping[str, Any]:
         """Verify the signature before anything else in a token is trusted; return its claims."""
-        header = read_header(token, _Header)
+        header = read_header(token, _TokenHeader)
         if header is None:
             raise InvalidToken("The token is not a JWT")
         if header.alg not in self._algorithms:

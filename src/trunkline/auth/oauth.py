@@ -1,8 +1,7 @@
-"""Checks of URLs that other parties supply: where secrets may be sent, what a browser may open, and what a URL covers.
+"""The credentials of a client (the values of ``Client(auth=...)``), and checks of URLs that other parties supply.
 
-URLs are compared and split here; nothing is fetched and no name is resolved.
-
-Credentials of a client: the values of ``Client(auth=...)`` for servers that are reached by URL.
+The checks: where secrets may be sent, what a browser may open, and what a URL covers. URLs are compared and split here;
+nothing is fetched and no name is resolved.
 
 ``OAuth`` holds the options of a login and checks that they are consistent; it does nothing itself. No ``repr`` here
 shows a secret.

@@ -19,10 +19,10 @@ from trunkline.auth.verifiers import (
     NONCE_REQUIRED,
     PROOF_ALGORITHMS,
     PROOF_ERRORS,
-    Auth,
     Authenticate,
     InvalidToken,
     RequestTarget,
+    ServerAuth,
     TargetedHeaders,
     Verifier,
 )
@@ -67,7 +67,7 @@ class ResourceServer:
 
     def __init__(
         self,
-        auth: Auth,
+        auth: ServerAuth,
         *,
         path: str,
         name: str,
@@ -75,7 +75,7 @@ class ResourceServer:
         hierarchy: ScopeHierarchy | None = None,
         scopes: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """Guard the endpoint at a path; ``scopes`` returns the scopes that its parts need.
+        """Protect the endpoint at a path; ``scopes`` returns the scopes that its parts need.
 
         Raises:
             ConfigError: the resource is not a URL.
@@ -94,7 +94,7 @@ class ResourceServer:
         self._scheme: str = getattr(verifier, "scheme", "Bearer")
         name_of_header: str = getattr(verifier, "header", "authorization")
         #: The header that carries the credentials.
-        self.header = name_of_header.lower().encode()
+        self.header: bytes = name_of_header.lower().encode()
         routes: Callable[[], Mapping[str, App]] | None = getattr(verifier, "routes", None)
         self._routes: Mapping[str, App] = MappingProxyType({} if routes is None else dict(routes()))
 
@@ -167,7 +167,7 @@ class ResourceServer:
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     def route(self, path: str) -> App | None:
-        """Return the application at a path beside the endpoint: the metadata, or a route of the verifier."""
+        """Return the application at a path besides the endpoint: the metadata, or a route of the verifier."""
         return self._routes.get(path) or (self._serve_metadata if self._is_metadata(path) else None)
 
     def metadata(self, *, origin: str, path: str) -> dict[str, Any]:

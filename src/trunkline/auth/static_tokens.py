@@ -62,7 +62,7 @@ class StaticTokens:
             ConfigError: there are none, or an entry is not valid.
         """
         self._listed = _TokenTable(tokens, "StaticTokens")
-        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
+        self.required_scopes: tuple[str, ...] = parse_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = ()
         #: No authorization server issues these tokens.
         self.authorization_servers: Sequence[str] = ()
@@ -99,9 +99,9 @@ class ApiKeys:
             raise ConfigError(
                 f"header={header!r}: must be a header name other than Authorization, for which there is StaticTokens"
             )
-        self.header = header.lower()
+        self.header: str = header.lower()
         self._listed = _TokenTable(keys, "ApiKeys")
-        self.required_scopes = parse_scopes(required_scopes, "required_scopes")
+        self.required_scopes: tuple[str, ...] = parse_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = ()
         self.authorization_servers: Sequence[str] = ()
 

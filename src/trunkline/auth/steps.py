@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_SHOWN = 300
+_SHOWN = 300  # An error description of a server is shown in one or two lines.
 
 
 class Fetch(Struct, frozen=True):

@@ -168,7 +168,7 @@ def _refused(answer: FetchResponse, who: str) -> AuthError:
 _JWT_BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _TOKEN_TYPE = "urn:ietf:params:oauth:token-type:"
 _ID_JAG = f"{_TOKEN_TYPE}id-jag"
-_LONGEST_NONCE = 1024
+_LONGEST_NONCE = 1024  # Nonces have about 50 characters; it is sent back with every request.
 
 
 class TokenRequestContext(Struct, frozen=True):

@@ -21,12 +21,12 @@ __all__ = [
     "NONCE_REQUIRED",
     "PROOF_ALGORITHMS",
     "PROOF_ERRORS",
-    "Auth",
     "Authenticate",
     "InvalidToken",
     "PresentedToken",
     "PrincipalCache",
     "RequestTarget",
+    "ServerAuth",
     "TargetedHeaders",
     "Verifier",
     "bearer_token",
@@ -46,7 +46,7 @@ Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Princ
 _TOKEN_BYTES = 16 * 1024
 # RFC 6750, 2.1.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-_REMEMBERED = 4096
+_REMEMBERED = 4096  # Verified tokens kept: more than the active clients of one server.
 
 
 #: The signature algorithms accepted in DPoP proofs (RFC 9449).
@@ -83,7 +83,7 @@ class TargetedHeaders(Mapping[str, str]):
     def __init__(self, given: Mapping[str, str], target: RequestTarget) -> None:
         """Combine the headers with the target of the request."""
         self._given = given
-        self.target = target
+        self.target: RequestTarget = target
 
     def __getitem__(self, name: str) -> str:
         return self._given[name]
@@ -129,7 +129,7 @@ class Verifier(Protocol):
 
 
 #: The accepted values of ``auth=``.
-Auth = Verifier | Authenticate
+ServerAuth = Verifier | Authenticate
 
 
 class PrincipalCache:

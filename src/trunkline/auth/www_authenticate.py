@@ -16,7 +16,7 @@ __all__ = ["Challenge", "TokenChallenge", "format_challenge", "parse_challenges"
 
 # RFC 6750, 3: the characters a description may not contain; each is replaced by one that it may.
 _NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")
-_MAX_VALUE_CHARS = 300
+_MAX_VALUE_CHARS = 300  # With all its values the header stays far below the 8 KiB that clients accept.
 
 
 def format_challenge(
@@ -44,8 +44,8 @@ def _quotable(value: str) -> str:
     return _NOT_IN_QUOTED_STRING.sub("'", value[:_MAX_VALUE_CHARS])
 
 
-_MAX_HEADER_CHARS = 8 * 1024
-_MAX_SCOPES = 100
+_MAX_HEADER_CHARS = 8 * 1024  # Common servers and proxies limit a header to this.
+_MAX_SCOPES = 100  # Far more than one resource needs; the list goes into a URL.
 _SKIP = re.compile(r"[\s,]*")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PARAM = re.compile(r"[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([!#$%&'*+\-.^_`|~0-9A-Za-z:/]+))")

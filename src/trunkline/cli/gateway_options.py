@@ -1,7 +1,4 @@
-"""The settings of a gateway.
-
-The TOML file with its options and profiles, and the approval mode with the sentences that describe it.
-"""
+"""The settings of a gateway: a TOML file with options and profiles, and the approval mode with its description."""
 
 from __future__ import annotations
 
@@ -170,7 +167,7 @@ def _own_policy() -> Policy:
 _Search = Literal["auto", "on", "off"]
 _Rate = Annotated[float, Meta(gt=0)]
 _Count = Annotated[int, Meta(ge=1)]
-_MOST_BYTES = 1024 * 1024
+_MOST_BYTES = 1024 * 1024  # Configuration files have a few KiB; a larger one is another file.
 # The name of a profile is a segment of the URL path.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -1,6 +1,6 @@
-"""Runs the gateway until it is told to stop, and reports on stderr where it listens and what state its servers.
+"""Runs the gateway until it is stopped, and reports on stderr where it listens and in which state its servers are.
 
-Are in. Over stdio, stdout belongs to the protocol: nothing here writes to it. SIGHUP reloads the configuration and
+Over stdio, stdout belongs to the protocol: nothing here writes to it. SIGHUP reloads the configuration and
 the policies; SIGTERM and SIGINT stop the gateway, also while servers are starting.
 """
 
@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 from trunkline.cli.client_session import ScreenLogHandler
 from trunkline.cli.gateway_options import print_approval
-from trunkline.cli.host_session import resolve_inputs
+from trunkline.cli.host_session import ResolvedInputs, resolve_inputs
 from trunkline.cli.options import PolicyOptions
 from trunkline.cli.ui.output import change_lines, clip_middle, current_secrets, one_line, print_notice
 from trunkline.cli.ui.terminal import Screen, signal_handlers
 from trunkline.errors import ConfigError
 from trunkline.host.assembly import HostOptions
+from trunkline.host.config.model import Configuration
 from trunkline.host.events import DefinitionInspected, EventsMissed, EventSubscription, ServerStateChanged
 from trunkline.host.host import Host
 from trunkline.host.upstreams.supervision.state import UNAVAILABLE_STATES
@@ -32,7 +33,7 @@ from trunkline.server.run import run_loop
 
 __all__ = ["GatewaySettings", "StateLineFormatter", "nothing_served", "run_gateway"]
 
-_LONGEST_REASON = 300
+_LONGEST_REASON = 300  # Three lines of a terminal.
 #: States that last until the user acts. States that the user chose are not reported.
 _NEEDS_ATTENTION = UNAVAILABLE_STATES - {"disabled", "stopped"}
 
@@ -94,7 +95,10 @@ _RECALL_SECONDS = 2.0
 class GatewaySettings(NamedTuple):
     """What to serve, and how."""
 
+    #: The files given with ``--config``; empty: those that are found.
     files: Sequence[str]
+    #: What was loaded from the files.
+    configuration: Configuration
     policy_options: PolicyOptions
     #: Seconds that the first list waits for servers; ``initialize`` never waits.
     wait: float
@@ -111,24 +115,25 @@ def run_gateway(settings: GatewaySettings) -> None:
     Raises:
         ConfigError: the gateway cannot be started with these settings.
     """
-    inputs = resolve_inputs(settings.files, None)
+    resolved = resolve_inputs(settings.configuration)
     log, shown = (
         logging.getLogger("trunkline"),
         ScreenLogHandler(Screen(verbose=settings.verbose), int(settings.verbose)),
     )
     log.addHandler(shown)
     try:
-        run_loop(_run(settings, inputs))
+        run_loop(_run(settings, resolved))
     finally:
         log.removeHandler(shown)
 
 
-async def _run(settings: GatewaySettings, inputs: Any) -> None:
+async def _run(settings: GatewaySettings, resolved: ResolvedInputs) -> None:
     stop = _StopSignal()
     try:
         async with AsyncExitStack() as stack:
             with stop.installed():
-                host = await stack.enter_async_context(Host.open(*settings.files, **_host_options(settings, inputs)))
+                options = _host_options(settings, resolved)
+                host = await stack.enter_async_context(Host.open(*settings.files, **options))
             _tell_problems(host)
             with _state_changes_printed(host, settings), _definition_changes_printed(host), _reload_on_sighup(host):
                 await _serve(host, settings)
@@ -137,10 +142,10 @@ async def _run(settings: GatewaySettings, inputs: Any) -> None:
             raise
 
 
-def _host_options(settings: GatewaySettings, inputs: Any) -> HostOptions:
+def _host_options(settings: GatewaySettings, resolved: ResolvedInputs) -> HostOptions:
     return {
         **settings.policy_options.options(),
-        "inputs": inputs,
+        **resolved.options(),
         # Clients give up on a slow initialize, so it waits only for catalogs on disk; lists wait for the servers.
         "wait": "kept",
         "wait_seconds": _RECALL_SECONDS,

@@ -1,9 +1,8 @@
-"""Loads the configuration for a command: the files given, or those found in the current directory and the user's own.
+"""Configured servers in a command: the configuration is loaded once, and a host runs behind a client's interface.
 
-Values that the files leave open (``${input:id}``) are prompted for in the terminal, each once, and only for the servers
-that are needed. Nothing is started.
-
-Runs configured servers for one command: the host, behind the interface of a client.
+The files are those given, or those found in the current directory and the user's own. Values that they leave open
+(``${input:id}``) are prompted for in the terminal, each once, and only for the servers that are needed. Nothing is
+started.
 
 Only the named server is started, and its tools, prompts and resources keep their own names. For all servers, names are
 IDs, ``server/name``. Trust, policy, approval and audit belong to the host and cannot be bypassed by a command. A call
@@ -19,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -36,7 +35,8 @@ from trunkline.client.options import ProgressCallback
 from trunkline.client.tool_cache import CallResult
 from trunkline.errors import AuthError, ConfigError, PolicyDenied, RequestTimeout, ServerUnavailable, TrunklineError
 from trunkline.host.assembly import HostOptions
-from trunkline.host.config.loading import find_config_files, load_configuration
+from trunkline.host.authorization.authorizer import is_usable
+from trunkline.host.config.loading import answer_inputs, find_config_files, load_configuration
 from trunkline.host.config.model import Configuration, InputVariable
 from trunkline.host.gateway.sessions import GatewayOptions
 from trunkline.host.host import Host
@@ -44,11 +44,11 @@ from trunkline.host.upstreams.catalog.items import CatalogItem, ItemKind
 from trunkline.host.upstreams.catalog.names import inner_uri, item_id, outer_uri
 from trunkline.host.upstreams.supervision.clients import start_timeout
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
-from trunkline.host.usable_items import is_usable
 
 __all__ = [
     "InputResolver",
     "NotOffered",
+    "ResolvedInputs",
     "check_approved",
     "load_cli_configuration",
     "name_hint",
@@ -66,22 +66,26 @@ if TYPE_CHECKING:
 InputResolver: TypeAlias = Callable[[InputVariable], str | None]
 
 
-def load_cli_configuration(files: Sequence[str] = (), *, inputs: InputResolver | None = None) -> Configuration:
+def load_cli_configuration(files: Sequence[str] = ()) -> Configuration:
     """Load the given files, or those that are found; managed settings of the administrator apply in both cases.
+
+    A command calls this once and passes the result on, so that everything it does rests on one version of the files.
 
     Raises:
         ConfigError: a given file cannot be used.
     """
     found = find_config_files(Path.cwd())
     if files:
-        loaded = load_configuration(given=files, managed=found.managed, environ=os.environ, inputs=inputs)
+        loaded = load_configuration(given=files, managed=found.managed, environ=os.environ)
     else:
-        loaded = load_configuration(
-            project=found.project, user=found.user, managed=found.managed, environ=os.environ, inputs=inputs
-        )
-    # From here on, no message or error of the command shows one of these.
-    current_secrets().add(secret for entry in loaded.entries.values() for secret in entry.secrets)
+        loaded = load_configuration(project=found.project, user=found.user, managed=found.managed, environ=os.environ)
+    _register_secrets(loaded)
     return loaded
+
+
+def _register_secrets(loaded: Configuration) -> None:
+    """Hide the secrets of a configuration in every later message and error of the command."""
+    current_secrets().add(secret for entry in loaded.entries.values() for secret in entry.secrets)
 
 
 def name_hint(name: str, entries: Collection[str]) -> str:
@@ -113,21 +117,30 @@ def check_approved(entry: ServerEntry) -> None:
 # --- inputs ----------------------------------------------------------------------------------------------------------
 
 
+class ResolvedInputs(NamedTuple):
+    """A configuration whose open inputs were prompted for."""
+
+    configuration: Configuration
+    #: Returns the same answers when the files are reloaded; None if there was nothing to prompt for.
+    answers: InputResolver | None = None
+
+    def options(self) -> HostOptions:
+        """Return the options of ``Host.open`` for this configuration."""
+        return {"configuration": self.configuration, "inputs": self.answers}
+
+
 def resolve_inputs(
-    files: Sequence[str], names: Collection[str] | None, *, no_input: bool = False
-) -> InputResolver | None:
-    """Prompt for the open inputs of the named servers (None: all); return a function that has the answers.
+    configuration: Configuration, names: Collection[str] | None = None, *, no_input: bool = False
+) -> ResolvedInputs:
+    """Prompt for the open inputs of the named servers (None: all).
 
-    Returns None without a terminal: defaults and environment variables are used then.
-
-    Raises:
-        ConfigError: a given file cannot be used.
+    Without a terminal there is no prompt: defaults and environment variables are used then.
     """
     if no_input or not is_interactive():
-        return None
-    open_ones = set(_open_inputs(load_cli_configuration(files), names))
+        return ResolvedInputs(configuration)
+    open_ones = set(_open_inputs(configuration, names))
     if not open_ones:
-        return None
+        return ResolvedInputs(configuration)
     answers: dict[tuple[str | None, str], str | None] = {}
 
     def ask(declared: InputVariable) -> str | None:
@@ -138,8 +151,9 @@ def resolve_inputs(
             answers[key] = prompt_for_input(declared)
         return answers[key]
 
-    load_cli_configuration(files, inputs=ask)
-    return lambda declared: answers.get((declared.file, declared.id), declared.default)
+    answered = answer_inputs(configuration, ask)
+    _register_secrets(answered)
+    return ResolvedInputs(answered, lambda declared: answers.get((declared.file, declared.id), declared.default))
 
 
 def _open_inputs(configuration: Configuration, names: Collection[str] | None) -> Iterator[str]:
@@ -180,17 +194,12 @@ class NotOffered(TrunklineError):
 
 
 def open_host_session(context: CommandContext) -> AbstractAsyncContextManager[CommandClient]:
-    """Load the configuration, prompt for open inputs, and return a context manager that runs the servers.
-
-    Raises:
-        ConfigError: a given file cannot be used.
-    """
+    """Prompt for the open inputs of the target's servers, and return a context manager that runs them."""
     choices, target = context.choices, context.choices.target
     assert isinstance(target, ConfiguredTarget)
-    entries = load_cli_configuration(target.files).entries
-    wanted = [entry for name, entry in entries.items() if target.server in (None, name)]
+    wanted = [entry for name, entry in target.configuration.entries.items() if target.server in (None, name)]
     names = None if target.server is None else (target.server,)
-    inputs = resolve_inputs(target.files, names, no_input=choices.no_input)
+    resolved = resolve_inputs(target.configuration, names, no_input=choices.no_input)
     seconds = choices.timeout or max(map(start_timeout, wanted), default=1.0)
     options: HostOptions = {
         "only": names,
@@ -203,7 +212,7 @@ def open_host_session(context: CommandContext) -> AbstractAsyncContextManager[Co
         "elicitation": context.questions.elicit,
         "elicitation_urls": True,
         "logging": context.show_log_message if choices.verbosity else None,
-        "inputs": inputs,
+        **resolved.options(),
         "secret_book": current_secrets(),
         "wait": "all",
         "wait_seconds": seconds,

@@ -14,8 +14,8 @@ from trunkline.auth.client import LoggedOut, log_out
 from trunkline.auth.credential_store import CredentialStore, MemoryStore, find_store
 from trunkline.auth.oauth import OAuth, may_carry_secrets
 from trunkline.auth.token_store import StoredLogin, delete_logins, find_login, stored_logins
+from trunkline.cli.ui.elicitation import display_host
 from trunkline.cli.ui.output import one_line, print_notice
-from trunkline.cli.ui.server_requests import display_host
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal, is_interactive
 from trunkline.errors import AuthError
 

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
-import msgspec
 
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.targets import CommandTarget, ConfiguredTarget, UrlTarget, resolve_target
@@ -23,6 +22,7 @@ __all__ = [
     "Choices",
     "PolicyOptions",
     "client_command",
+    "client_options",
     "config_option",
     "http_option",
     "json_object",
@@ -31,6 +31,7 @@ __all__ = [
     "parse_headers",
     "parse_pairs",
     "policy_options",
+    "read_client_options",
     "read_policy_options",
     "read_target_options",
     "read_value",
@@ -69,6 +70,8 @@ def _parameter(name: str, schema: Mapping[str, Any]) -> Any:
 
 
 def _typed(text: str, parameter: Any, schema: Mapping[str, Any]) -> Any:
+    import msgspec
+
     text = read_value(text, binary=isinstance(parameter, dict) and parameter.get("contentEncoding") == "base64")
     wanted = _types(parameter, schema, _MOST_STEPS)
     if wanted == {"string"}:
@@ -141,6 +144,8 @@ def _file(path: str) -> bytes:
 
 def json_object(text: str) -> dict[str, Any]:
     """Parse the value of ``--args``: a JSON object, or ``@`` and a file with one."""
+    import msgspec
+
     try:
         value = msgspec.json.decode(read_value(text))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -212,13 +217,27 @@ def client_command(function: Callable[..., int]) -> Callable[..., int]:
     @wraps(function)
     def read(*, target: str | None, **given: Any) -> int:
         shared = {name: given.pop(name) for name in _SHARED if name in given}
-        choices = with_json_errors(lambda: _choices(target, shared), shared.get("as_json", False))
+        choices = with_json_errors(lambda: read_client_options(target, shared), shared.get("as_json", False))
         return function(choices=choices, **given)
 
-    command: Callable[..., int] = read
+    return client_options(read)
+
+
+def client_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the shared options to a command; ``read_client_options`` reads them."""
     for option in reversed(_options()):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
+
+
+def read_client_options(target: str | None, given: Mapping[str, Any]) -> Choices:
+    """Read TARGET and the options of ``client_options``.
+
+    Raises:
+        CommandError: TARGET cannot be resolved.
+        ConfigError: a given file cannot be used.
+    """
+    return _choices(target, given)
 
 
 def target_options(function: Callable[..., int]) -> Callable[..., int]:

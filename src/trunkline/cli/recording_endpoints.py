@@ -128,14 +128,13 @@ def _remote(
 
 
 def _configured(named: ConfiguredTarget, limits: Limits) -> RecordingEndpoint:
-    from trunkline.cli.host_session import check_approved, load_cli_configuration, resolve_inputs
+    from trunkline.cli.host_session import check_approved, resolve_inputs
 
     if named.server is None:
         raise click.UsageError("Missing the name of a configured server.")
     if named.rest is not None:
         raise CommandError(f"expected the name of a server: give {named.server} alone", Exit.USAGE)
-    inputs = resolve_inputs(named.files, (named.server,))
-    entry = load_cli_configuration(named.files, inputs=inputs).entries[named.server]
+    entry = resolve_inputs(named.configuration, (named.server,)).configuration.entries[named.server]
     if entry.problem is not None:
         raise ConfigError(entry.problem)
     if entry.disabled:

@@ -1,6 +1,6 @@
-"""Resolves TARGET (a URL, a command, a Python file, or the name of a configured server) and loads the server of a.
+"""Resolves TARGET: a URL, a command, a Python file, or the name of a configured server. Loads the server of a file.
 
-Python file. Resolving starts nothing and uses no shell. A file is imported, not run as a program, so code under ``if
+Resolving starts nothing and uses no shell. A file is imported, not run as a program, so code under ``if
 __name__ == "__main__"`` does not run; exceptions it raises are shown with its own traceback.
 """
 
@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from trunkline.host.config.model import Configuration
     from trunkline.server.server import Server
 
 
@@ -193,6 +194,8 @@ class ConfiguredTarget(NamedTuple):
     server: str | None
     #: The files given with ``--config``; empty: those that are found.
     files: tuple[str, ...]
+    #: What was loaded from the files.
+    configuration: Configuration
     #: The item of the server, if TARGET was ``SERVER/ITEM``.
     rest: str | None = None
 
@@ -220,7 +223,6 @@ def resolve_target(text: str | None, files: Sequence[str] = ()) -> CommandTarget
 
 
 def _python_file(path: str, name: str | None) -> CommandTarget:
-
     check_own_library(path)
     spec = os.path.abspath(path) + ("" if name is None else f":{name}")
     # -P: the server's modules must not come from the current directory.
@@ -262,7 +264,7 @@ def _one_word(word: str) -> CommandTarget | ConfiguredTarget:
     configuration = load_cli_configuration()
     server, rest = _split(word, configuration.entries)
     if server is not None:
-        return ConfiguredTarget(server, (), rest)
+        return ConfiguredTarget(server, (), configuration, rest)
     if program is not None:
         return program
     for problem in configuration.problems:
@@ -281,13 +283,13 @@ def _in_files(text: str | None, files: Sequence[str]) -> ConfiguredTarget:
     if text is None:
         if not files and not configuration.files:
             raise CommandError(f"no configuration found: {_EXPECTED}", Exit.USAGE)
-        return ConfiguredTarget(None, tuple(files))
+        return ConfiguredTarget(None, tuple(files), configuration)
     server, rest = _split(text, configuration.entries)
     if server is None:
         name = text if "://" in text else text.partition("/")[0]
         hint = name_hint(name, configuration.entries)
         raise CommandError(f"there is no server {name!r} in {', '.join(files)}; {hint}", Exit.CONFIG)
-    return ConfiguredTarget(server, tuple(files), rest)
+    return ConfiguredTarget(server, tuple(files), configuration, rest)
 
 
 def _split(text: str, names: Container[str]) -> tuple[str | None, str | None]:

@@ -29,7 +29,7 @@ ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "mi
 _LISTS: tuple[Literal["tools", "prompts", "resources"], ...] = ("tools", "prompts", "resources")
 # A server that dies again and again is not restarted in a tight loop: the delay doubles until a change arrives.
 _FIRST_WAIT = 0.1
-_LONGEST_WAIT = 30.0
+_LONGEST_WAIT = 30.0  # A server that comes back is noticed within half a minute.
 
 
 class Change(Struct, frozen=True):
@@ -241,7 +241,7 @@ class ChangeStream:
     def subscription_ended(self) -> None:
         """Called when the server ended the subscription; our request is dropped without a cancellation."""
         if self._session is not None and self._id is not None and self._session.connection.peer.waits(self._id):
-            self._session.connection.peer.send_cancel(self._id, tell=False)
+            self._session.connection.peer.send_cancel(self._id, notify=False)
             if self._request is not None:
                 self._request.cancel()
         self.end()

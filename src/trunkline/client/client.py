@@ -289,8 +289,8 @@ class Client:
     def _progress(self, callback: ProgressCallback | None) -> Callable[[ProgressNotificationParams], None] | None:
         if callback is None:
             return None
-        tell = self._core.callbacks.notify
-        return lambda news: tell(callback, news.progress, news.total, news.message)
+        notify = self._core.callbacks.notify
+        return lambda params: notify(callback, params.progress, params.total, params.message)
 
     async def read_resource(self, uri: str) -> list[t.ResourceContents]:
         """Read a resource."""

@@ -118,7 +118,7 @@ async def _connect_once(
 
 
 async def _until_ready(session: ClientSession, settings: ClientSettings, timers: Timers) -> None:
-    """Give the link time to become ready: a server may want to ask something as soon as it is called."""
+    """Wait until the link is ready: a server may send requests as soon as it is called."""
     session.connection.flush()
     ready = asyncio.ensure_future(session.link.wait_ready())
 

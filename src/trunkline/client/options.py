@@ -1,4 +1,4 @@
-"""The lifecycle of a client, and the callback for its changes.
+"""The keyword arguments of ``Client``, the frozen record they are resolved to, and the lifecycle of a client.
 
 ::
 
@@ -7,21 +7,19 @@
                    ▼  └── next call, or entered again ──┐
                  failed ◀──────────┴───────────┴────────┘
 
-``initialized`` means that a revision was negotiated; in stateless revisions by the answer to ``server/discover``.
-No call is sent before ``active``.
-
-The keyword arguments of ``Client``, and the frozen record they are resolved to.
+``initialized`` means that a revision was negotiated; in stateless revisions by the answer to ``server/discover``. No
+call is sent before ``active``.
 
 ``ClientOptions`` is what a type checker and an editor see; ``ClientSettings`` is what the rest of the package reads,
 with every default in one place. Names that users know from other clients (``sampling_handler`` and the like) are
-accepted as well, and called the way those clients call them.
+translated by ``trunkline.compat``.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
@@ -42,15 +40,15 @@ from trunkline.types import (
 
 __all__ = [
     "TRANSITIONS",
-    "Auth",
+    "ClientAuth",
     "ClientOptions",
     "ClientSettings",
     "ClientState",
     "EraMemory",
     "Lifecycle",
     "ProgressCallback",
-    "ServerNotification",
     "StateCallback",
+    "check_option_names",
     "resolve_settings",
 ]
 
@@ -114,10 +112,11 @@ class Lifecycle:
 if TYPE_CHECKING:
     # Most servers need no login, and the code for one is loaded when it is needed.
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
+    from trunkline.compat.keywords import ServerNotification
 
 
 #: How a client authenticates to a server with a URL.
-Auth: TypeAlias = "str | OAuth | BearerToken | ApiKey"
+ClientAuth: TypeAlias = "str | OAuth | BearerToken | ApiKey"
 ProgressCallback: TypeAlias = Callable[[int | float, int | float | None, str | None], object]
 #: By launch fingerprint: the name of the revision that was negotiated.
 EraMemory: TypeAlias = MutableMapping[str, str]
@@ -125,13 +124,6 @@ _Sampling: TypeAlias = Callable[[CreateMessageRequestParams], Any | Awaitable[An
 _Elicitation: TypeAlias = Callable[[ElicitRequestParams], Any | Awaitable[Any]]
 _Roots: TypeAlias = Sequence[Any] | Callable[[], Any]
 _Log: TypeAlias = Callable[[LoggingMessageNotificationParams], object]
-
-
-class ServerNotification(Struct, frozen=True):
-    """A notification as a ``message_handler`` receives it."""
-
-    method: str
-    params: dict[str, Any]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -167,7 +159,7 @@ class ClientOptions(TypedDict, total=False):
     timeout: float | None
     #: For URLs: a token, sent as ``Authorization: Bearer``; "oauth" to log in; or an ``OAuth``, ``BearerToken`` or
     #: ``ApiKey``.
-    auth: Auth | None
+    auth: ClientAuth | None
     #: For URLs: headers to send with every request.
     headers: Mapping[str, str] | None
     #: For URLs: the proxy's URL; None uses the environment, the empty string means no proxy.
@@ -245,16 +237,11 @@ def resolve_settings(options: Mapping[str, Any], target: object = None) -> Clien
         TypeError: an unknown option.
     """
     given = dict(options)
-    for other, own in _OTHER_NAMES.items():
-        if other in given:
-            given[own] = given.pop(other)
-    _check_names(given)
-    for alias, (name, adapt) in _ALIASES.items():
-        callback = given.pop(alias, None)
-        if callback is not None:
-            if given.get(name) is not None:
-                raise ConfigError(f"{alias} is another name for {name}: give only one of them.")
-            given[name] = adapt(callback)
+    if not given.keys() <= _NAMES:
+        from trunkline.compat import translate
+
+        given = translate("client", given, _NAMES)
+        check_option_names("Client", given, ClientOptions.__annotations__)
     given["handshake"] = given.get("revision") == "handshake"
     given["pinned"] = _revision(given.pop("revision", "auto"))
     for name in ("ca_file", "cwd"):
@@ -265,14 +252,23 @@ def resolve_settings(options: Mapping[str, Any], target: object = None) -> Clien
     return ClientSettings(**given)
 
 
-def _check_names(given: Mapping[str, Any]) -> None:
-    known = ClientOptions.__annotations__
+#: The options under our own names.
+_NAMES = frozenset({"revision", *ClientSettings.__struct_fields__} - {"handshake", "pinned"})
+
+
+def check_option_names(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Check the names of keyword arguments.
+
+    Raises:
+        TypeError: ``owner`` has no option of that name; the nearest one is suggested.
+    """
+    names = frozenset(known)
     for name in given:
-        if name not in known:
+        if name not in names:
             import difflib
 
-            near = difflib.get_close_matches(name, known, n=1)
-            raise TypeError(f"Client has no option {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+            near = difflib.get_close_matches(name, sorted(names), n=1)
+            raise TypeError(f"{owner} has no option {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
 
 
 def _limits(target: object) -> Limits:
@@ -299,44 +295,3 @@ def _this_program() -> Implementation:
     from trunkline import __version__
 
     return Implementation(name="trunkline", version=__version__)
-
-
-# --- names known from other clients ----------------------------------------------------------------------------------
-
-
-def _same(callback: Any) -> Any:
-    return callback
-
-
-def _sampling(callback: Callable[..., Any]) -> _Sampling:
-    return lambda params: callback(params.messages, params, None)
-
-
-def _elicitation(callback: Callable[..., Any]) -> _Elicitation:
-    # Such a callback builds its answer by calling the given type with the fields by name: a dictionary will do.
-    return lambda params: callback(params.message, dict if params.requested_schema else None, params, None)
-
-
-def _message(callback: Callable[[ServerNotification], object]) -> Callable[[str, dict[str, Any]], object]:
-    return lambda method, params: callback(ServerNotification(method, params))
-
-
-#: Names in other clients for exactly the same option.
-_OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "mode": "revision",
-        "read_timeout_seconds": "timeout",
-        "logging_callback": "logging",
-        "info": "client_info",
-    }
-)
-
-_ALIASES: Mapping[str, tuple[str, Callable[[Any], Any]]] = MappingProxyType(
-    {
-        "sampling_handler": ("sampling", _sampling),
-        "elicitation_handler": ("elicitation", _elicitation),
-        "log_handler": ("logging", _same),
-        "progress_handler": ("on_progress", _same),
-        "message_handler": ("on_notification", _message),
-    }
-)

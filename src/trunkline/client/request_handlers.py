@@ -1,17 +1,15 @@
-"""Decodes the results of requests: the typed answer, the request for input that came instead, or why it is neither.
+"""Results and requests of a server: typed answers, requests that the user's callbacks answer, and pages of lists.
 
 The kind of a result is checked after it was decoded as the answer it nearly always is, so that the common answer is
 decoded once and never searched.
 
-Answers the requests of a server with the user's callbacks, whether they came as requests or inside a result.
+Requests of a server are answered by the user's callbacks, whether they came as requests or inside a result. Only what
+can be answered is declared: a capability is present only if its callback is. The return value of a callback is
+converted to the protocol's result, and a filled-in form is validated before it leaves. Nothing here knows connections;
+the code that passes a request in decides what an error means there.
 
-Only what can be answered is declared: a capability is present only if its callback is. The return value of a callback
-is converted to the protocol's result, and a filled-in form is validated before it leaves. Nothing here knows
-connections; the code that passes a request in decides what an error means there.
-
-Collects all pages of a list, and stops at servers whose pages never end.
-
-It knows neither methods nor caches: the caller passes a function that fetches one page.
+``all_pages`` collects all pages of a list, and stops at servers whose pages never end. It knows neither methods nor
+caches: the caller passes a function that fetches one page.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ encode = msgspec.json.Encoder().encode
 _KNOWN_NAMES = frozenset(row.name for row in METHODS)
 # The delay before a request is repeated although the server asked for no input: doubled each time, up to the maximum.
 _FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
+_LONGEST_PAUSE = 5.0  # A server that only waits is asked again every five seconds.
 
 
 class SessionOwner(Protocol):
@@ -285,7 +285,7 @@ class ClientSession:
             outcome: Any
             if isinstance(step, CollectInput):
                 begun = now()
-                outcome = await self._answer_all(step.questions)
+                outcome = await self._answer_all(step.requests)
                 started += now() - begun
             else:
                 if step.waits:
@@ -301,12 +301,11 @@ class ClientSession:
             except StopIteration as end:
                 return end.value
 
-    async def _answer_all(self, questions: Mapping[str, InputRequest]) -> dict[str, Raw]:
+    async def _answer_all(self, requests: Mapping[str, InputRequest]) -> dict[str, Raw]:
         """Answer the input requests one after another: a person can be asked only one thing at a time."""
         try:
-            asked = {
-                key: self._request_handlers.check(question.method, question.params)
-                for key, question in questions.items()
+            checked = {
+                key: self._request_handlers.check(request.method, request.params) for key, request in requests.items()
             }
         except UndeclaredCapability as failure:
             raise RemoteProtocolError(
@@ -315,8 +314,8 @@ class ClientSession:
         except RequestFailed as failure:
             raise RemoteProtocolError(f"The server sent an invalid input request: {failure.message}") from failure
         answers: dict[str, Raw] = {}
-        for key, question in asked.items():
-            answers[key] = Raw(encode(await self._request_handlers.answer(questions[key].method, question)))
+        for key, params in checked.items():
+            answers[key] = Raw(encode(await self._request_handlers.answer(requests[key].method, params)))
         return answers
 
     # --- called by the connection ------------------------------------------------------------------------------------
@@ -343,6 +342,11 @@ class ClientSession:
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
         """Called with a notification; pass it to the owner."""
         self._owner.notified(self, event.method, event.params)
+
+    @property
+    def session(self) -> None:
+        """Always None: a ``Session`` is the server's record of a client."""
+        return None
 
     def accepts_batches(self) -> bool:
         """Return True if the revision allows batches."""

@@ -1,14 +1,13 @@
-"""Results that the server allowed to be cached, for as long as it declared them fresh.
+"""Caches of a client: results that the server allowed to be cached, and what the list of its tools says of each tool.
 
-A result is stored under its method and the one parameter that matters (a cursor or a URI). Public and private results
-are stored alike, since one client is one authorization context. A change notification invalidates what it concerns at
-once, including results still on their way: an answer requested before the notification is not stored. Time comes in as
-an argument.
+A result is kept for as long as the server declared it fresh. It is stored under its method and the one parameter that
+matters (a cursor or a URI). Public and private results are stored alike, since one client is one authorization context.
+A change notification invalidates what it concerns at once, including results still on their way: an answer requested
+before the notification is not stored. Time comes in as an argument.
 
-What a client knows of a server's tools from their list: output schemas, wrappers, headers, idempotence.
-
-A tool whose result is not an object has it wrapped as ``{"result": …}`` in revisions that require an object, and its
-output schema shows that; it is unwrapped here, so that a caller sees the same value in every revision.
+Of each tool its output schema, wrapper, headers and idempotence are known from the list. A tool whose result is not an
+object has it wrapped as ``{"result": …}`` in revisions that require an object, and its output schema shows that; it is
+unwrapped here, so that a caller sees the same value in every revision.
 """
 
 from __future__ import annotations

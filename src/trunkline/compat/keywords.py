@@ -1,30 +1,42 @@
-"""Keywords of FastMCP and the official SDK, translated into ours.
+"""Keywords of FastMCP and the official SDK, translated to ours.
 
-A keyword of another framework is one of three things here: another name of an option of ours; without effect, and then
-a warning says so, unless its value asks for what happens anyway; or not supported, and then a ``TypeError`` says what
-to do instead, unless its value switches it off. What is in no table is left for the caller to refuse.
+A keyword of another framework is one of three things here: another name of one of our options; without effect, which is
+a warning unless its value requests the behaviour that we have anyway; or not supported, which is a ``TypeError`` that
+says what to use instead, unless its value switches the feature off. Keywords in no table are left to the caller, which
+rejects them. Callbacks of other clients are called as those clients call them.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["CompatibilityWarning", "Place", "translate"]
+from msgspec import Struct
 
-#: What a keyword was given to.
-Place: TypeAlias = Literal["server", "tool", "prompt", "resource", "http", "run"]
+from trunkline.errors import ConfigError
+
+__all__ = ["CompatibilityWarning", "Place", "ServerNotification", "translate"]
+
+#: Where a keyword was passed.
+Place: TypeAlias = Literal["server", "tool", "prompt", "resource", "http", "run", "client"]
 
 
 class CompatibilityWarning(UserWarning):
     """A keyword of another framework was accepted and has no effect."""
 
 
+class ServerNotification(Struct, frozen=True):
+    """A notification as a ``message_handler`` receives it."""
+
+    method: str
+    params: dict[str, Any]
+
+
 class _NoEffect(NamedTuple):
-    """Why a keyword has no effect, and the values that ask for what happens anyway."""
+    """Why a keyword has no effect, and the values that request the behaviour that we have anyway."""
 
     reason: str
     agrees: tuple[object, ...] = ()
@@ -46,6 +58,14 @@ _RENAMED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
             "ssl_certfile": "certfile",
             "ssl_keyfile": "keyfile",
             "ssl_keyfile_password": "keyfile_password",
+        },
+        "client": {
+            "mode": "revision",
+            "read_timeout_seconds": "timeout",
+            "logging_callback": "logging",
+            "log_handler": "logging",
+            "progress_handler": "on_progress",
+            "info": "client_info",
         },
     }
 )
@@ -83,7 +103,7 @@ _COMPONENT_UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     {
         "task": "tasks are not supported yet",
         "app": "apps are not supported yet",
-        "auth": "name the scopes a caller needs with scopes=[...], or hide it with visible=",
+        "auth": "pass the scopes that a caller needs with scopes=[...], or hide it with visible=",
     }
 )
 _UNSUPPORTED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
@@ -92,12 +112,12 @@ _UNSUPPORTED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
             "providers": "register functions, or mount other servers",
             "transforms": "register under the name you want, or mount with a namespace",
             "tasks": "tasks are not supported yet",
-            "session_state_store": "keep state in the value of lifespan=",
+            "session_state_store": "store state in the value of lifespan=",
             "client_log_level": "clients set their own level",
             "resources": "register them with @server.resource",
             "extensions": "announce capabilities of your own with experimental=",
-            "subscriptions": "subscriptions are served without being configured",
-            "request_state_security": "give the keys with state_keys=[...]",
+            "subscriptions": "subscriptions need no configuration",
+            "request_state_security": "pass the keys with state_keys=[...]",
             "cache_hints": "use cache_ttl_ms=, and ttl_ms= and cache_scope= on a resource",
             "auth_server_provider": "use auth=AuthorizationServer(...)",
             "token_verifier": "use auth= with a verifier such as JWTVerifier(...)",
@@ -106,7 +126,7 @@ _UNSUPPORTED: Mapping[Place, Mapping[str, str]] = MappingProxyType(
         "prompt": _COMPONENT_UNSUPPORTED,
         "resource": _COMPONENT_UNSUPPORTED,
         "http": {
-            "middleware": "an endpoint has none of its own; put it around the application, as in any ASGI",
+            "middleware": "wrap the ASGI application in your middleware instead",
             "event_store": "events are kept in memory; set Limits(log_events=...)",
             "retry_interval": "use retry_ms=",
             "transport_security": "use allowed_hosts= and allowed_origins=",
@@ -119,22 +139,24 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def translate(place: Place, given: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Return the options under our names; what is known neither here nor elsewhere is left as it is.
+    """Return the options under our names; unknown options are returned unchanged.
 
     Raises:
-        TypeError: an option asks for what is not supported.
+        TypeError: an option is not supported.
+        ConfigError: an option is given under two names.
     """
     options: dict[str, Any] = {}
     renamed, without = _RENAMED.get(place, _NONE), _WITHOUT_EFFECT.get(place, _NONE)
     unsupported = _UNSUPPORTED.get(place, _NONE)
     for name, value in given.items():
         if name in known:
-            options[name] = value
+            if value is not None or name not in options:
+                options[name] = value
         elif name in renamed:
-            options.setdefault(renamed[name], value)
+            _set(options, given, name, renamed[name], value)
         elif (place, name) in _CONVERTED:
             for own, converted in _CONVERTED[place, name](value).items():
-                options.setdefault(own, converted)
+                _set(options, given, name, own, converted)
         elif name in without:
             _explain(name, value, without[name])
         elif name not in unsupported:
@@ -142,6 +164,17 @@ def translate(place: Place, given: Mapping[str, Any], known: Container[str]) -> 
         elif value:
             raise TypeError(f"option {name!r}: {unsupported[name]}")
     return options
+
+
+def _set(options: dict[str, Any], given: Mapping[str, Any], name: str, own: str, value: object) -> None:
+    """Set an option that was given under another name."""
+    if value is None:
+        if own not in given:
+            options.setdefault(own, None)
+    elif given.get(own) is not None or options.get(own) is not None:
+        raise ConfigError(f"{name} is another name for {own}: give only one of them.")
+    else:
+        options[own] = value
 
 
 def _seconds(value: float | None) -> dict[str, Any]:
@@ -152,24 +185,51 @@ def _structured(value: bool | None) -> dict[str, Any]:
     return {"output_schema": None} if value is False else {}
 
 
-#: Options of another meaning: what each becomes.
-_CONVERTED = MappingProxyType({("server", "cache_ttl"): _seconds, ("tool", "structured_output"): _structured})
+def _sampling(callback: Callable[..., Any] | None) -> dict[str, Any]:
+    return {} if callback is None else {"sampling": lambda params: callback(params.messages, params, None)}
+
+
+def _elicitation(callback: Callable[..., Any] | None) -> dict[str, Any]:
+    if callback is None:
+        return {}
+    # Such a callback builds its answer by calling the given type with the fields by name: a dictionary will do.
+    return {
+        "elicitation": lambda params: callback(params.message, dict if params.requested_schema else None, params, None)
+    }
+
+
+def _messages(callback: Callable[[ServerNotification], object] | None) -> dict[str, Any]:
+    if callback is None:
+        return {}
+    return {"on_notification": lambda method, params: callback(ServerNotification(method, params))}
+
+
+#: Options with another meaning, and the functions that convert them.
+_CONVERTED: Mapping[tuple[Place, str], Callable[[Any], dict[str, Any]]] = MappingProxyType(
+    {
+        ("server", "cache_ttl"): _seconds,
+        ("tool", "structured_output"): _structured,
+        ("client", "sampling_handler"): _sampling,
+        ("client", "elicitation_handler"): _elicitation,
+        ("client", "message_handler"): _messages,
+    }
+)
 
 
 def _explain(name: str, value: object, row: _NoEffect) -> None:
     """Warn that a keyword has no effect.
 
     Raises:
-        TypeError: it would switch off what is offered all the same; to offer it silently would be worse than an error.
+        TypeError: it would hide a definition, which is not supported, and offering it silently would be worse.
     """
     if name == "enabled" and value is False:
-        raise TypeError("option 'enabled': what is registered is offered; leave it out, or hide it with visible=")
+        raise TypeError("option 'enabled': everything registered is offered; leave it out, or hide it with visible=")
     if value is not None and value not in row.agrees:
         warnings.warn(f"{name}={value!r} has no effect: {row.reason}", CompatibilityWarning, stacklevel=_user_level())
 
 
 def _user_level() -> int:
-    """Count the frames from the one that warns to the first outside this package."""
+    """Return the stack level of the first caller outside this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "trunkline":
         level, frame = level + 1, frame.f_back

@@ -41,7 +41,7 @@ from trunkline.host.server_requests.sampling.handler import SamplingPrompter
 from trunkline.host.server_requests.sampling.limits import SamplingLimits
 from trunkline.host.state_files import config_folder, private_folder, state_folder
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds
 from trunkline.host.upstreams.supervision.clients import HashSeed
 from trunkline.host.upstreams.supervision.supervisor import ServerChanges, Supervisor
 from trunkline.protocol.limits import Limits
@@ -87,6 +87,8 @@ class HostOptions(TypedDict, total=False):
     notice: Callable[[str], object] | None
     #: Called with the servers' log messages.
     logging: Callable[[t.LoggingMessageNotificationParams], object] | None
+    #: The configuration, if it was already loaded from the sources; they are read again only by ``reload``.
+    configuration: Configuration | None
     #: Prompts for the values of ``${input:…}``.
     inputs: Callable[[InputVariable], str | None] | None
     #: The folder of approvals, grants, catalogs and the audit trail.
@@ -145,15 +147,15 @@ class Assembly:
         """Assemble the parts; nothing is started."""
         self._sources = sources
         self.options = options
-        self.configuration = configuration
+        self.configuration: Configuration = configuration
         #: The current rules; those of a file are replaced in place on reload.
         self.policy: Policy = policy if isinstance(options.get("policy"), Policy) else LivePolicy(policy)
         #: The policies of profiles, by their files.
         self._policies: dict[str, LivePolicy] = {}
         self._reloading = asyncio.Lock()
-        self.folder = _folder(options)
-        self.trust = TrustStore(trust_file(self.folder))
-        self.grants = GrantStore(self.folder / "grants.json")
+        self.folder: Path = _folder(options)
+        self.trust: TrustStore = TrustStore(trust_file(self.folder))
+        self.grants: GrantStore = GrantStore(self.folder / "grants.json")
         self._hash_seed = HashSeed(self.folder / "hash-seed")
         #: The client capabilities of the program that uses the host; set before ``start``.
         self.declared_capabilities: Mapping[str, Any] = {}
@@ -166,7 +168,7 @@ class Assembly:
         events = EventBus()
         # First, since an unreadable lock file raises here, and an audit trail would be left open.
         inspector = self._inspector(events, secrets)
-        self.core = HostCore(
+        self.core: HostCore = HostCore(
             consent=consent,
             audit=_trail(options, self.folder),
             events=events,
@@ -364,7 +366,9 @@ async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
     Raises:
         ConfigError: a named configuration or policy cannot be read.
     """
-    configuration = await asyncio.to_thread(_read, sources, options)
+    configuration = options.get("configuration")
+    if configuration is None:
+        configuration = await asyncio.to_thread(_read, sources, options)
     policy = await asyncio.to_thread(policy_of, options, configuration)
     return Assembly(sources, options, configuration=configuration, policy=policy)
 
@@ -423,11 +427,11 @@ def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
     given = options.get("policy")
     if isinstance(given, Policy):
         return given
-    path_context = _places(configuration)
-    if given is not None:
-        return load_policy(given, path_context=path_context)
-    usual = config_folder() / "policy.toml"
-    return load_policy(usual, path_context=path_context) if usual.exists() else Policy(())
+    if given is None:
+        given = config_folder() / "policy.toml"
+        if not given.exists():
+            return Policy(())
+    return load_policy(given, path_context=_places(configuration))
 
 
 def _places(configuration: Configuration) -> PolicyPlaces:

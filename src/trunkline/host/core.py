@@ -16,14 +16,20 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.client.notifications import CHANGE_KINDS
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
 from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.authorization.approval import Approver, ConsentedBy, Prompter
-from trunkline.host.authorization.authorizer import Authorizer, CallRequest, grantable_tools
+from trunkline.host.authorization.authorizer import (
+    Authorizer,
+    CallRequest,
+    act_for_item,
+    act_for_server_request,
+    act_for_unlisted,
+    grantable_tools,
+)
 from trunkline.host.authorization.denial_messages import NO_PROMPTER, NoPromptReason
 from trunkline.host.authorization.policy.decisions import Act, ActKind
 from trunkline.host.authorization.policy.policy import Policy
@@ -31,12 +37,12 @@ from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import CatalogChanged, DefinitionInspected, EventBus
 from trunkline.host.integrity.pins.inspector import Inspector
 from trunkline.host.secrets.registry import SecretRegistry
-from trunkline.host.server_requests.handlers import ServerRoots, server_request_act
+from trunkline.host.server_requests.handlers import ServerRoots
 from trunkline.host.session import HostSession
 from trunkline.host.state_files import state_folder
 from trunkline.host.upstreams.catalog.catalog import Catalog, CatalogCache, build_catalog, changed_lists
 from trunkline.host.upstreams.catalog.items import CatalogItem
-from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, NamingScheme
+from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, NamingScheme, item_id
 from trunkline.host.upstreams.routing.active_calls import Parking
 from trunkline.host.upstreams.routing.channels import CallerChannel, leads_back
 from trunkline.host.upstreams.routing.router import Router, UpstreamRequest
@@ -53,8 +59,8 @@ log = logging.getLogger("trunkline.host")
 
 #: How long the first list waits for a starting server, unless configured.
 LIST_SECONDS = 10.0
-_SWEEP_SECONDS = 5.0
-_MOST_PARKED = 1000
+_SWEEP_SECONDS = 5.0  # Idle connections and abandoned sessions are closed this much late at most.
+_MOST_PARKED = 1000  # Calls that wait for the next round of their client, each with its upstream call open.
 _LISTS = ("tools", "prompts", "resources")
 
 
@@ -105,25 +111,25 @@ class HostCore:
         """
         limits = limits or Limits()
         #: Identifies this host to other gateways, so that none forwards a request to itself.
-        self.id = os.urandom(8).hex()
+        self.id: str = os.urandom(8).hex()
         self.events = events
         #: The folder of the host's files.
         self.folder = folder
         self.limits = limits
         self.audit = audit
-        self.parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
+        self.parking: Parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
         #: Secrets that must not occur in anything shown or stored.
-        self.secrets = SecretRegistry() if secrets is None else secrets
-        self.authorizer = Authorizer(consent=consent, audit=audit, events=events, secrets=self.secrets)
-        self.roots = ServerRoots()
-        self.router = Router(name=self.id, parking=self.parking, rounds=limits.rounds, roots=self.roots)
-        self.supervisor = supervisor(self)
+        self.secrets: SecretRegistry = SecretRegistry() if secrets is None else secrets
+        self.authorizer: Authorizer = Authorizer(consent=consent, audit=audit, events=events, secrets=self.secrets)
+        self.roots: ServerRoots = ServerRoots()
+        self.router: Router = Router(name=self.id, parking=self.parking, rounds=limits.rounds, roots=self.roots)
+        self.supervisor: Supervisor = supervisor(self)
         self.catalog: Catalog = build_catalog({}, {}, naming=naming, counter=0)
         #: The catalog before inspection.
         self._whole = self.catalog
         self.sessions: set[HostSession] = set()
         #: What each session sees, including what its dedicated connections list.
-        self.views = SessionViews(
+        self.views: SessionViews = SessionViews(
             router=self.router,
             sessions=lambda: self.sessions,
             upstreams=lambda: self.supervisor.upstreams,
@@ -400,12 +406,11 @@ class HostCore:
         Raises:
             PolicyDenied: the prompt or resource may not be used at all.
         """
-        kind: ActKind = "prompt" if isinstance(params.ref, t.PromptReference) else "resource"
-        name = params.ref.name if isinstance(params.ref, t.PromptReference) else params.ref.uri
-        act = Act(kind=kind, server=server, name=name, caller=requester.caller, principal=requester.session.subject)
-        if not requester.policy.is_visible(replace(act, profile=requester.session.profile)):
-            raise PolicyDenied(f"the policy does not allow {server}/{name}")
-        request = self._upstream_request(self.upstream(server), "completion/complete", params, requester)
+        upstream = self.upstream(server)
+        act = self._completed_act(upstream.entry, params.ref, requester)
+        if not requester.policy.is_visible(act):
+            raise PolicyDenied(f"the policy does not allow {server}/{act.name}")
+        request = self._upstream_request(upstream, "completion/complete", params, requester)
         try:
             result, _ = await self.router.send(request)
         except Exception as error:
@@ -413,6 +418,23 @@ class HostCore:
             raise
         found: t.CompleteResult = result
         return found
+
+    def _completed_act(
+        self, entry: ServerEntry, ref: t.PromptReference | t.ResourceTemplateReference, requester: Requester
+    ) -> Act:
+        """Return the act for any use of the prompt, template or resource whose argument is completed."""
+        if isinstance(ref, t.PromptReference):
+            kind: ActKind = "prompt"
+            name, key = ref.name, item_id(entry.name, ref.name)
+            item = self.catalog.prompts.get(key)
+        else:
+            kind, name, key = "resource", ref.uri, item_id(entry.name, ref.uri)
+            item = self.catalog.templates.get(key) or self.catalog.resources.get(key)
+        trusted = entry.settings.trusted
+        asked: dict[str, Any] = {"caller": requester.caller, "session": requester.session, "trusted": trusted}
+        if item is None:
+            return act_for_unlisted(kind, entry.name, name, **asked)
+        return act_for_item(item, **asked)
 
     async def _perform(
         self,
@@ -436,6 +458,7 @@ class HostCore:
         case = CallRequest(
             kind=kind,
             entry=upstream.entry,
+            command=upstream.shown,
             name=name,
             arguments=arguments,
             item=item,
@@ -510,7 +533,7 @@ class HostCore:
         roots = self.roots.of(entry)
         if method == "roots/list" and roots is not None:
             return Raw(msgspec.json.encode(t.ListRootsResult(roots=roots)))
-        act = server_request_act(entry, method, params, requester.session)
+        act = act_for_server_request(entry, method, params, requester.session)
         decision = requester.policy.decide(act, now=time.time())
         self.authorizer.record_server_request(act, decision)
         if decision.effect == "allow" or (decision.effect == "ask" and not requester.strict):
@@ -522,15 +545,5 @@ class HostCore:
 
 def _is_usable(item: CatalogItem, requester: Requester) -> bool:
     """Return True if the caller may see a tool; an approval for a whole server covers only such tools."""
-    act = Act(
-        kind="tool",
-        server=item.server,
-        name=item.name,
-        annotations=item.annotations,
-        pin=item.pin,
-        trusted=item.trusted,
-        caller=requester.caller,
-        principal=requester.session.subject,
-        profile=requester.session.profile,
-    )
+    act = act_for_item(item, caller=requester.caller, session=requester.session)
     return (requester.serves is None or requester.serves(item)) and requester.policy.is_visible(act)

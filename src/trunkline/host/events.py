@@ -108,7 +108,7 @@ Event: TypeAlias = (
     ServerStateChanged | CatalogChanged | ConsentAsked | ActCompleted | DefinitionInspected | Reloaded | EventsMissed
 )
 
-_MOST = 1024
+_MOST = 1024  # A subscriber that is this far behind has stopped reading.
 
 
 class EventBus:
@@ -116,22 +116,23 @@ class EventBus:
 
     def __init__(self) -> None:
         """Start without subscribers."""
-        self._followers: set[EventSubscription] = set()
+        #: The open subscriptions; without one, an event need not be created.
+        self.subscriptions: set[EventSubscription] = set()
 
     def publish(self, event: Event) -> None:
         """Publish an event to all subscribers."""
-        for follower in self._followers:
+        for follower in self.subscriptions:
             follower.put(event)
 
     def subscribe(self) -> EventSubscription:
         """Subscribe from now on; iterate with ``async for``, and close it."""
-        follower = EventSubscription(self._followers.discard)
-        self._followers.add(follower)
+        follower = EventSubscription(self.subscriptions.discard)
+        self.subscriptions.add(follower)
         return follower
 
     def end(self) -> None:
         """End all subscriptions, after their queued events."""
-        for follower in tuple(self._followers):
+        for follower in tuple(self.subscriptions):
             follower.end()
 
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.client.options import ProgressCallback, resolve_settings
+from trunkline.client.options import ProgressCallback, check_option_names, resolve_settings
 from trunkline.client.request_handlers import RequestHandlers
 from trunkline.client.tool_cache import CallResult, ToolCache
 from trunkline.errors import ConfigError, InvalidParams
 from trunkline.host.assembly import Assembly, HostOptions, ReloadResult, assemble
+from trunkline.host.authorization.authorizer import usable_counts, with_usable_counts
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import Configuration
 from trunkline.host.core import Requester
@@ -30,16 +31,22 @@ from trunkline.host.events import DefinitionInspected, EventSubscription
 from trunkline.host.gateway.app import ServeOptions
 from trunkline.host.gateway.gateway import Gateway
 from trunkline.host.gateway.sessions import GatewayOptions
-from trunkline.host.server_requests.factory import RequestHandlerOptions, build_request_handler
-from trunkline.host.server_requests.handlers import CallbackRequestHandler, HostRequestHandler, ServerRequestHandler
+from trunkline.host.server_requests.elicitation import ElicitationHandler
+from trunkline.host.server_requests.handlers import (
+    CallbackRequestHandler,
+    HostRequestHandler,
+    ServerRequestHandler,
+    review_recorder,
+)
+from trunkline.host.server_requests.sampling.handler import SamplingHandler, SamplingOptions
 from trunkline.host.server_requests.sampling.limits import SamplingLimits
+from trunkline.host.server_requests.sampling.model_request import SamplingModels
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import CatalogItem
 from trunkline.host.upstreams.catalog.names import item_id
 from trunkline.host.upstreams.routing.channels import LocalChannel
 from trunkline.host.upstreams.supervision.upstream import ServerStatus
-from trunkline.host.usable_items import usable_counts, with_usable_counts
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
 
@@ -56,7 +63,12 @@ class Host:
     """Runs servers side by side and uses them on behalf of one user; ``async with`` starts and closes it."""
 
     def __init__(self, sources: Sequence[object] = (), **options: Unpack[HostOptions]) -> None:
-        """Set the sources; nothing is read or started yet. See ``Host.open``."""
+        """Set the sources; nothing is read or started yet. See ``Host.open``.
+
+        Raises:
+            TypeError: an unknown option.
+        """
+        check_option_names("Host", options, HostOptions.__annotations__)
         self._sources = tuple(sources)
         self._options = options
         self._assembly: Assembly | None = None
@@ -319,7 +331,8 @@ class Host:
         return application(self._open, self._held(options))
 
     def _held(self, options: ServeOptions) -> ServeOptions:
-        """Resolve the policies of profiles, so that they are reloaded with everything else."""
+        """Check the names of the options, and resolve the policies of profiles: they are reloaded with everything."""
+        check_option_names("The gateway", options, ServeOptions.__annotations__)
         assembly, profiles = self._open, options.get("profiles") or {}
         held = {
             name: each if each.policy is None else replace(each, policy=assembly.policy_at(each.policy))
@@ -351,18 +364,25 @@ class Host:
     def _build_handler(self, assembly: Assembly) -> HostRequestHandler:
         """Build the handler of server requests: reviewed models, forms for a person, else the program's callbacks."""
         options, core = self._options, assembly.core
+        tell, notice = review_recorder(core.audit, core.events), options.get("notice")
+        sampling = elicitation = None
+        if models := options.get("models", ()):
+            sampling = SamplingHandler(
+                _sampling_models(models, options.get("environ")),
+                assembly.policy,
+                SamplingOptions(
+                    review=options.get("review"),
+                    limits=options.get("sampling_limits", SamplingLimits()),
+                    results=lambda session, server: session.results.text(server),
+                    notice=notice,
+                    tell=tell,
+                ),
+            )
+        if (forms := options.get("forms")) is not None:
+            elicitation = ElicitationHandler(forms, notice=notice, tell=tell)
         given = {name: options[name] for name in _CALLBACKS if name in options}  # type: ignore[literal-required]
-        parts = RequestHandlerOptions(
-            models=options.get("models", ()),
-            review=options.get("review"),
-            forms=options.get("forms"),
-            limits=options.get("sampling_limits", SamplingLimits()),
-            notice=options.get("notice"),
-            results=lambda session, server: session.results.text(server),
-            environ=options.get("environ"),
-        )
         rest = CallbackRequestHandler(RequestHandlers(resolve_settings(given), NEWEST, embedded_requests(NEWEST)))
-        return build_request_handler(parts, assembly.policy, audit=core.audit, events=core.events, rest=rest)
+        return HostRequestHandler(sampling=sampling, elicitation=elicitation, rest=rest)
 
     def _named(self, what: str, name: str, item: CatalogItem | None) -> CatalogItem:
         if item is None:
@@ -395,6 +415,19 @@ class Host:
 
 
 _CALLBACKS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "roots")
+
+
+def _sampling_models(models: Sequence[Model | str], environ: Mapping[str, str] | None) -> SamplingModels:
+    """Return the models that answer sampling requests, in the user's order; names are opened on demand."""
+
+    def opener(name: str) -> Model:
+        from trunkline.host.models.selection import open_model
+
+        return open_model(name, environ=environ)
+
+    opened = [model for model in models if not isinstance(model, str)]
+    names = [name for name in models if isinstance(name, str)]
+    return SamplingModels(*opened, names=names, opener=opener)
 
 
 def _progress(callback: ProgressCallback) -> Callable[[t.ProgressNotificationParams], object]:

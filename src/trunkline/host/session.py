@@ -1,10 +1,11 @@
-"""The taint of a session: where untrusted text in it came from, and which acts that text might influence.
+"""A session with the host, and the state that belongs to it alone: grants, taint, budget and connections.
 
-A result, a resource, a prompt or an error of an untrusted server may contain instructions, and the model that reads it
-next may follow them. So a session remembers where such text came from, and an act elsewhere is *tainted*: the policy
-then asks before anything is changed, even if a rule would allow it (``policy/policy.py``).
+A server sees the calls made to it, never a session or the answers of other servers.
 
-There are two kinds of source:
+The **taint** of a session is where untrusted text in it came from, and which acts that text might influence. A result,
+a resource, a prompt or an error of an untrusted server may contain instructions, and the model that reads it next may
+follow them. So a session remembers where such text came from, and an act elsewhere is *tainted*: the policy then asks
+before anything is changed, even if a rule would allow it (``policy/policy.py``). There are two kinds of source:
 
 - **a server** that is not trusted. Its text does not taint acts at the same server: it could have done those anyway.
 - **a tool that reaches the outside world** by its own hint (``openWorldHint``), even of a trusted server. What it
@@ -13,36 +14,43 @@ There are two kinds of source:
   itself.
 
 Hints can only add taint here: a source without ``openWorldHint`` counts as its server does, and the taint of the second
-kind is lifted only by a hint of the same server that the act is read-only. No I/O and no clock.
+kind is lifted only by a hint of the same server that the act is read-only. No I/O, and the clock comes in as an
+argument.
 
-A session with the host, and the state that belongs to it alone.
-
-A session owns its grants, its taint, its budget and its connections to servers. A server sees the calls made to it,
-never a session or the answers of other servers.
+``ServerResults`` keeps earlier results of a server in a session, as context for its own sampling requests. A server may
+ask for context (``includeContext``). It gets none unless a person says so, and then only its own results: they are kept
+by session and by server, and no server gets those of another. The latest few are kept, each cut to a maximum length;
+they are dropped with the session.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections import deque
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
 
 import trunkline.types as t
 from trunkline.errors import TooManyRequests
 from trunkline.host.authorization.grants import SessionGrants
 from trunkline.host.authorization.policy.decisions import ToolHints
-from trunkline.host.server_requests.sampling.limits import ServerResults
 from trunkline.host.upstreams.catalog.names import item_id
-from trunkline.host.upstreams.routing.connection_pool import ConnectionPool
-from trunkline.host.upstreams.routing.dedicated_connection import Credentials
+from trunkline.host.upstreams.routing.connection_pool import ConnectionPool, Credentials
 from trunkline.protocol.caller import Principal
 
-__all__ = ["CallBudget", "HostSession", "Taint"]
+__all__ = ["CallBudget", "HostSession", "ServerResults", "Taint"]
 
 # A session with more sources than this is tainted for every server.
 _MOST_SOURCES = 256
 _TOO_MANY = "/many"
 _NO_HINTS = ToolHints()
+_MOST_RESULTS = 8  # The last calls of a server are what its request is about.
+_LONGEST = 4000  # About 1000 tokens for each result.
+_MOST_SERVERS = 64  # More servers than one session uses.
 
 
 class Taint:
@@ -52,7 +60,7 @@ class Taint:
 
     def __init__(self, *, kept: bool = True) -> None:
         """Start clean; ``kept`` is False where requests do not form a conversation, and then it stays clean."""
-        self.kept = kept
+        self.kept: bool = kept
         #: Names of servers, and ids (``server/tool``) of open-world tools.
         self.sources: frozenset[str] = frozenset()
 
@@ -78,7 +86,7 @@ class Taint:
 
     def affects(self, server: str, name: str, *, hints: ToolHints = _NO_HINTS) -> bool:
         """Return True if the untrusted text might influence an act at this server."""
-        if not self.sources:
+        if self.sources <= {server}:
             return False
         own, prefix = item_id(server, name), item_id(server, "")
         return any(
@@ -99,13 +107,13 @@ class CallBudget:
     def __init__(self, now: Callable[[], float], *, per_minute: float | None, concurrent: int) -> None:
         """Start with a full bucket: one minute of calls."""
         self._now = now
-        self.per_minute = per_minute
+        self.per_minute: float | None = per_minute
         self._per_second = None if per_minute is None else per_minute / 60.0
-        self.burst = 0.0 if per_minute is None else max(1.0, per_minute)
+        self.burst: float = 0.0 if per_minute is None else max(1.0, per_minute)
         self._left = self.burst
         self._at = now()
-        self.concurrent = concurrent
-        self.in_flight = 0
+        self.concurrent: int = concurrent
+        self.in_flight: int = 0
 
     def enter(self) -> None:
         """Start a call.
@@ -133,7 +141,7 @@ class CallBudget:
         self.in_flight -= 1
 
     def _wait(self) -> float:
-        """Take one call from the budget and return 0, or return the seconds until one is available."""
+        """Use one call of the budget and return 0, or return the seconds until one is available."""
         if self._per_second is None:
             return 0.0
         now = self._now()
@@ -143,6 +151,48 @@ class CallBudget:
             return (1.0 - self._left) / self._per_second
         self._left -= 1.0
         return 0.0
+
+
+class ServerResults:
+    """The latest results of each server in one session."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._kept: dict[str, deque[str]] = {}
+
+    def keep(self, server: str, name: str, result: Any) -> None:
+        """Keep the result of a tool call, a read or a prompt; one without text is not kept."""
+        text = _text(result)
+        if not text:
+            return
+        kept = self._kept.pop(server, None) or deque(maxlen=_MOST_RESULTS)
+        # Ordered by last use, so that the least recently used server is dropped first.
+        self._kept[server] = kept
+        if len(self._kept) > _MOST_SERVERS:
+            del self._kept[next(iter(self._kept))]
+        cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} […]"
+        kept.append(f"{name}:\n{cut}")
+
+    def text(self, server: str) -> str:
+        """Return the results of one server, oldest first; empty if there are none."""
+        return "\n\n".join(self._kept.get(server, ()))
+
+
+def _text(result: Any) -> str:
+    if isinstance(result, t.CallToolResult):
+        texts = [block.text for block in result.content if isinstance(block, t.TextContent)]
+        structured = result.structured_content
+        if not texts and structured is not UNSET and structured is not None:
+            texts = [msgspec.json.encode(structured).decode()]
+        return "\n".join(texts)
+    if isinstance(result, t.ReadResourceResult):
+        return "\n".join(each.text for each in result.contents if each.text is not None)
+    if isinstance(result, t.GetPromptResult):
+        blocks = [message.content for message in result.messages]
+        return "\n".join(block.text for block in blocks if isinstance(block, t.TextContent))
+    return ""
 
 
 class HostSession:
@@ -164,21 +214,21 @@ class HostSession:
         conversation: bool = True,
     ) -> None:
         """Create a session; ``conversation`` is False where its requests have nothing in common."""
-        self.id = os.urandom(8).hex()
+        self.id: str = os.urandom(8).hex()
         self.principal = principal
         self.profile = profile
-        self.grants = SessionGrants()
+        self.grants: SessionGrants = SessionGrants()
         #: The servers whose untrusted content entered the session.
-        self.taint = Taint(kept=conversation)
+        self.taint: Taint = Taint(kept=conversation)
         #: Recent results of each server, for its own sampling requests that ask for context.
-        self.results = ServerResults()
+        self.results: ServerResults = ServerResults()
         #: The wire names of tools found by tool search through the gateway, the latest last.
         self.found: dict[str, None] = {}
-        self.connections = ConnectionPool(now, credentials)
-        self.budget = budget or CallBudget(now, per_minute=None, concurrent=1024)
+        self.connections: ConnectionPool = ConnectionPool(now, credentials)
+        self.budget: CallBudget = budget or CallBudget(now, per_minute=None, concurrent=1024)
         #: The log messages a handshake client asked for by ``logging/setLevel``.
         self.log_level: t.LoggingLevel | None = None
-        self.used_at = now()
+        self.used_at: float = now()
 
     @property
     def subject(self) -> str | None:

@@ -32,8 +32,8 @@ __all__ = [
 
 # The holder of a lock writes one line or one small file; a process that takes longer hangs.
 _LONGEST_WAIT = 5.0
-_FIRST_PAUSE = 0.0002
-_LONGEST_PAUSE = 0.01
+_FIRST_PAUSE = 0.0002  # Pause before the lock is tried again; it doubles each time.
+_LONGEST_PAUSE = 0.01  # A writer holds the lock for about a millisecond.
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 

@@ -1,10 +1,8 @@
-"""Which addresses are not on the public Internet: a table, and the function that reads it.
+"""Network addresses: which are not on the public Internet, and the addresses that servers listen on.
 
-It lists what to reject, rather than using the standard library's ``is_global``, whose answer differs between versions
-of Python and which considers some forms of IPv4 inside IPv6 public. For IPv6 only the one block that is allocated at
-all is public to begin with.
-
-Addresses to listen at as people type them, and how what listens there is called.
+The table lists what to reject, rather than using the standard library's ``is_global``, whose result differs between
+versions of Python and which considers some forms of IPv4 inside IPv6 public. For IPv6 only the one block that is
+allocated at all is public to begin with.
 """
 
 from __future__ import annotations
@@ -102,19 +100,19 @@ def is_loopback(host: str | None, *, below: bool = True) -> bool:
 
 
 _ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):)?(?P<port>[0-9]{1,5})")
-# What a server is bound to when it listens on every address; it is called by another name.
+# The hosts of a server that listens on every address; clients need another one.
 _ALL_INTERFACES = ("0.0.0.0", "[::]")
 
 
 class ListenAddress(NamedTuple):
-    """What was typed; what was not is left to whoever serves."""
+    """An address to listen on; None for a part that was not given."""
 
     host: str | None = None
     port: int | None = None
 
 
 def parse_listen_address(text: str) -> ListenAddress | None:
-    """Read ``[HOST:]PORT``, or nothing; None if it is neither."""
+    """Parse ``[HOST:]PORT`` or an empty string; return None if the text is neither."""
     if not text:
         return ListenAddress()
     found = _ADDRESS.fullmatch(text)
@@ -125,7 +123,7 @@ def parse_listen_address(text: str) -> ListenAddress | None:
 
 
 def reachable_url(origin: str, path: str) -> tuple[str, str]:
-    """Give the URL by which this machine calls an address, and a remark if others can, too."""
+    """Return the URL of a listening address for clients on this machine, and a remark if others can reach it too."""
     scheme, _, where = origin.partition("://")
     host, _, port = where.rpartition(":")
     here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)

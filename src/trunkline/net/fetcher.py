@@ -21,6 +21,7 @@ from msgspec import Struct, structs
 
 from trunkline.errors import ConfigError, FetchError
 from trunkline.net.addresses import NotPublicAddress, special_range
+from trunkline.net.decompression import ENCODINGS, DecompressionError, Decompressor
 from trunkline.net.urls import ParsedURL, is_proxy_url, parse_url, redact_url
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 #: Called with the URL of each hop before the request is sent; an exception ends the fetch.
 BeforeHop = Callable[[str], Awaitable[None]]
 
-_GZIP = b"\x1f\x8b"
-# Compressed data may be padded, but a response that decompresses to nothing must not go on for ever.
-_MOST_PARTS = 1000
+# Compressed data may be padded, but a response that decompresses to nearly nothing must not go on for ever.
 _LEAST_PACKED = 64 * 1024
 _HERE = ("127.0.0.1", "::1")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -342,16 +341,24 @@ async def _read_body(
     response: aiohttp.ClientResponse, headers: Mapping[str, str], request: _FetchRequest, target: ParsedURL
 ) -> bytes:
     """Read a body until it ends or exceeds its limit."""
-    unpack = _decompression(headers, request, target)
+    decompressor = _decompressor(headers, request, target)
     if not request.cut and (response.content_length or 0) > request.max_bytes:
         raise FetchError(_too_large(request, target))
     # In one buffer: many pieces of a few bytes would each take far more than that.
     body = bytearray()
-    came = 0
-    while len(body) <= request.max_bytes and (packed := await response.content.readany()):
-        came += len(packed)
-        body += unpack(packed, request.max_bytes + 1 - len(body))
-        if len(body) <= request.max_bytes and came > 2 * request.max_bytes + _LEAST_PACKED:
+    received = 0
+    while len(body) <= request.max_bytes and (data := await response.content.readany()):
+        received += len(data)
+        try:
+            for piece in (data,) if decompressor is None else decompressor.feed(data):
+                body += piece
+                if len(body) > request.max_bytes:
+                    break
+        except DecompressionError as error:
+            raise FetchError(
+                f"{target.where} sent a compressed response that cannot be decompressed: it {error}"
+            ) from error
+        if len(body) <= request.max_bytes and received > 2 * request.max_bytes + _LEAST_PACKED:
             raise FetchError(f"{target.where} sent far more bytes than they decompress to")
     if len(body) > request.max_bytes and not request.cut:
         raise FetchError(_too_large(request, target))
@@ -362,60 +369,16 @@ def _too_large(request: _FetchRequest, target: ParsedURL) -> str:
     return f"The response of {target.where} is too large: the limit is {request.max_bytes} bytes"
 
 
-def _decompression(
-    headers: Mapping[str, str], request: _FetchRequest, target: ParsedURL
-) -> Callable[[bytes, int], bytes]:
-    """Return the function that decodes a piece of the response, up to a given length."""
+def _decompressor(headers: Mapping[str, str], request: _FetchRequest, target: ParsedURL) -> Decompressor | None:
+    """Return the decompressor of a response; None if it is not compressed."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("identity", ""):
-        return lambda piece, room: piece
+        return None
     if not request.gzip:
         raise FetchError(f"{target.where} sent a compressed response, which was not requested")
-    if encoding not in ("gzip", "x-gzip", "deflate"):
+    if encoding not in ENCODINGS:
         raise FetchError(f"{target.where} sent a response in a compression that was not requested")
-    return _Decompressor(target).decompress
-
-
-class _Decompressor:
-    """Decompresses gzip, of one or several concatenated members, and zlib."""
-
-    def __init__(self, target: ParsedURL) -> None:
-        self._target = target
-        self._stream = self._new_stream()
-        self._parts = 1
-        #: Bytes behind the end of a member that are too few to tell whether another one begins.
-        self._held = b""
-
-    def _new_stream(self) -> Any:
-        import zlib
-
-        # The headers of both gzip and zlib are recognized.
-        return zlib.decompressobj(zlib.MAX_WBITS | 32)
-
-    def decompress(self, piece: bytes, room: int) -> bytes:
-        """Return the decompressed piece; what exceeds ``room`` is dropped: the caller has enough then."""
-        import zlib
-
-        made: list[bytes] = []
-        given, self._held = self._held + piece, b""
-        while given and room > 0:
-            if self._stream.eof:
-                if not given.startswith(_GZIP):
-                    # Padding, or unrelated bytes.
-                    self._held = given if _GZIP.startswith(given) else b""
-                    break
-                self._parts += 1
-                if self._parts > _MOST_PARTS:
-                    raise FetchError(f"{self._target.where} sent a gzip response with more than {_MOST_PARTS} members")
-                self._stream = self._new_stream()
-            try:
-                made.append(self._stream.decompress(given, room))
-            except zlib.error as error:
-                where = self._target.where
-                raise FetchError(f"{where} sent a compressed response that cannot be decompressed") from error
-            room -= len(made[-1])
-            given = self._stream.unused_data
-        return b"".join(made)
+    return Decompressor(encoding)
 
 
 # --- settings and failures -------------------------------------------------------------------------------------------
@@ -468,10 +431,10 @@ def _failure(error: Exception, target: ParsedURL, *, proxied: bool) -> str:
 
 def _without_bytes(message: str) -> str:
     """Return what is wrong with a response without the excerpt that follows, which is untrusted text."""
-    told = message.partition("\n")[0]
+    reason = message.partition("\n")[0]
     for begin in (": b'", ': b"', ": bytearray("):
-        told = told.partition(begin)[0]
-    return told.rstrip(": ")
+        reason = reason.partition(begin)[0]
+    return reason.rstrip(": ")
 
 
 def _reason(error: OSError) -> str:

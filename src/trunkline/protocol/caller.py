@@ -30,6 +30,7 @@ __all__ = [
     "has_scopes",
     "origin_has_scopes",
     "parse_scopes",
+    "required_capabilities",
     "supports",
 ]
 
@@ -105,13 +106,13 @@ class Session:
         id: str | None = None,
     ) -> None:
         """Start a session that waits for ``notifications/initialized``."""
-        self.id = id
-        self.initialized = False
+        self.id: str | None = id
+        self.initialized: bool = False
         self._waiting: list[Callable[[], None]] = []
         self.log_level: LoggingLevel | None = "info"
         #: The resources whose changes the client subscribed to; most clients subscribe to none.
         self.subscriptions: set[str] | frozenset[str] = _NO_SUBSCRIPTIONS
-        self.caller = Caller(revision, client_info, capabilities, origin, self)
+        self.caller: Caller = Caller(revision, client_info, capabilities, origin, self)
 
     def ready(self) -> None:
         """Called when the client has sent ``notifications/initialized``."""
@@ -136,6 +137,14 @@ class Session:
     def revision(self) -> Revision:
         """The negotiated revision."""
         return self.caller.revision
+
+
+def required_capabilities(path: str) -> dict[str, Any]:
+    """Return the error data that names a missing capability, given as a dotted path."""
+    declared: dict[str, Any] = {}
+    for name in reversed(path.split(".")):
+        declared = {name: declared}
+    return {"requiredCapabilities": declared}
 
 
 def supports(capabilities: Mapping[str, Any], path: str) -> bool:

@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _NOT_FIELD_VALUE = re.compile(r"[^\t\x20-\x7e]")
 # "42.0" and "42" are the same integer (Server Validation); anything with more digits than a safe integer is not one.
 _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0{1,16})?")
-_SAFE_INTEGER = 2**53 - 1
+_SAFE_INTEGER = 2**53 - 1  # The largest integer that every double up to it represents exactly.
 
 # Below these keywords is data, in which the annotation has no meaning.
 _DATA = frozenset({"const", "default", "enum", "examples"})

@@ -29,7 +29,7 @@ class SendRequest(Struct, frozen=True):
 class CollectInput(Struct, frozen=True):
     """Collect the answers to these input requests, encoded, under the same keys."""
 
-    questions: Mapping[str, InputRequest]
+    requests: Mapping[str, InputRequest]
 
 
 #: A ``SendRequest`` is answered with the decoded result, a ``CollectInput`` with the answers by key.

@@ -1,4 +1,4 @@
-"""JSON Schema: the one entrance to the validator, and the few transformations that generated schemas need.
+"""JSON Schema: the one entrance to the validator, and the inlining of its references.
 
 It knows neither tools nor revisions. A schema is checked before it is compiled, since it may come from the other side:
 its dialect is one of five, it is not too deep or too large (also with its references written out, where a kilobyte can
@@ -9,7 +9,7 @@ check. A violation has its path, what was expected and the type that was found, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import getitem
 from types import MappingProxyType
@@ -27,8 +27,7 @@ __all__ = [
     "apply_defaults",
     "check_form_schema",
     "compile_schema",
-    "drop_titles",
-    "inline_defs",
+    "inline_references",
 ]
 
 # By URI without its empty fragment; http and https are the same.
@@ -242,16 +241,21 @@ class _Document:
     def _target(self, uri: str, fragment: str) -> dict[str, Any] | None:
         if fragment and not fragment.startswith("/"):
             return self._anchors.get((uri, fragment))
-        from urllib.parse import unquote
+        return _resolve_pointer(self._resources[uri], fragment)
 
-        node: Any = self._resources[uri]
-        for step in unquote(fragment).split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            try:
-                node = node[int(step)] if isinstance(node, list) else node[step]
-            except (IndexError, KeyError, TypeError, ValueError):
-                return None
-        return node if isinstance(node, dict) else None
+
+def _resolve_pointer(root: dict[str, Any], fragment: str) -> dict[str, Any] | None:
+    """Return the schema that a JSON pointer in a URI fragment leads to; None if it leads to no object."""
+    from urllib.parse import unquote
+
+    node: Any = root
+    for step in unquote(fragment).split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        try:
+            node = node[int(step)] if isinstance(node, list) else node[step]
+        except (IndexError, KeyError, TypeError, ValueError):
+            return None
+    return node if isinstance(node, dict) else None
 
 
 def _joined(base: str, reference: str) -> str:
@@ -371,136 +375,88 @@ def _is_small(value: Any) -> bool:
     return True
 
 
-# Transforming generated schemas: these keywords are annotations without effect, so they can stand beside any other.
+# Inlining references: these keywords are annotations without effect, so they can stand beside any other.
 _NOTES = frozenset({"$comment", "$schema", "default", "deprecated", "description", "examples", "title"})
-# A schema with one of these may be the target of a reference that inlining would break.
-_NOT_INLINED = frozenset({"$anchor", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveRef", "definitions"})
-_MOST_INLINED = 2000
+_DEFINITIONS = ("$defs", "definitions")
 
 
-def _rewritten(schema: dict[str, Any], change: Callable[[dict[str, Any], str, str], dict[str, Any]]) -> dict[str, Any]:
-    """Copy a schema and apply ``change`` to each schema directly below it, with its keyword and name."""
+def inline_references(schema: dict[str, Any], *, max_depth: int = 40, max_subschemas: int = 3000) -> dict[str, Any]:
+    """Inline every reference into the schema itself, and drop the definitions.
 
-    def changed(value: Any, keyword: str, name: str = "") -> Any:
-        return change(value, keyword, name) if isinstance(value, dict) else value
+    A recursive reference is inlined twice, or once if the result would be too large otherwise; from there anything is
+    allowed, and the description says so. Any other reference (to an anchor or another document) allows anything too,
+    and so does what is nested deeper than ``max_depth``.
+
+    Raises:
+        SchemaError: the result has more than ``max_subschemas`` schemas.
+    """
+    try:
+        return _Inliner(schema, max_depth=max_depth, left=max_subschemas, repeats=2).inlined(schema)
+    except SchemaError:
+        return _Inliner(schema, max_depth=max_depth, left=max_subschemas, repeats=1).inlined(schema)
+
+
+class _Inliner:
+    """One run of ``inline_references``; each reference may be nested in itself ``repeats`` times."""
+
+    def __init__(self, root: dict[str, Any], *, max_depth: int, left: int, repeats: int) -> None:
+        self._root = root
+        self._max_depth = max_depth
+        self._left = left
+        self._repeats = repeats
+
+    def inlined(self, schema: dict[str, Any], inside: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
+        """Return a schema with its references inlined; ``inside`` are the references that led to it."""
+        self._left -= 1
+        if self._left < 0:
+            raise SchemaError("The schema is too large with its references inlined.")
+        reference = schema.get("$ref")
+        dropped = (*_DEFINITIONS, "$ref") if isinstance(reference, str) else _DEFINITIONS
+        kept = {key: value for key, value in schema.items() if key not in dropped}
+        if depth > self._max_depth:
+            return {key: value for key, value in kept.items() if not isinstance(value, dict | list)}
+        copy = _rewritten(kept, lambda part: self.inlined(part, inside, depth + 1))
+        if not isinstance(reference, str):
+            return copy
+        if inside.count(reference) >= self._repeats:
+            return {**copy, "description": _nested_description(copy)}
+        target = self._target(reference)
+        return copy if target is None else _merged(copy, self.inlined(target, (*inside, reference), depth + 1))
+
+    def _target(self, reference: str) -> dict[str, Any] | None:
+        """Resolve a pointer into the schema; return None for any other reference."""
+        is_pointer = reference == "#" or reference.startswith("#/")
+        return _resolve_pointer(self._root, reference[1:]) if is_pointer else None
+
+
+def _nested_description(schema: dict[str, Any]) -> str:
+    note, said = "(nested in the same way)", schema.get("description")
+    return f"{said} {note}" if isinstance(said, str) else note
+
+
+def _rewritten(schema: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Copy a schema and apply ``change`` to each schema directly below it."""
+
+    def changed(value: Any) -> Any:
+        return change(value) if isinstance(value, dict) else value
 
     copy: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in _NAMED and isinstance(value, dict):
-            copy[keyword] = {name: changed(item, keyword, name) for name, item in value.items()}
+            copy[keyword] = {name: changed(item) for name, item in value.items()}
         elif keyword in _DIRECT and isinstance(value, list):
-            copy[keyword] = [changed(item, keyword) for item in value]
+            copy[keyword] = [changed(item) for item in value]
         else:
-            copy[keyword] = changed(value, keyword) if keyword in _DIRECT else value
+            copy[keyword] = changed(value) if keyword in _DIRECT else value
     return copy
 
 
-def drop_titles(schema: dict[str, Any], *, name: str = "") -> dict[str, Any]:
-    """Drop the titles that were generated from names, and keep those written by hand.
-
-    ``name`` is that of the class the whole schema was generated from. It runs before ``inline_defs``, which removes the
-    names of the other classes.
-    """
-
-    def dropped(part: dict[str, Any], keyword: str, name: str) -> dict[str, Any]:
-        part = _rewritten(part, dropped)
-        generated = _class_titles(name) if keyword in ("$defs", "definitions") else _property_titles(name)
-        if name and part.get("title") in generated:
-            del part["title"]
-        return part
-
-    return dropped(schema, "$defs", name)
-
-
-def _property_titles(name: str) -> tuple[str, ...]:
-    return (name.title().replace("_", " ").strip(), name.replace("_", " ").title())
-
-
-def _class_titles(name: str) -> tuple[str, ...]:
-    """Return the titles that a definition may have from its class; its name may contain a module or a direction."""
-    short = name.removesuffix("-Input").removesuffix("-Output")
-    return (name, short, short.rpartition("__")[2], short.rpartition(".")[2], *_property_titles(name))
-
-
-def inline_defs(schema: dict[str, Any]) -> dict[str, Any]:
-    """Inline definitions where they are referenced, keep the recursive ones, and drop the unused ones.
-
-    The root is always inlined, since the protocol requires its ``type``. A schema with identifiers or anchors, or one
-    that would grow very large, is returned unchanged.
-    """
-    try:
-        return _Inliner(schema).result()
-    except SchemaError:
-        return schema
-
-
-class _Inliner:
-    """One run of ``inline_defs``; raises SchemaError if the schema should stay unchanged."""
-
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self._left = _MOST_INLINED
-        self._root = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
-        self._definitions: dict[str, dict[str, Any]] = {
-            f"#/{keyword}{_pointer([name])}": target
-            for keyword in ("$defs", "definitions")
-            for name, target in schema.get(keyword, {}).items()
-        }
-        uses = {reference: self._uses(target) for reference, target in self._definitions.items()}
-        self._recursive = {reference for reference in uses if reference in _reachable(uses, uses[reference])}
-
-    def result(self) -> dict[str, Any]:
-        """Return the transformed schema."""
-        result = self._inlined(self._root)
-        if result.get("$ref") in self._recursive:
-            result = _merged(result, self._inlined(self._definitions[result["$ref"]]))
-        kept = {reference: self._inlined(self._definitions[reference]) for reference in sorted(self._recursive)}
-        needed = _reachable({reference: self._uses(target) for reference, target in kept.items()}, self._uses(result))
-        for reference in (reference for reference in self._definitions if reference in needed):
-            _, keyword, name = reference.split("/", 2)
-            result.setdefault(keyword, {})[name.replace("~1", "/").replace("~0", "~")] = kept[reference]
-        return result
-
-    def _uses(self, schema: Any) -> list[str]:
-        """Return the definitions that a schema refers to; it may refer to nothing else but the root itself."""
-        if not isinstance(schema, dict) or not _NOT_INLINED.isdisjoint(schema):
-            raise SchemaError("a definition that is no object, or has a name of its own")
-        own = [schema["$ref"]] if schema.get("$ref", "#") != "#" else []
-        if not self._definitions.keys() >= set(own):
-            raise SchemaError("a reference to something else")
-        return own + [reference for child in _children(schema) for reference in self._uses(child)]
-
-    def _inlined(self, schema: dict[str, Any]) -> dict[str, Any]:
-        self._left -= 1
-        if self._left < 0:
-            raise SchemaError("too large")
-        schema = _rewritten(schema, lambda part, keyword, name: self._inlined(part))
-        reference = schema.get("$ref")
-        if reference in self._definitions and reference not in self._recursive:
-            schema = _merged(schema, self._inlined(self._definitions[reference]))
-        hint = schema.get("discriminator")
-        # A discriminator's table of references is invalid once one of them has been inlined.
-        if isinstance(hint, dict) and not self._recursive.issuperset(hint.get("mapping", {}).values()):
-            schema["discriminator"] = {key: value for key, value in hint.items() if key != "mapping"}
-        return schema
-
-
-def _merged(schema: dict[str, Any], target: dict[str, Any]) -> dict[str, Any]:
-    """Replace a reference by its target; constraints beside it are kept."""
-    beside = {key: value for key, value in schema.items() if key != "$ref"}
-    if beside.keys() <= _NOTES:
-        return {**target, **beside}
+def _merged(beside: dict[str, Any], target: dict[str, Any]) -> dict[str, Any]:
+    """Return the target of a reference with what stands beside the reference; both of two constraints are kept."""
+    more = {key: value for key, value in beside.items() if key not in target or target[key] != value}
+    if more.keys() <= _NOTES:
+        return {**target, **more}
     return {**beside, "allOf": [*beside.get("allOf", ()), target]}
-
-
-def _reachable(uses: Mapping[str, Sequence[str]], start: Iterable[str]) -> set[str]:
-    reached: set[str] = set()
-    waiting = list(start)
-    while waiting:
-        reference = waiting.pop()
-        if reference not in reached:
-            reached.add(reference)
-            waiting.extend(uses[reference])
-    return reached
 
 
 # Elicitation forms: members of a field by its type ("pattern" and "enumNames" are of older revisions).

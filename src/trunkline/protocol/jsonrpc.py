@@ -150,7 +150,7 @@ _RESPONSE_SIZE = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _ONE_KIND = bytes.maketrans(b"[]", b"{}")
 _STEPS = bytes.maketrans(b"{}", b"\x01\xff")
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
-_PEELS = 16
+_PEELS = 16  # Nesting levels peeled one by one before the exact count; nearly all messages have fewer.
 # Takes the place of a value that was cut out; none of its prefixes is also a suffix, so it cannot overlap itself. It is
 # chosen at random by each process: a message that contained it on purpose would be read whole by the slow parser.
 _MARK = b"1" + bytes(50 + byte % 8 for byte in os.urandom(15))

@@ -18,7 +18,7 @@ __all__ = ["LineReader", "OversizedLine"]
 _SMALL = 4096
 # The part of an oversized line that is reported: enough for an envelope, with other members beside its id.
 _HEAD = 4096
-_TAIL = 1024
+_TAIL = 1024  # Enough for the last members, among them an id that comes last.
 
 
 class OversizedLine(Struct, frozen=True):

@@ -67,8 +67,6 @@ class Method(Struct, frozen=True, eq=False, kw_only=True):
     capability: str | None = None
     #: The revisions in which that capability exists: before it, nothing need be declared.
     capability_span: Span = ALL_REVISIONS
-    #: The capability that the sender must have declared, as a dotted path.
-    sender_capability: str | None = None
     #: The result carries cache hints.
     cacheable: bool = False
 
@@ -249,22 +247,16 @@ METHODS: tuple[Method, ...] = (
         "notifications/message",
         to_client=ALL_REVISIONS,
         params=t.LoggingMessageNotificationParams,
-        sender_capability="logging",
     ),
-    _notification("notifications/tools/list_changed", to_client=ALL_REVISIONS, sender_capability="tools.listChanged"),
-    _notification(
-        "notifications/prompts/list_changed", to_client=ALL_REVISIONS, sender_capability="prompts.listChanged"
-    ),
-    _notification(
-        "notifications/resources/list_changed", to_client=ALL_REVISIONS, sender_capability="resources.listChanged"
-    ),
+    _notification("notifications/tools/list_changed", to_client=ALL_REVISIONS),
+    _notification("notifications/prompts/list_changed", to_client=ALL_REVISIONS),
+    _notification("notifications/resources/list_changed", to_client=ALL_REVISIONS),
     _notification(
         "notifications/resources/updated",
         to_client=ALL_REVISIONS,
         params=t.ResourceUpdatedNotificationParams,
-        sender_capability="resources.subscribe",
     ),
-    _notification("notifications/roots/list_changed", to_server=HANDSHAKE, sender_capability="roots.listChanged"),
+    _notification("notifications/roots/list_changed", to_server=HANDSHAKE),
     _notification(
         "notifications/subscriptions/acknowledged",
         to_client=STATELESS,
@@ -281,7 +273,6 @@ METHODS: tuple[Method, ...] = (
         to_server=ONLY_2025_11,
         to_client=ONLY_2025_11,
         params=t.TaskStatusNotificationParams,
-        sender_capability="tasks",
     ),
 )
 

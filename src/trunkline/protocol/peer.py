@@ -164,7 +164,7 @@ class Peer:
         self._limit = max_in_flight
         self._prefix = prefix
         #: Messages that matched nothing: late or unknown responses, progress of finished requests.
-        self.dropped = 0
+        self.dropped: int = 0
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -325,8 +325,8 @@ class Peer:
             raise _not_served(id)
         self._queue_error(id, code, message, data, scope)
 
-    def send_cancel(self, id: RequestId, *, reason: str | None = None, tell: bool = True) -> None:
-        """Withdraw a request of ours; its answer, should one come, will be dropped.
+    def send_cancel(self, id: RequestId, *, reason: str | None = None, notify: bool = True) -> None:
+        """Withdraw a request of ours, and notify the other side; a response that still arrives is dropped.
 
         Raises:
             LocalProtocolError: it is not waiting.
@@ -334,7 +334,7 @@ class Peer:
         if id not in self._waiting:
             raise LocalProtocolError(f"request {id!r} is not waiting for an answer, so it cannot be cancelled")
         del self._waiting[id]
-        if tell:
+        if notify:
             params = CancelledNotificationParams(request_id=id, reason=reason)
             self.unsent.append(Outbound(Notification("notifications/cancelled", params), cancels=id))
 

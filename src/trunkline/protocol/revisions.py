@@ -35,6 +35,7 @@ __all__ = [
     "Revision",
     "Span",
     "find_revision",
+    "uses_handshake",
 ]
 
 #: Oldest first, like every sequence of revisions here.
@@ -167,3 +168,8 @@ ASSUMED_WITHOUT_HEADER = next(
 def find_revision(name: str) -> Revision | None:
     """Return the revision with exactly this name, or None."""
     return _BY_NAME.get(name)
+
+
+def uses_handshake(name: str | None) -> bool:
+    """Return whether the revision with this name begins with a handshake; an unknown one does not."""
+    return (find_revision(name or "") or NEWEST).handshake

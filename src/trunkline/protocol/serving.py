@@ -1,6 +1,6 @@
-"""What belongs to one request while it is served, besides what it asked: the questions back, and what handlers keep.
+"""State of a request while it is served: requests back to the caller, and the store that handlers share.
 
-The connection carries both without looking into them; the server fills them in.
+The connection carries both without using them; the server fills them in.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ if TYPE_CHECKING:
     from trunkline.protocol.request_validation import ValidatedRequest as ValidatedRequest
     from trunkline.types import InputRequiredResult
 
-__all__ = ["Questions", "RequestStore"]
+__all__ = ["ElicitorState", "RequestStore"]
 
 
-class Questions(Protocol):
-    """The questions that are asked of the caller while its request is served."""
+class ElicitorState(Protocol):
+    """The requests that are sent back to the caller while its request is served."""
 
     @property
     def round(self) -> int:
-        """How often the caller has been asked before, in this call."""
+        """The number of earlier rounds of this call, each of which ended with requests to the caller."""
 
     @property
     def nonce(self) -> str | None:
-        """Names the state that the call was resumed from, if it was."""
+        """Identifies the sealed state that the call was resumed from, if it was."""
 
     @property
-    def left(self) -> bool:
-        """Whether the handler was cancelled so that its questions can go out in the result."""
+    def interrupted(self) -> bool:
+        """Whether the handler was cancelled so that its requests can be sent in the result."""
 
     @property
     def replaying(self) -> bool:
-        """Whether the handler repeats what an earlier round has done."""
+        """Whether the handler is still repeating what it did in an earlier round."""
 
     def did(self, key: str) -> bool:
         """Return True if ``once`` has a result for this key."""
 
     def input_required(self) -> InputRequiredResult:
-        """Return the result that asks the caller."""
+        """Return the result that carries the requests to the caller."""
 
 
 class RequestStore:
-    """What all contexts of one request share."""
+    """Values shared by all contexts of one request."""
 
     __slots__ = ("progress", "state")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Create an empty store."""
         self.state: dict[str, object] = {}
-        #: The last progress that was reported.
+        #: The progress that was reported last.
         self.progress: float | None = None

@@ -89,7 +89,7 @@ class EventReader:
         """Start at the beginning of a stream; the limit counts the bytes of an event's lines, or of one comment."""
         self._max_event = max_event
         #: The id to resume the stream after: that of the last complete event that had one.
-        self.last_id = ""
+        self.last_id: str = ""
         #: The last delay in milliseconds that the server requested before the stream is resumed.
         self.retry: int | None = None
         self._head: bytes | None = b""

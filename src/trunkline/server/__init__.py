@@ -1,19 +1,26 @@
-"""What the author of a server works with: the server, its context, and the types their methods take and return.
+"""Building servers: ``Server``, the context of its handlers, and the types their methods take and return.
 
-The names are loaded when first used, so that a server over stdio starts without the parts it does not need.
+Also what servers often need beside: JSON Schema validation, listen addresses, and the detection of secrets in text.
+Import from here: the modules inside are not part of the public API, whatever their names. Names are loaded on first
+access, so that a stdio server starts without the parts it does not need.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trunkline._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from trunkline.auth.verifiers import ServerAuth
+    from trunkline.compat.keywords import CompatibilityWarning
     from trunkline.connection import Connection, Exchange
     from trunkline.net.addresses import ListenAddress, parse_listen_address, reachable_url
+    from trunkline.pending_requests import Timeouts
     from trunkline.protocol.caller import Caller, Origin, Principal, Session, parse_scopes
-    from trunkline.protocol.json_schema import SchemaError, Validator, compile_schema
+    from trunkline.protocol.json_schema import SchemaError, SchemaViolation, Validator, compile_schema
     from trunkline.protocol.limits import Limits
+    from trunkline.protocol.secret_patterns import holds_secret, looks_secret, names_secret
     from trunkline.server.client_requests import (
         MAX_ELICITATION_ID_LENGTH,
         AcceptedElicitation,
@@ -62,6 +69,7 @@ __all__ = [
     "CancelledElicitation",
     "ClientView",
     "Clock",
+    "CompatibilityWarning",
     "Connection",
     "Context",
     "DeclinedElicitation",
@@ -91,12 +99,15 @@ __all__ = [
     "ResourceValue",
     "SamplingResult",
     "SchemaError",
+    "SchemaViolation",
     "Server",
+    "ServerAuth",
     "ServerOptions",
     "ServerRequest",
     "Session",
     "Subscriber",
     "TemplateDefinition",
+    "Timeouts",
     "TimerHandle",
     "ToolDefinition",
     "ToolKeywords",
@@ -106,119 +117,62 @@ __all__ = [
     "Validator",
     "VisibilityFilter",
     "compile_schema",
+    "holds_secret",
+    "looks_secret",
+    "names_secret",
     "parse_listen_address",
     "parse_scopes",
     "reachable_url",
     "run_loop",
 ]
 
-_HOMES = MappingProxyType(
-    {
-        "trunkline.connection": (
-            "Connection",
-            "Exchange",
-        ),
-        "trunkline.protocol.caller": (
-            "Caller",
-            "Origin",
-            "Principal",
-            "Session",
-            "parse_scopes",
-        ),
-        "trunkline.protocol.json_schema": (
-            "SchemaError",
-            "Validator",
-            "compile_schema",
-        ),
-        "trunkline.protocol.limits": ("Limits",),
-        "trunkline.net.addresses": (
-            "ListenAddress",
-            "parse_listen_address",
-            "reachable_url",
-        ),
-        "trunkline.server.client_requests": (
-            "AcceptedElicitation",
-            "CancelledElicitation",
-            "DeclinedElicitation",
-            "ElicitationResult",
-            "MAX_ELICITATION_ID_LENGTH",
-            "ModelChoice",
-            "SamplingResult",
-        ),
-        "trunkline.server.components": ("OnDuplicate",),
-        "trunkline.server.context": (
-            "BlockingContext",
-            "ClientView",
-            "Context",
-            "HandlerAborted",
-        ),
-        "trunkline.server.dependencies": ("Depends",),
-        "trunkline.server.http": (
-            "AsgiOptions",
-            "HttpOptions",
-        ),
-        "trunkline.server.listing": ("VisibilityFilter",),
-        "trunkline.server.dispatch": (
-            "CallNext",
-            "Middleware",
-            "ServerRequest",
-        ),
-        "trunkline.server.options": (
-            "PromptKeywords",
-            "ResourceKeywords",
-            "ToolKeywords",
-        ),
-        "trunkline.server.prompts": (
-            "PromptDefinition",
-            "PromptOptions",
-        ),
-        "trunkline.server.resources": (
-            "ResourceDefinition",
-            "ResourceOptions",
-            "TemplateDefinition",
-        ),
-        "trunkline.server.results": (
-            "AssistantMessage",
-            "Audio",
-            "File",
-            "Image",
-            "Message",
-            "ResourceContent",
-            "ResourceValue",
-            "ToolResult",
-            "UserMessage",
-        ),
-        "trunkline.server.run": ("run_loop",),
-        "trunkline.server.server": (
-            "Server",
-            "ServerOptions",
-        ),
-        "trunkline.server.subscriptions": ("Subscriber",),
-        "trunkline.server.tools": (
-            "ToolDefinition",
-            "ToolOptions",
-        ),
-        "trunkline.timers": (
-            "Clock",
-            "TimerHandle",
-        ),
-        "trunkline.transports.http.server.endpoint": ("Endpoint",),
-    }
-)
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for (PEP 562)."""
-    for home, names in _HOMES.items():
-        if name in names:
-            from importlib import import_module
-
-            value = getattr(import_module(home), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'trunkline.server' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the public names."""
-    return list(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "trunkline.auth.verifiers": ("ServerAuth",),
+            "trunkline.compat.keywords": ("CompatibilityWarning",),
+            "trunkline.connection": ("Connection", "Exchange"),
+            "trunkline.net.addresses": ("ListenAddress", "parse_listen_address", "reachable_url"),
+            "trunkline.pending_requests": ("Timeouts",),
+            "trunkline.protocol.caller": ("Caller", "Origin", "Principal", "Session", "parse_scopes"),
+            "trunkline.protocol.json_schema": ("SchemaError", "SchemaViolation", "Validator", "compile_schema"),
+            "trunkline.protocol.limits": ("Limits",),
+            "trunkline.protocol.secret_patterns": ("holds_secret", "looks_secret", "names_secret"),
+            "trunkline.server.client_requests": (
+                "MAX_ELICITATION_ID_LENGTH",
+                "AcceptedElicitation",
+                "CancelledElicitation",
+                "DeclinedElicitation",
+                "ElicitationResult",
+                "ModelChoice",
+                "SamplingResult",
+            ),
+            "trunkline.server.components": ("OnDuplicate",),
+            "trunkline.server.context": ("BlockingContext", "ClientView", "Context", "HandlerAborted"),
+            "trunkline.server.dependencies": ("Depends",),
+            "trunkline.server.dispatch": ("CallNext", "Middleware", "ServerRequest"),
+            "trunkline.server.http": ("AsgiOptions", "HttpOptions"),
+            "trunkline.server.listing": ("VisibilityFilter",),
+            "trunkline.server.options": ("PromptKeywords", "ResourceKeywords", "ToolKeywords"),
+            "trunkline.server.prompts": ("PromptDefinition", "PromptOptions"),
+            "trunkline.server.resources": ("ResourceDefinition", "ResourceOptions", "TemplateDefinition"),
+            "trunkline.server.results": (
+                "AssistantMessage",
+                "Audio",
+                "File",
+                "Image",
+                "Message",
+                "ResourceContent",
+                "ResourceValue",
+                "ToolResult",
+                "UserMessage",
+            ),
+            "trunkline.server.run": ("run_loop",),
+            "trunkline.server.server": ("Server", "ServerOptions"),
+            "trunkline.server.subscriptions": ("Subscriber",),
+            "trunkline.server.tools": ("ToolDefinition", "ToolOptions"),
+            "trunkline.timers": ("Clock", "TimerHandle"),
+            "trunkline.transports.http.server.endpoint": ("Endpoint",),
+        },
+    )

@@ -1,7 +1,8 @@
-"""Annotations, resolved and looked through: which classes, literals and metadata a type is made of.
+"""Resolving annotations, and surveying which classes, literals and metadata a type is made of.
 
-It knows no engine. `resolve_hints` turns strings into types at a fraction of the cost of `typing.get_type_hints`, which
-it falls back to; `survey` walks a type with everything inside it, dataclass fields too, once.
+It knows neither msgspec nor pydantic. `resolve_hints` turns strings into types at a fraction of the cost of
+`typing.get_type_hints`, which it falls back to; `survey` walks a type and everything inside it once, including the
+fields of dataclasses.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = [
     "survey",
 ]
 
-#: What needs no look inside.
+#: Types without members.
 BUILTIN_TYPES: frozenset[Any] = frozenset(
     {str, int, float, bool, NoneType, bytes, list, dict, tuple, set, frozenset, Any}
 )
@@ -35,24 +36,24 @@ _UNIONS = (Union, UnionType)
 
 
 class TypeSurvey:
-    """Everything found inside some annotations."""
+    """The classes, literals and metadata found in annotations."""
 
     __slots__ = ("classes", "literals", "metadata")
 
     def __init__(self) -> None:
-        """Start with nothing found."""
+        """Create an empty survey."""
         self.classes: set[Any] = set()
         self.literals: list[tuple[Any, ...]] = []
         self.metadata: list[Any] = []
 
     @property
     def from_pydantic(self) -> bool:
-        """Whether something of it only pydantic understands."""
+        """Whether any part of it needs pydantic."""
         return any(map(_is_pydantic_class, self.classes)) or any(map(_is_pydantic_metadata, self.metadata))
 
 
 def pydantic_module() -> Any:
-    """Give pydantic if the program has imported it, else none; it is never imported here."""
+    """Return pydantic if the program has imported it, otherwise None; it is never imported here."""
     return sys.modules.get("pydantic")
 
 
@@ -67,17 +68,17 @@ def _is_pydantic_metadata(item: object) -> bool:
 
 
 def resolve_hints(function: Callable[..., object]) -> dict[str, Any]:
-    """Give the annotations of a function as types, looking into the enclosing function's names if need be.
+    """Return the annotations of a function as types, with the names of the enclosing function if necessary.
 
     Raises:
-        NameError: an annotation names what cannot be found at run time.
+        NameError: an annotation has a name that does not exist at run time.
     """
     scope = getattr(function, "__globals__", None)
     if scope is None or hasattr(function, "__wrapped__"):
         return typing.get_type_hints(function, include_extras=True)
     try:
-        hints = {name: _evaluate(note, scope) for name, note in function.__annotations__.items()}
-        if not any(_is_unresolved(note) for note in hints.values()):
+        hints = {name: _evaluate(annotation, scope) for name, annotation in function.__annotations__.items()}
+        if not any(_is_unresolved(annotation) for annotation in hints.values()):
             return hints
         return typing.get_type_hints(function, include_extras=True)
     except NameError:
@@ -87,27 +88,29 @@ def resolve_hints(function: Callable[..., object]) -> dict[str, Any]:
         return typing.get_type_hints(function, localns=names, include_extras=True)
 
 
-def _evaluate(note: object, scope: dict[str, object]) -> Any:
-    if isinstance(note, str):
-        # Most annotations are one name, which needs no compiling.
-        note = scope[note] if note in scope else getattr(builtins, note, None) or eval(note, scope)
-    return NoneType if note is None else note
+def _evaluate(annotation: object, scope: dict[str, object]) -> Any:
+    if isinstance(annotation, str):
+        # Most annotations are a single name, which needs no compilation.
+        annotation = (
+            scope[annotation] if annotation in scope else getattr(builtins, annotation, None) or eval(annotation, scope)
+        )
+    return NoneType if annotation is None else annotation
 
 
-def _is_unresolved(note: Any) -> bool:
-    """Whether a name is still unresolved somewhere inside."""
-    if type(note) is type:
+def _is_unresolved(annotation: Any) -> bool:
+    """Return whether an annotation contains an unresolved name."""
+    if type(annotation) is type:
         return False
-    if isinstance(note, (str, ForwardRef)):
+    if isinstance(annotation, (str, ForwardRef)):
         return True
-    origin = get_origin(note)
+    origin = get_origin(annotation)
     if origin is Annotated:
-        return _is_unresolved(note.__origin__)
-    return origin is not None and origin is not Literal and any(_is_unresolved(part) for part in get_args(note))
+        return _is_unresolved(annotation.__origin__)
+    return origin is not None and origin is not Literal and any(_is_unresolved(part) for part in get_args(annotation))
 
 
 def _enclosing_names(function: Callable[..., object]) -> dict[str, Any] | None:
-    """Find the local names of the function a function is defined in, while that one still runs."""
+    """Return the local names of the enclosing function, if it is still running."""
     outer, nested, _ = function.__qualname__.rpartition(".<locals>.")
     if not nested:
         return None
@@ -120,7 +123,7 @@ def _enclosing_names(function: Callable[..., object]) -> dict[str, Any] | None:
 
 
 def strip_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Take the metadata off an annotation."""
+    """Return an annotation without its metadata, and the metadata."""
     if type(annotation) is type:
         return annotation, ()
     if get_origin(annotation) is Annotated:
@@ -129,7 +132,7 @@ def strip_annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def optional_of(annotation: object) -> Any | None:
-    """Give ``T`` of ``T | None``, or none for any other type."""
+    """Return ``T`` for ``T | None``, and None for any other type."""
     if get_origin(annotation) not in _UNIONS:
         return None
     rest = [part for part in get_args(annotation) if part is not NoneType]
@@ -137,31 +140,31 @@ def optional_of(annotation: object) -> Any | None:
 
 
 def survey(annotations: Iterable[Any]) -> TypeSurvey:
-    """Walk annotations and everything inside them."""
+    """Survey annotations and everything inside them."""
     found = TypeSurvey()
-    waiting = list(annotations)
-    while waiting:
-        note = waiting.pop()
-        if type(note) is type and note in BUILTIN_TYPES:
-            found.classes.add(note)
+    pending = list(annotations)
+    while pending:
+        annotation = pending.pop()
+        if type(annotation) is type and annotation in BUILTIN_TYPES:
+            found.classes.add(annotation)
             continue
-        origin = get_origin(note)
+        origin = get_origin(annotation)
         if origin is Annotated:
-            found.metadata.extend(note.__metadata__)
-            waiting.append(note.__origin__)
+            found.metadata.extend(annotation.__metadata__)
+            pending.append(annotation.__origin__)
         elif origin is Literal:
-            found.literals.append(get_args(note))
+            found.literals.append(get_args(annotation))
         elif origin is not None:
-            waiting.extend(get_args(note))
+            pending.extend(get_args(annotation))
             if origin not in _UNIONS:
-                waiting.append(origin)
-        elif isinstance(note, type) or note is Any:
-            if note not in found.classes:
-                found.classes.add(note)
-                waiting.extend(_member_types(note).values())
+                pending.append(origin)
+        elif isinstance(annotation, type) or annotation is Any:
+            if annotation not in found.classes:
+                found.classes.add(annotation)
+                pending.extend(_member_types(annotation).values())
         else:
-            # NewType and the `type` statement name another type.
-            waiting.extend(getattr(note, attribute) for attribute in _ALIASES if hasattr(note, attribute))
+            # NewType and the `type` statement refer to another type.
+            pending.extend(getattr(annotation, attribute) for attribute in _ALIASES if hasattr(annotation, attribute))
     return found
 
 
@@ -170,7 +173,7 @@ _MARKS = ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__", "__req
 
 
 def is_record(kind: object) -> bool:
-    """Whether a class is one of the kinds of record whose members are annotated."""
+    """Return whether a class is a record with annotated members: a struct, dataclass, TypedDict and the like."""
     named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
     return named_tuple or any(hasattr(kind, mark) for mark in _MARKS)
 
@@ -181,5 +184,5 @@ def _member_types(kind: object) -> Mapping[str, Any]:
     try:
         return typing.get_type_hints(kind, include_extras=True)
     except NameError:
-        # A class of a function's own names: the engine, which reads it too, has the better complaint.
+        # The class uses local names of a function: msgspec or pydantic will read it too, with a better error message.
         return {}

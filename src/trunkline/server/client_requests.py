@@ -1,7 +1,7 @@
-"""The four questions a handler may ask its caller, from typed arguments to typed answers.
+"""The four requests that a handler may send to its caller, from typed arguments to typed results.
 
-Whether a question may be asked is decided before anything leaves: the method being served must allow questions, the
-revision must have the question, and the caller must have declared it.
+Whether a request may be sent is checked first: the method being served must allow requests to the caller, the revision
+must have the request, and the caller must have declared the capability.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams, LocalProtocolError, MissingCapability
 from trunkline.protocol.fields import hidden_fields
 from trunkline.protocol.methods import embedded_requests, requests_to_client
-from trunkline.server.elicitors import ClientQuestion, Elicitor, decode_answer
+from trunkline.server.elicitors import Elicitor, RequestToClient, decode_response
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
@@ -41,18 +41,18 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-#: The model that is wanted: preferences as a record or as JSON, or the names of models that would do, best first.
+#: The preferred model: preferences as a record or as JSON, or names of models in order of preference.
 ModelChoice: TypeAlias = "t.ModelPreferences | str | Sequence[str | t.ModelHint] | Mapping[str, JsonInput]"
 
-#: The most characters of an id that a handler gives to a question about a page.
+#: The maximum length of an elicitation id.
 MAX_ELICITATION_ID_LENGTH = 256
-# How often, and how long in a round, we look whether a page was finished before we ask the caller again.
+# How often ``done`` is called in one round, and the pause between two calls, before the caller is asked again.
 _POLL_SECONDS = 0.25
-_POLLS_PER_ROUND = 8
+_POLLS_PER_ROUND = 8  # Two seconds a round: a request held longer may meet a proxy's timeout.
 
 
 class AcceptedElicitation(Struct, Generic[T], frozen=True):
-    """The user accepted; ``data`` is the content of the form, read into the type that was asked for."""
+    """The user accepted; ``data`` is the content of the form, converted to the requested type."""
 
     data: T
     action: Literal["accept"] = "accept"
@@ -64,12 +64,12 @@ class AcceptedElicitation(Struct, Generic[T], frozen=True):
 
     @property
     def content(self) -> T:
-        """The same as ``data``, under the name the protocol gives it."""
+        """The same as ``data``, under the protocol's name."""
         return self.data
 
 
 class DeclinedElicitation(Struct, frozen=True):
-    """The user declined: an answer, and the answer is no."""
+    """The user declined: an explicit no."""
 
     data: None = None
     action: Literal["decline"] = "decline"
@@ -81,12 +81,12 @@ class DeclinedElicitation(Struct, frozen=True):
 
     @property
     def content(self) -> None:
-        """The same as ``data``: there is none."""
+        """The same as ``data``, which is None."""
         return None
 
 
 class CancelledElicitation(Struct, frozen=True):
-    """The user dismissed the question without an answer."""
+    """The user dismissed the form without an answer."""
 
     data: None = None
     action: Literal["cancel"] = "cancel"
@@ -98,38 +98,38 @@ class CancelledElicitation(Struct, frozen=True):
 
     @property
     def content(self) -> None:
-        """The same as ``data``: there is none."""
+        """The same as ``data``, which is None."""
         return None
 
 
-#: What the user did with a question; ``action``, ``isinstance`` and ``match`` tell the three apart.
+#: The user's reaction to an elicitation; distinguish the three by ``action``, ``isinstance`` or ``match``.
 ElicitationResult: TypeAlias = AcceptedElicitation[T] | DeclinedElicitation | CancelledElicitation
 
 
 class SamplingResult(Struct, frozen=True):
-    """What the client's model answered."""
+    """The message of the client's model."""
 
     result: t.CreateMessageResult
 
     @property
     def content(self) -> list[t.SamplingMessageContentBlock]:
-        """The blocks of the answer."""
+        """The content blocks of the message."""
         blocks = self.result.content
         return blocks if isinstance(blocks, list) else [blocks]
 
     @property
     def text(self) -> str:
-        """The text of the answer, blocks joined."""
+        """The text blocks of the message, joined."""
         return "".join(block.text for block in self.content if isinstance(block, t.TextContent))
 
     @property
     def tool_uses(self) -> list[t.ToolUseContent]:
-        """The tools the model wants to be called."""
+        """The tool calls that the model requests."""
         return [block for block in self.content if isinstance(block, t.ToolUseContent)]
 
     @property
     def model(self) -> str:
-        """The model that answered."""
+        """The model that was used."""
         return self.result.model
 
     @property
@@ -141,22 +141,22 @@ class SamplingResult(Struct, frozen=True):
 async def elicit(
     server: Server, exchange: Exchange, *, message: str, kind: object, key: str | None
 ) -> ElicitationResult[Any]:
-    """Ask the user to fill in the form of a type."""
+    """Ask the user to fill in a form for a type."""
     from trunkline.server.elicitation_forms import form_schema
     from trunkline.server.validation_errors import InvalidValue
 
-    asking = _require_elicitor(server, exchange, "elicitation/create", "elicitation.form")
+    elicitor = _require_elicitor(server, exchange, "elicitation/create", "elicitation.form")
     schema, read = form_schema(kind)
     params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
-    question = ClientQuestion("elicitation/create", params, key)
+    request = RequestToClient("elicitation/create", params, key)
     while True:
-        answer = decode_answer(await asking.ask(question), t.ElicitResult, "elicitation/create")
+        answer = decode_response(await elicitor.ask(request), t.ElicitResult, "elicitation/create")
         if answer.action != "accept":
             return _not_accepted(answer.action)
         try:
             return AcceptedElicitation(read(answer.content or {}))
         except (InvalidValue, ValueError):
-            # The same question object again: the answer did not fit the form, so it is asked once more.
+            # The response did not fit the form: sending the same request object again rejects it.
             continue
 
 
@@ -174,23 +174,23 @@ async def elicit_url(
     elicitation_id: str | None,
     key: str | None,
 ) -> ElicitationResult[None]:
-    """Ask the user to open a page, and see to it that it was finished."""
-    asking = _require_elicitor(server, exchange, "elicitation/create", "elicitation.url")
+    """Ask the user to open a URL, and wait until ``done`` returns True."""
+    elicitor = _require_elicitor(server, exchange, "elicitation/create", "elicitation.url")
     if not url[:8].lower().startswith(("https://", "http://")):
-        raise LocalProtocolError(f"a page to open has an http or https URL, not {url[:40]!r}")
+        raise LocalProtocolError(f"elicit_url needs an http or https URL, not {url[:40]!r}")
     handshake = exchange.admitted.caller.revision.handshake
     chosen = _new_elicitation_id(elicitation_id)
     name = chosen if handshake else None
     params = t.ElicitRequestParams(mode="url", message=message, url=url, elicitation_id=name)
-    question = ClientQuestion("elicitation/create", params, key)
+    request = RequestToClient("elicitation/create", params, key)
     while True:
-        answer = decode_answer(await asking.ask(question), t.ElicitResult, "elicitation/create")
+        answer = decode_response(await elicitor.ask(request), t.ElicitResult, "elicitation/create")
         if answer.action != "accept":
             return _not_accepted(answer.action)
         if done is None:
             return AcceptedElicitation(None)
-        looks = int(server.limits.ask_seconds / _POLL_SECONDS) if handshake else _POLLS_PER_ROUND
-        if await _poll_until_done(done, looks):
+        polls = int(server.limits.ask_seconds / _POLL_SECONDS) if handshake else _POLLS_PER_ROUND
+        if await _poll_until_done(done, polls):
             if name is not None:
                 complete = t.ElicitationCompleteNotificationParams(elicitation_id=name)
                 exchange.notify("notifications/elicitation/complete", complete)
@@ -217,12 +217,12 @@ async def sample(
 ) -> SamplingResult:
     """Ask the client's model for a message."""
     needs = "sampling.tools" if tools or tool_choice else "sampling"
-    asking = _require_elicitor(server, exchange, "sampling/createMessage", needs)
+    elicitor = _require_elicitor(server, exchange, "sampling/createMessage", needs)
     given = [messages] if isinstance(messages, str | t.SamplingMessage) else list(messages)
-    turns = [_sampling_message(each) for each in given]
-    _check_tool_results(turns)
+    converted = [_sampling_message(each) for each in given]
+    _check_tool_results(converted)
     params = t.CreateMessageRequestParams(
-        messages=turns,
+        messages=converted,
         max_tokens=max_tokens,
         model_preferences=_preferences(model_preferences),
         system_prompt=system_prompt,
@@ -233,40 +233,40 @@ async def sample(
         tools=None if tools is None else list(tools),
         tool_choice=t.ToolChoice(mode=tool_choice) if isinstance(tool_choice, str) else tool_choice,
     )
-    question = ClientQuestion("sampling/createMessage", params, key)
-    return SamplingResult(decode_answer(await asking.ask(question), t.CreateMessageResult, question.method))
+    request = RequestToClient("sampling/createMessage", params, key)
+    return SamplingResult(decode_response(await elicitor.ask(request), t.CreateMessageResult, request.method))
 
 
 async def list_roots(server: Server, exchange: Exchange, *, key: str | None) -> list[t.Root]:
-    """Ask the client for the folders it works in."""
-    asking = _require_elicitor(server, exchange, "roots/list", "roots")
-    question = ClientQuestion("roots/list", t.RequestParams(), key)
-    result = decode_answer(await asking.ask(question), t.ListRootsResult, question.method)
+    """Ask the client for its roots."""
+    elicitor = _require_elicitor(server, exchange, "roots/list", "roots")
+    request = RequestToClient("roots/list", t.RequestParams(), key)
+    result = decode_response(await elicitor.ask(request), t.ListRootsResult, request.method)
     for root in result.roots:
         if not root.uri.startswith("file://"):
-            raise InvalidParams(f"Invalid params: a root has a file:// URI, not {root.uri[:40]!r}")
+            raise InvalidParams(f"Invalid params: a root must have a file:// URI, not {root.uri[:40]!r}")
     return result.roots
 
 
 def _require_elicitor(server: Server, exchange: Exchange, method: str, capability: str) -> Elicitor:
-    """Give the way to ask, if this question may be asked here.
+    """Return the elicitor of an exchange, if the request may be sent here.
 
     Raises:
-        LocalProtocolError: the method being served allows no questions.
-        MissingCapability: the revision has no such question, or the caller did not declare it.
+        LocalProtocolError: the method being served does not allow requests to the caller.
+        MissingCapability: the revision does not have the request, or the caller did not declare the capability.
     """
-    # A session is asked for its roots while any method is served: such a request stands alone in its revision.
-    alone = method == "roots/list" and exchange.admitted.caller.session is not None
-    if not (exchange.admitted.row.input_required or alone):
+    # With a session, roots may be requested while any method is served: in those revisions it is a separate request.
+    separate = method == "roots/list" and exchange.admitted.caller.session is not None
+    if not (exchange.admitted.row.input_required or separate):
         raise LocalProtocolError(
-            f"a handler of {exchange.method} cannot ask the caller: only tools, prompts, resources can"
+            f"a handler of {exchange.method} cannot send {method} to the caller: only tools, prompts, resources can"
         )
     caller = exchange.admitted.caller
     revision = caller.revision
     if method not in requests_to_client(revision) and method not in embedded_requests(revision):
         raise MissingCapability(f"Protocol revision {revision.name} has no {method}", capability=capability)
     if capability == "elicitation.url" and "url" in hidden_fields(t.ElicitRequestParams, revision):
-        raise MissingCapability(f"Protocol revision {revision.name} has no pages to open", capability=capability)
+        raise MissingCapability(f"Protocol revision {revision.name} has no URL elicitation", capability=capability)
     if not caller.supports(capability):
         raise MissingCapability(
             f"The client did not declare the capability {capability!r}, which {method} needs", capability=capability
@@ -275,24 +275,24 @@ def _require_elicitor(server: Server, exchange: Exchange, method: str, capabilit
 
 
 def _new_elicitation_id(given: str | None) -> str:
-    """Give the id of a question about a page: the given one, else one that nobody can guess.
+    """Return the given elicitation id, or a random one.
 
     Raises:
-        LocalProtocolError: the given one is empty, too long, or holds what cannot be seen.
+        LocalProtocolError: the given id is empty, too long, or has unprintable characters.
     """
     if given is None:
         return os.urandom(16).hex()
     if not 0 < len(given) <= MAX_ELICITATION_ID_LENGTH or not given.isprintable():
         raise LocalProtocolError(
-            f"an elicitation_id has 1 to {MAX_ELICITATION_ID_LENGTH} characters that can be seen, not {given[:40]!r}"
+            f"an elicitation_id needs 1 to {MAX_ELICITATION_ID_LENGTH} printable characters, not {given[:40]!r}"
         )
     return given
 
 
-async def _poll_until_done(done: Callable[[], bool | Awaitable[bool]], looks: int) -> bool:
-    for _ in range(looks):
-        answer = done()
-        if await answer if inspect.isawaitable(answer) else answer:
+async def _poll_until_done(done: Callable[[], bool | Awaitable[bool]], polls: int) -> bool:
+    for _ in range(polls):
+        finished = done()
+        if await finished if inspect.isawaitable(finished) else finished:
             return True
         await asyncio.sleep(_POLL_SECONDS)
     return False
@@ -304,21 +304,22 @@ def _sampling_message(given: str | t.SamplingMessage) -> t.SamplingMessage:
     return t.SamplingMessage(role="user", content=t.TextContent(text=given))
 
 
-def _check_tool_results(turns: Sequence[t.SamplingMessage]) -> None:
-    """See that results of tools stand alone in their message and answer the calls just before.
+def _check_tool_results(messages: Sequence[t.SamplingMessage]) -> None:
+    """Check that a message with tool results has nothing else, and answers exactly the tool calls just before it.
 
     Raises:
-        LocalProtocolError: they do not (2025-11-25, client/sampling, Message Content Constraints).
+        LocalProtocolError: it does not (2025-11-25, client/sampling, Message Content Constraints).
     """
     called: set[str] = set()
-    for turn in turns:
-        blocks = turn.content if isinstance(turn.content, list) else [turn.content]
+    for message in messages:
+        blocks = message.content if isinstance(message.content, list) else [message.content]
         results = {block.tool_use_id for block in blocks if isinstance(block, t.ToolResultContent)}
         if results and len(results) != len(blocks):
-            raise LocalProtocolError("a message with results of tools holds nothing else")
+            raise LocalProtocolError("a message with tool results must not contain anything else")
         if results != called:
-            missing = ", ".join(sorted(called - results)) or "no call"
-            raise LocalProtocolError(f"results of tools answer the calls just before them; {missing} is not answered")
+            missing, extra = ", ".join(sorted(called - results)), ", ".join(sorted(results - called))
+            fault = f"no result for {missing}" if missing else f"no call for the result of {extra}"
+            raise LocalProtocolError(f"tool results must answer exactly the tool calls just before them: {fault}")
         called = {block.id for block in blocks if isinstance(block, t.ToolUseContent)}
 
 

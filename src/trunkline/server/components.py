@@ -1,7 +1,7 @@
-"""The registering face of a server: decorators and methods that fill its registry, and tell of every change.
+"""Registration: the decorators and methods that fill a server's registry and announce every change.
 
-A decorator works with and without parentheses and gives the function back, so it stays an ordinary function. Names that
-are taken are an error, unless the server was told otherwise.
+A decorator works with and without parentheses and returns the function unchanged. Registering a name twice is an error
+unless the server's ``on_duplicate`` option allows it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trunkline.server.registry import EMPTY, Definition, Key, RegistrySnapshot
 from trunkline.server.subscriptions import ChangeHub
 from trunkline.server.tools import ToolDefinition
 
-# Prompts, resources, completions and mounts are loaded by the first that is registered: most servers have only tools.
+# Prompts, resources, completions and mounts are imported when the first is registered: most servers only have tools.
 if TYPE_CHECKING:
     from trunkline.server.context import Context
     from trunkline.server.registry import Mount
@@ -45,28 +45,28 @@ OnDuplicate = Literal["error", "warn", "replace", "ignore"]
 # 2025-11-25, server/tools: names SHOULD be 1 to 128 of these characters.
 _PORTABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 _TABLES = ("tools", "prompts", "resources", "templates", "completions")
-#: The kind of list that a shelf of the registry is shown in.
+#: The list that shows each table of the registry.
 _TABLE_LISTS = (("tools", "tools"), ("prompts", "prompts"), ("resources", "resources"), ("templates", "resources"))
 
 
 class ComponentRegistry:
-    """Tools, prompts, resources and completions, own and mounted."""
+    """The tools, prompts, resources and completions of a server, its own and mounted ones."""
 
     #: The class of the context that handlers are given; None: ``Context``, or ``BlockingContext`` in worker threads.
     context_class: type[Context] | None = None
 
     def __init__(self, *, on_duplicate: OnDuplicate = "error") -> None:
-        """Start empty."""
+        """Create an empty registry."""
         self._own: RegistrySnapshot = EMPTY
         self._mounts: tuple[Mount, ...] = ()
         self._parents: list[ComponentRegistry] = []
         self._on_duplicate = on_duplicate
         self._scope_policies: tuple[ScopePolicy, ...] = ()
-        # Sync handlers register from their threads.
+        # Sync handlers may register from their worker threads.
         self._lock = threading.RLock()
-        #: Everything offered now, mounted servers' included.
+        #: Everything offered now, including mounted servers.
         self.registry: RegistrySnapshot = EMPTY
-        self.hub = ChangeHub()
+        self.hub: ChangeHub = ChangeHub()
         self.custom_methods: dict[str, tuple[Method, HandlerFunction]] = {}
         self.notification_handlers: dict[str, Callable[..., Any]] = {}
         self.fallback_completion: HandlerFunction | None = None
@@ -78,23 +78,24 @@ class ComponentRegistry:
     @overload
     def tool(self, name: str | None = None, /, **options: Unpack[ToolKeywords]) -> Callable[[F], F]: ...
     def tool(self, name_or_function: str | F | None = None, /, **options: Unpack[ToolKeywords]) -> F | Callable[[F], F]:
-        """Register a function as a tool; options as in ``ToolOptions``, and the names other frameworks give them."""
+        """Register a function as a tool; options as in ``ToolOptions``, also under the names of other frameworks."""
         return self._decorate(name_or_function, options, self._add_tool)
 
     def add_tool(self, function: Callable[..., object], **options: Unpack[ToolKeywords]) -> None:
-        """Register a function as a tool; clients are told."""
+        """Register a function as a tool; clients are notified."""
         self._add_tool(function, options)
 
     def _add_tool(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
         definition = ToolDefinition(function, tool_options(options), owner=self)  # type: ignore[arg-type]
         if not _PORTABLE_NAME.match(definition.name):
             log.warning(
-                "tool name %r has characters that some clients refuse (usual: A-Z a-z 0-9 _ . -)", definition.name
+                "some clients reject the tool name %r; use 1 to 128 of the characters A-Z a-z 0-9 _ . -",
+                definition.name,
             )
         self._put("tools", definition.name, definition)
 
     def remove_tool(self, name: str) -> None:
-        """Remove a tool; clients are told."""
+        """Remove a tool; clients are notified."""
         self._remove("tools", name)
 
     # --- prompts -----------------------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ class ComponentRegistry:
         return self._decorate(name_or_function, options, self._add_prompt)
 
     def add_prompt(self, function: Callable[..., object], **options: Unpack[PromptKeywords]) -> None:
-        """Register a function as a prompt; clients are told."""
+        """Register a function as a prompt; clients are notified."""
         self._add_prompt(function, options)
 
     def _add_prompt(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
@@ -120,13 +121,16 @@ class ComponentRegistry:
         self._put("prompts", definition.name, definition)
 
     def remove_prompt(self, name: str) -> None:
-        """Remove a prompt; clients are told."""
+        """Remove a prompt; clients are notified."""
         self._remove("prompts", name)
 
     # --- resources ---------------------------------------------------------------------------------------------------
 
     def resource(self, uri: str, /, **options: Unpack[ResourceKeywords]) -> Callable[[F], F]:
-        """Register a function as a resource, or as a template if the URI has variables; as in ``ResourceOptions``."""
+        """Register a function as a resource, or as a template if the URI has variables.
+
+        Options as in ``ResourceOptions``.
+        """
         if callable(uri):
             raise TypeError('a resource needs its URI: @server.resource("scheme://path")')
 
@@ -139,7 +143,7 @@ class ComponentRegistry:
     def add_resource(
         self, uri: str, value: Callable[..., object] | ResourceValue, **options: Unpack[ResourceKeywords]
     ) -> None:
-        """Register a function, or a fixed text or bytes, as a resource; clients are told."""
+        """Register a function, or a fixed text or bytes, as a resource; clients are notified."""
         function = value if callable(value) else lambda: value
         if not callable(value) and "name" not in options:
             options["name"] = uri
@@ -152,24 +156,26 @@ class ComponentRegistry:
             self._put("resources", uri, ResourceDefinition(uri, function, given, owner=self))  # type: ignore[arg-type]
 
     def remove_resource(self, uri: str) -> None:
-        """Remove a resource or a template; clients are told."""
+        """Remove a resource or a template; clients are notified."""
         self._remove("templates" if "{" in uri else "resources", uri)
 
-    # --- completion and own methods ----------------------------------------------------------------------------------
+    # --- completion and custom methods -------------------------------------------------------------------------------
 
     @overload
     def completion(self, function: F, /) -> F: ...
     @overload
     def completion(self, ref: str | None = None, argument: str | None = None, /) -> Callable[[F], F]: ...
     def completion(self, ref: str | F | None = None, argument: str | None = None, /) -> Any:
-        """Register what completes an argument of a prompt or template: ``@server.completion("city://{name}", "name")``.
+        """Register a completion for an argument: ``@server.completion("city://{name}", "name")``.
 
-        Without arguments the function completes everything else: it is given ``(ref, argument, context)``.
+        Without arguments, the function completes everything else; it is called with ``(ref, argument, context)``.
         """
         if ref is None or callable(ref):
             return self._set_fallback_completion(ref) if ref is not None else self._set_fallback_completion
         if argument is None:
-            raise TypeError("a completion names the prompt or template and its argument")
+            raise TypeError(
+                'a completion needs a prompt or template and its argument: @server.completion("ref", "name")'
+            )
 
         def register(function: F) -> F:
             from trunkline.server.prompts import CompletionDefinition
@@ -181,16 +187,16 @@ class ComponentRegistry:
         return register
 
     def _set_fallback_completion(self, function: F) -> F:
-        self.fallback_completion = HandlerFunction(function, owner=self, what="the completion of everything")  # type: ignore[arg-type]
+        self.fallback_completion = HandlerFunction(function, owner=self, what="the fallback completion")  # type: ignore[arg-type]
         self._refresh()
         return function
 
     def method(self, name: str, /) -> Callable[[F], F]:
-        """Serve a method of one's own, such as ``acme/reindex``; its parameters are the members of params."""
+        """Register a custom method, such as ``acme/reindex``; the function's parameters are the members of params."""
 
         def register(function: F) -> F:
             if name in self.custom_methods or any(row.name == name for row in METHODS):
-                raise ValueError(f"method {name!r} exists already")
+                raise ValueError(f"method {name!r} exists already; choose another name")
             row = Method(
                 name=name, kind="request", to_server=ALL_REVISIONS, params=t.RequestParams, result=dict[str, Any]
             )
@@ -201,7 +207,7 @@ class ComponentRegistry:
         return register
 
     def notification(self, name: str, /) -> Callable[[F], F]:
-        """Hear a notification of clients, such as ``notifications/roots/list_changed``, or one of one's own."""
+        """Register a handler for a notification, such as ``notifications/roots/list_changed`` or a custom one."""
 
         def register(function: F) -> F:
             self.notification_handlers[name] = function
@@ -209,34 +215,34 @@ class ComponentRegistry:
 
         return register
 
-    # --- who may use it ----------------------------------------------------------------------------------------------
+    # --- scopes ------------------------------------------------------------------------------------------------------
 
     def require_scopes(self, *, read: str | Sequence[str] = (), write: str | Sequence[str] = ()) -> None:
-        """Demand scopes for all that is offered, now and later, besides those that something asks for itself.
+        """Require scopes for everything offered now and later, in addition to those that a definition requires itself.
 
-        ``write`` is for every tool that does not say that it only reads (``readOnlyHint``), and for methods and
-        notifications of one's own; ``read`` is for everything else, and for all of it if ``write`` is not given.
+        ``write`` applies to every tool that is not marked as read-only (``readOnlyHint``), and to custom methods and
+        notifications; ``read`` applies to everything else, and to all of it if ``write`` is not given.
         """
         from trunkline.server.scopes import make_scope_policy
 
-        guard = make_scope_policy(read, write)
+        policy = make_scope_policy(read, write)
         with self._lock:
-            self._scope_policies = (*self._scope_policies, guard)
+            self._scope_policies = (*self._scope_policies, policy)
             self._replace(self._flat(self._own, self._mounts))
             self._methods_changed()
 
     # --- composition -------------------------------------------------------------------------------------------------
 
     def mount(self, other: Self | str, namespace: Self | str | None = None, *, prefix: str | None = None) -> None:
-        """Offer another server's tools, prompts and resources as one's own, live, under a namespace.
+        """Offer another server's tools, prompts and resources under a namespace; later changes are followed.
 
         Raises:
-            ValueError: a name would be taken twice.
+            ValueError: two definitions would have the same name.
         """
         if isinstance(other, str):
             other, namespace = namespace, other  # type: ignore[assignment]
         if not isinstance(other, ComponentRegistry):
-            raise TypeError("mount takes a Server")
+            raise TypeError(f"mount takes a Server, not a {type(other).__name__}")
         space = prefix if namespace is None else namespace
         from trunkline.server.registry import Mount
 
@@ -256,7 +262,7 @@ class ComponentRegistry:
     # --- change ------------------------------------------------------------------------------------------------------
 
     def changed(self, what: Literal["tools", "prompts", "resources"] | str) -> None:
-        """Tell clients that a list, or the resource with this URI, has changed."""
+        """Notify clients that a list, or the resource with this URI, has changed."""
         notice = (what, None) if what in ("tools", "prompts", "resources") else ("resource", what)
         self.hub.notify_change(notice)
         for parent in self._parents:
@@ -264,7 +270,7 @@ class ComponentRegistry:
                 parent.changed(name)
 
     def _names_of(self, child: ComponentRegistry, what: str) -> list[str]:
-        """Give the names under which a mounted server's change is known here: it may be mounted more than once."""
+        """Return the names that a change of a mounted server has here; it may be mounted more than once."""
         if what in ("tools", "prompts", "resources"):
             return [what]
         from trunkline.server.registry import namespaced_uri
@@ -291,23 +297,23 @@ class ComponentRegistry:
         self._own = own
 
     def _replace(self, registry: RegistrySnapshot) -> None:
-        """Put a new registry in place, here and wherever this server is mounted, and tell what changed."""
+        """Replace the registry, here and wherever this server is mounted, and notify clients of the changes."""
         before, self.registry = self.registry, registry
         try:
             for parent in self._parents:
                 parent._child_changed()
         except ValueError:
-            # A parent has that name already: nothing has changed, neither here nor in those that took it.
+            # A parent has that name already: undo the change here and in the parents that accepted it.
             self.registry = before
             for parent in self._parents:
                 parent._child_changed()
             raise
-        if before.guarded != registry.guarded or any(
-            bool(getattr(before, shelf)) != bool(getattr(registry, shelf)) for shelf in _TABLES
+        if before.needs_scopes != registry.needs_scopes or any(
+            bool(getattr(before, table)) != bool(getattr(registry, table)) for table in _TABLES
         ):
             self._refresh()
         for kind in dict.fromkeys(
-            listed for shelf, listed in _TABLE_LISTS if _differ(getattr(before, shelf), getattr(registry, shelf))
+            listed for table, listed in _TABLE_LISTS if _differ(getattr(before, table), getattr(registry, table))
         ):
             self.hub.notify_change((kind, None))
 
@@ -328,10 +334,10 @@ class ComponentRegistry:
             self._replace(self._flat(self._own, self._mounts))
 
     def _methods_changed(self) -> None:
-        """Learn that methods of one's own were added."""
+        """Called when custom methods or their scopes have changed."""
 
     def _refresh(self) -> None:
-        """Learn that what stands around handlers may have changed."""
+        """Called when capabilities, filters, middleware or mounts may have changed."""
 
     def _refresh_all(self) -> None:
         self._refresh()
@@ -362,7 +368,7 @@ class ComponentRegistry:
 
 
 def _differ(before: Mapping[Key, Definition], after: Mapping[Key, Definition]) -> bool:
-    """Tell whether two shelves show different things: what is mounted is copied at any change, its functions stay."""
+    """Return whether two tables differ; mounted definitions are copied at every change, but keep their functions."""
     if before is after or len(before) != len(after):
         return before is not after
     return any(key not in after or after[key].function is not each.function for key, each in before.items())

@@ -1,7 +1,7 @@
-"""What a handler sees of the request it serves: the caller, the way to ask and tell them things, the server.
+"""The context of a handler: the caller, requests and notifications to it, and the server.
 
-The same in all revisions. ``BlockingContext`` is the twin for sync functions: the same names as blocking calls, made
-from their threads.
+It is the same in all revisions. ``BlockingContext`` is for sync functions: it has the same methods as blocking calls,
+made from worker threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trunkline.server.server import Server
     from trunkline.types.json_values import JsonInput, JsonObject
 
-    #: Texts of which the user chooses one.
+    #: Strings of which the user chooses one.
     Choices = list[str] | tuple[str, ...]
 
 __all__ = ["BlockingContext", "ClientView", "Context", "HandlerAborted", "wants_level"]
@@ -43,27 +43,27 @@ def wants_level(least: t.LoggingLevel | None, level: t.LoggingLevel) -> bool:
 
 
 class ClientView:
-    """What the caller said about itself; for showing and degrading, never for security decisions."""
+    """What the client declared about itself; for display and fallbacks, never for security decisions."""
 
     __slots__ = ("_caller",)
 
     def __init__(self, caller: Caller) -> None:
-        """Look at a caller."""
+        """Create a view of a caller."""
         self._caller = caller
 
     @property
     def info(self) -> t.Implementation | None:
-        """The client's name and version, if it said."""
+        """The client's name and version, if it sent them."""
         return self._caller.client_info
 
     @property
     def name(self) -> str | None:
-        """The client's name, if it said."""
+        """The client's name, if it sent one."""
         return None if self.info is None else self.info.name
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """Everything the client declared, unknown members included."""
+        """The capabilities that the client declared, including unknown ones."""
         return self._caller.capabilities
 
     @property
@@ -77,38 +77,38 @@ class ClientView:
 
     @property
     def knows_url_elicitation_error(self) -> bool:
-        """Whether the revision has the error that asks for a page (``UrlElicitationRequired``)."""
+        """Whether the revision has the error that asks the user to open a URL (``UrlElicitationRequired``)."""
         return Feature.URL_ELICITATION_ERROR in self._caller.revision.features
 
 
 class _BaseContext:
-    """What both contexts can say without waiting."""
+    """The members of both contexts that do not block."""
 
     __slots__ = ("_exchange", "_server")
 
     def __init__(self, server: Server, exchange: Exchange) -> None:
-        """Look at one exchange of one server."""
+        """Create the context of an exchange for a handler of ``server``."""
         self._server = server
         self._exchange = exchange
 
     @property
     def server(self) -> Server:
-        """The server whose handler this is; with composition, the mounted one."""
+        """The server that the handler belongs to; with composition, the mounted one."""
         return self._server
 
     @property
     def fastmcp(self) -> Server:
-        """The same as ``server``, under the name other frameworks give it."""
+        """The same as ``server``, under the name of another framework."""
         return self._server
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange behind it, for what this class does not show; internal, and may change."""
+        """The exchange of the request; internal, and may change."""
         return self._exchange
 
     @property
     def request_id(self) -> str:
-        """The id of the request, as text."""
+        """The id of the request, as a string."""
         return str(self._exchange.id)
 
     @property
@@ -118,12 +118,12 @@ class _BaseContext:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The request's whole ``_meta``, keys of others included."""
+        """The request's whole ``_meta``, including keys that are not the protocol's."""
         return read_meta(self._exchange.params)
 
     @property
     def client(self) -> ClientView:
-        """What the caller said about itself."""
+        """What the client declared about itself."""
         return ClientView(self._exchange.admitted.caller)
 
     @property
@@ -133,18 +133,18 @@ class _BaseContext:
 
     @property
     def session_id(self) -> str | None:
-        """The id of the caller's session where the transport has one."""
+        """The id of the caller's session, if the transport has one."""
         session = self._exchange.admitted.caller.session
         return None if session is None else session.id
 
     @property
     def auth(self) -> Principal | None:
-        """Who was authenticated for this request."""
+        """The principal that was authenticated for this request, if any."""
         return self._exchange.admitted.caller.principal
 
     @property
     def session(self) -> Session | None:
-        """The caller's session, or None in the stateless era: what was agreed once for all its requests."""
+        """The caller's session, which all its requests share; None in the stateless era."""
         return self._exchange.admitted.caller.session
 
     @property
@@ -154,7 +154,7 @@ class _BaseContext:
 
     @property
     def connection(self) -> Hashable:
-        """The connection that brought the request, as a key: equal for its requests, and weakly referencable."""
+        """The connection of the request, as a key: equal for all its requests, and weakly referencable."""
         return self._exchange.connection
 
     @property
@@ -165,13 +165,14 @@ class _BaseContext:
 
     @property
     def root_server(self) -> Server:
-        """The server that serves the connection; with composition, the one this is mounted in."""
-        server: Server = self._exchange.connection.owner
-        return server
+        """The server that serves the connection; with composition, the outermost one."""
+        from trunkline.server.dispatch import root_server
+
+        return root_server(self._exchange)
 
     @property
     def can_ask(self) -> bool:
-        """Whether a handler of this method may ask the caller: those of tools, prompts and resources may."""
+        """Whether the handler may send requests to the caller: those of tools, prompts and resources may."""
         return self._exchange.admitted.row.input_required
 
     def check_resource(self, uri: str) -> None:
@@ -179,58 +180,58 @@ class _BaseContext:
 
         Raises:
             InsufficientScope: the caller's token does not allow it.
-            RequestFailed: there is no such resource, as far as this caller sees.
+            RequestFailed: there is no such resource that is visible to the caller.
         """
         from trunkline.server.handlers import find_resource
 
         find_resource(self._server, self._exchange, uri)
 
     def require_scopes(self, *scopes: str) -> None:
-        """See that the caller's token allows something, where that depends on the arguments.
+        """Check that the caller's token has scopes, where that depends on the arguments of the call.
 
         Raises:
-            InsufficientScope: it does not; over HTTP the client is asked for a token that does.
+            InsufficientScope: it lacks one; over HTTP the client is asked for a token that has them.
         """
-        check_scopes(self._exchange, scopes, self._exchange.connection.owner.hierarchy)
+        check_scopes(self._exchange, scopes, self.root_server.hierarchy)
 
     @property
     def lifespan_context(self) -> Any:
-        """What the server's lifespan gave."""
+        """The value that the server's lifespan yielded."""
         return self._server.lifespan_value
 
     @property
     def request_context(self) -> _BaseContext:
-        """This context, under the name the official SDK gives its inner record."""
+        """This context, under the name that it has in the official SDK."""
         return self
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller no longer wants an answer."""
+        """Whether the caller no longer expects a response."""
         return not self._exchange.open
 
     @property
     def round(self) -> int:
-        """How often the caller has been asked before, in this call."""
-        questions = self._exchange.questions
-        return 0 if questions is None else questions.round
+        """The number of earlier rounds of this call, each of which ended with requests to the caller."""
+        elicitor = self._exchange.elicitor
+        return 0 if elicitor is None else elicitor.round
 
     def get_state(self, key: str) -> Any:
-        """Give what ``set_state`` kept during this request."""
-        return self._kept().state.get(key)
+        """Return the value that ``set_state`` stored during this request; None if there is none."""
+        return self._store().state.get(key)
 
     def set_state(self, key: str, value: object) -> None:
-        """Keep something for the rest of this request: middleware, dependencies and the handler share it."""
-        self._kept().state[key] = value
+        """Store a value for the rest of this request; middleware, dependencies and the handler share it."""
+        self._store().state[key] = value
 
-    def _kept(self) -> RequestStore:
-        if self._exchange.kept is None:
-            self._exchange.kept = RequestStore()
-        return self._exchange.kept
+    def _store(self) -> RequestStore:
+        if self._exchange.store is None:
+            self._exchange.store = RequestStore()
+        return self._exchange.store
 
     def _notify(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
-        questions = self._exchange.questions
-        # What was told in an earlier round of this call need not be told again.
-        if questions is None or not questions.replaying:
+        elicitor = self._exchange.elicitor
+        # Notifications of an earlier round of this call are not sent again.
+        if elicitor is None or not elicitor.replaying:
             self._exchange.notify(method, adapt_params(params, self._exchange.admitted.caller.revision))
 
     def _progress_token(self) -> t.ProgressToken | None:
@@ -238,11 +239,11 @@ class _BaseContext:
         return None if meta is None else meta.progress_token
 
     def _report(self, progress: float, total: float | None, message: str | None) -> None:
-        token, kept = self._progress_token(), self._kept()
+        token, store = self._progress_token(), self._store()
         # The specification: progress MUST increase with each notification.
-        if token is None or (kept.progress is not None and progress <= kept.progress):
+        if token is None or (store.progress is not None and progress <= store.progress):
             return
-        kept.progress = progress
+        store.progress = progress
         params = t.ProgressNotificationParams(progress_token=token, progress=progress, total=total, message=message)
         self._notify("notifications/progress", params)
 
@@ -263,17 +264,17 @@ class Context(_BaseContext):
 
     __slots__ = ()
 
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- notifications -----------------------------------------------------------------------------------------------
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the caller how far the work has come, if it wants to know."""
+        """Send the caller a progress notification, if it sent a progress token."""
         self._report(progress, total, message)
         await self._exchange.connection.drain()
 
     async def close_stream(self) -> bool:
-        """End the HTTP response that is open and go on working: the caller comes back for the rest.
+        """End the open HTTP response and continue; the caller reconnects for the rest.
 
-        Tell whether it does: only 2025-11-25 over HTTP has that; elsewhere nothing happens.
+        Return whether the caller can do so: only 2025-11-25 over HTTP has this, elsewhere nothing happens.
         """
         return self._exchange.connection.release_stream()
 
@@ -286,7 +287,7 @@ class Context(_BaseContext):
         extra: Mapping[str, JsonInput] | None = None,
         **fields: JsonInput,
     ) -> None:
-        """Send the caller a log message if it wants that level; ``extra`` and other keywords are sent along as data.
+        """Send the caller a log message, if its log level includes it; ``extra`` and other keywords become data.
 
         Raises:
             ValueError: there is no such level.
@@ -340,11 +341,11 @@ class Context(_BaseContext):
         await self.log("error", message, logger_name=logger_name, extra=extra, **fields)
 
     async def notify(self, method: str, params: Struct | Mapping[str, object] | None = None) -> None:
-        """Send the caller a notification of one's own, as part of this request."""
+        """Send the caller a custom notification that belongs to this request."""
         self._notify(method, params)
         await self._exchange.connection.drain()
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- requests to the caller --------------------------------------------------------------------------------------
 
     @overload
     async def elicit(self, message: str, type: None = None, *, key: str | None = None) -> ElicitationResult[None]: ...
@@ -385,15 +386,15 @@ class Context(_BaseContext):
         schema: object = None,
         key: str | None = None,
     ) -> ElicitationResult[Any]:
-        """Ask the user to fill in a form; if accepted, the answer's ``data`` has the type that was asked for.
+        """Ask the user to fill in a form; if accepted, the result's ``data`` has the requested type.
 
-        ``response_type`` and ``schema`` are the names that FastMCP and the official SDK have for ``type``.
+        ``response_type`` and ``schema`` are the names of ``type`` in FastMCP and the official SDK.
 
         Raises:
-            MissingCapability: the client cannot ask its user.
+            MissingCapability: the client does not support elicitation.
         """
         kind = next((each for each in (type, response_type, schema) if each is not None), None)
-        # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
+        # Imported on first use: most handlers never send requests, which need digests and forms.
         from trunkline.server.client_requests import elicit
 
         return await elicit(self._server, self._exchange, message=message, kind=kind, key=key)
@@ -407,16 +408,16 @@ class Context(_BaseContext):
         elicitation_id: str | None = None,
         key: str | None = None,
     ) -> ElicitationResult[None]:
-        """Ask the user to open a page, and wait until ``done`` says that it was finished.
+        """Ask the user to open a URL, and wait until ``done`` returns True.
 
-        Where the revision names such questions, the client learns under that id that the page is finished; without an
-        ``elicitation_id`` it is one that nobody can guess.
+        In revisions that have elicitation ids, the client is notified under ``elicitation_id`` when the user has
+        finished; by default the id is random.
 
         Raises:
-            MissingCapability: the client cannot open pages.
-            LocalProtocolError: the URL or the id cannot be one.
+            MissingCapability: the client does not support URL elicitation.
+            LocalProtocolError: the URL or the id is not valid.
         """
-        # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
+        # Imported on first use: most handlers never send requests, which need digests and forms.
         from trunkline.server.client_requests import elicit_url
 
         return await elicit_url(
@@ -446,10 +447,10 @@ class Context(_BaseContext):
     ) -> SamplingResult:
         """Ask the client's model for a message.
 
-        ``model_preferences`` may also be the name of a model, or several names, best first.
+        ``model_preferences`` may also be the name of a model, or several names in order of preference.
 
         Raises:
-            MissingCapability: the client offers no model, or none that can use tools.
+            MissingCapability: the client does not support sampling, or not with tools.
         """
         from trunkline.server.client_requests import sample
 
@@ -470,21 +471,22 @@ class Context(_BaseContext):
         )
 
     async def list_roots(self, *, key: str | None = None) -> list[t.Root]:
-        """Ask the client for the folders it works in.
+        """Ask the client for its roots: the folders that it works in.
 
         Raises:
-            MissingCapability: the client does not share them.
+            MissingCapability: the client does not support roots.
         """
-        # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
+        # Imported on first use: most handlers never send requests, which need digests and forms.
         from trunkline.server.client_requests import list_roots
 
         return await list_roots(self._server, self._exchange, key=key)
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call a function at most once in all rounds of this call that reach the client, and give its result.
+        """Call a function at most once in all rounds of this call that reach the client, and return its result.
 
-        A handler that asks runs again from its start when the answers come; what must not happen again stands here.
-        If the connection breaks before the round's answer arrives, the client may start over: at least once, then.
+        A handler that sends requests to the caller runs again from its start when the responses arrive; this is for
+        what must not be repeated then. If the connection breaks before the result of a round arrives, the client may
+        start over, so the guarantee is at least once in that case.
         """
         return await self._server.elicitor_for(self._exchange).once(key, function, *args, **kwargs)
 
@@ -496,20 +498,20 @@ class Context(_BaseContext):
 
 
 class BlockingContext(_BaseContext):
-    """The request being served, for a sync function in its own thread: the same names, as blocking calls."""
+    """The request being served, for a sync function in a worker thread: the same methods, as blocking calls."""
 
     __slots__ = ("_loop",)
 
     def __init__(self, server: Server, exchange: Exchange) -> None:
-        """Remember the loop that serves; made there."""
+        """Create the context in the event loop that serves the request."""
         super().__init__(server, exchange)
         self._loop = asyncio.get_running_loop()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Give the blocking twin of a method of ``Context``."""
+        """Return the blocking form of a method of ``Context``."""
         method = getattr(Context, name, None)
         if name.startswith("_") or method is None:
-            raise AttributeError(f"a context has no {name!r}")
+            raise AttributeError(f"a context has no attribute {name!r}")
 
         def blocking(*args: object, **kwargs: object) -> Any:
             return self._wait(method(Context(self._server, self._exchange), *args, **kwargs))
@@ -517,15 +519,15 @@ class BlockingContext(_BaseContext):
         return blocking
 
     def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call a function at most once in all rounds of this call, in this thread: the loop must not wait for it."""
-        made = None if self._wait(self._did(key)) else function(*args, **kwargs)
-        return self._wait(Context(self._server, self._exchange).once(key, lambda: made))
+        """Call a function at most once in all rounds of this call, in this thread, so that it blocks no event loop."""
+        value = None if self._wait(self._did(key)) else function(*args, **kwargs)
+        return self._wait(Context(self._server, self._exchange).once(key, lambda: value))
 
     async def _did(self, key: str) -> bool:
         return self._server.elicitor_for(self._exchange).did(key)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the server's loop and wait for it, for as long as the request lives."""
+        """Run a coroutine in the server's event loop and wait for it, unless the request ends first."""
         if self.cancelled:
             work.close()
             _abort()
@@ -541,24 +543,24 @@ class BlockingContext(_BaseContext):
         serving = self._exchange.task
         assert serving is not None
 
-        def over(_: object) -> None:
+        def request_over(_: object) -> None:
             task.cancel()
 
-        def finished(ended: asyncio.Task[T]) -> None:
-            serving.remove_done_callback(over)
-            if ended.cancelled():
+        def finished(done: asyncio.Task[T]) -> None:
+            serving.remove_done_callback(request_over)
+            if done.cancelled():
                 outcome.cancel()
-            elif (error := ended.exception()) is not None:
+            elif (error := done.exception()) is not None:
                 outcome.set_exception(error)
             else:
-                outcome.set_result(ended.result())
+                outcome.set_result(done.result())
 
         task.add_done_callback(finished)
-        serving.add_done_callback(over)
+        serving.add_done_callback(request_over)
 
 
 class HandlerAborted(BaseException):
-    """Leaves a sync function whose request is over, or whose question goes out to the caller."""
+    """Raised in a sync function whose request is over, or is interrupted to send requests to the caller."""
 
 
 def _abort() -> NoReturn:

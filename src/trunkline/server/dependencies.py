@@ -1,10 +1,10 @@
-"""Values a function is given rather than sent: ``Annotated[T, Depends(make)]``, hidden from its schema.
+"""Dependencies: parameters that the server fills, ``Annotated[T, Depends(make)]``, hidden from the input schema.
 
-It knows functions and their annotations, no requests; the context is whatever object the caller passes. What a
-dependency needs is read once, at registration. In a call each dependency is evaluated once, however many ask for it,
-in the event loop. What a dependency opened is closed after the call, in reverse order: generator functions, functions
-made by `contextlib`'s decorators, and classes that are context managers. An object that a plain function merely
-returns is left alone, since somebody else may own it.
+It knows functions and their annotations, but no requests; the context may be any object. The parameters of a dependency
+are read once, at registration. In a call each dependency is evaluated once, in the event loop, however many functions
+need it. What a dependency opened is closed after the call, in reverse order: generator functions, functions made by
+`contextlib`'s decorators, and classes that are context managers. An object that a plain function returns is not closed,
+since it may be owned elsewhere.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ __all__ = [
 
 
 class Depends:
-    """Marks a parameter whose value a function makes: in ``Annotated``, or as the parameter's default."""
+    """Marks a parameter whose value a function provides: in ``Annotated``, or as the parameter's default."""
 
     __slots__ = ("function",)
 
     def __init__(self, function: Callable[..., object]) -> None:
-        """Take the function, class or context manager function that makes the value."""
+        """Create the marker for a function, a class or a context manager function."""
         if not callable(function):
             raise TypeError(
-                f"Depends needs a function, not a {type(function).__name__}: write Depends(make), not its result"
+                f"Depends needs a function, not a {type(function).__name__}: write Depends(make), not Depends(make())"
             )
-        self.function = function
+        self.function: Callable[..., object] = function
 
     def __repr__(self) -> str:
-        """Name the function."""
+        """Return the marker with the function's name."""
         return f"Depends({getattr(self.function, '__qualname__', self.function)})"
 
 
 class Dependency:
-    """One parameter filled by a function, and what that function needs itself."""
+    """One parameter that a function fills, and that function's own dependencies."""
 
     __slots__ = ("context_name", "dependencies", "function", "name", "open")
 
@@ -61,50 +61,49 @@ class Dependency:
         context_name: str | None,
         dependencies: tuple[Dependency, ...],
     ) -> None:
-        """Keep what was read of the function; ``open`` is what is called."""
-        self.name = name
-        self.function = function
+        """Create the dependency; ``open`` is what is called for a value."""
+        self.name: str = name
+        self.function: Callable[..., object] = function
         self.open: Callable[..., Any] = open
-        self.context_name = context_name
-        self.dependencies = dependencies
+        self.context_name: str | None = context_name
+        self.dependencies: tuple[Dependency, ...] = dependencies
 
 
 class HasDependencies(Protocol):
-    """What has dependencies: a signature."""
+    """A signature with dependencies."""
 
     @property
     def dependencies(self) -> tuple[Dependency, ...]:
-        """What is to be evaluated for a call."""
-        ...
+        """The dependencies to evaluate for a call."""
 
 
 class DependencyResolver:
-    """The dependencies of one call: ``async with Resolution(signature, context) as kwargs``.
+    """Evaluates the dependencies of one call: ``async with DependencyResolver(signature, context) as kwargs``.
 
-    An error of the call is thrown into each open dependency, which may clean up but not hide it.
+    An exception of the call is thrown into each open dependency, which may clean up but not suppress it.
     """
 
     __slots__ = ("_context", "_dependencies", "_stack", "_values")
 
     def __init__(self, signature: HasDependencies, context: object) -> None:
-        """Take whose dependencies to resolve, and the context for those that ask for it."""
+        """Create a resolver for a signature; ``context`` is passed to the dependencies that take it."""
         self._dependencies = signature.dependencies
         self._context = context
         self._stack = AsyncExitStack()
         self._values: dict[Any, Any] = {}
 
     async def __aenter__(self) -> dict[str, Any]:
-        """Evaluate every dependency, the needed ones first."""
+        """Evaluate every dependency, after those that it needs."""
         try:
             return {each.name: await self._value(each) for each in self._dependencies}
-        except BaseException as failure:
-            await self._stack.__aexit__(type(failure), failure, failure.__traceback__)
+        except BaseException as error:
+            await self._stack.__aexit__(type(error), error, error.__traceback__)
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close what was opened, last first."""
+        """Close what was opened, in reverse order."""
         await self._stack.__aexit__(kind, error, traceback)
 
     async def _value(self, dependency: Dependency) -> Any:
@@ -130,7 +129,7 @@ class DependencyResolver:
 
 
 def is_context(annotation: object, context_type: tuple[type, ...]) -> bool:
-    """Whether an annotation asks for the context: the type, an optional, an annotated or a subscripted one."""
+    """Return whether an annotation is a context type, also if it is optional, annotated or subscripted."""
     inner, _ = strip_annotated(annotation)
     if type(inner) is type or (isinstance(inner, type) and get_origin(inner) is None):
         return issubclass(inner, context_type)
@@ -141,7 +140,7 @@ def is_context(annotation: object, context_type: tuple[type, ...]) -> bool:
 
 
 def find_depends(annotation: object, default: object) -> Depends | None:
-    """Find the mark of a dependency in a parameter's default or metadata."""
+    """Return the marker of a dependency in a parameter's default or metadata; None if there is none."""
     if isinstance(default, Depends):
         return default
     return next((item for item in strip_annotated(annotation)[1] if isinstance(item, Depends)), None)
@@ -154,25 +153,25 @@ def plan_dependency(
     context_type: tuple[type, ...],
     outer: tuple[Callable[..., object], ...] = (),
 ) -> Dependency:
-    """Read what a dependency's function needs.
+    """Read the parameters of a dependency's function.
 
     Raises:
-        TypeError: it needs something that nothing fills, or itself.
+        TypeError: a parameter cannot be filled, or the dependency depends on itself.
     """
     import inspect
 
     label = getattr(function, "__qualname__", repr(function))
     if function in outer:
-        raise TypeError(f"dependency {label} needs itself; break the circle")
+        raise TypeError(f"dependency {label} depends on itself; remove the cycle")
     hints = _hints(function, label)
     context_name: str | None = None
     inner: list[Dependency] = []
     for parameter in _parameters(function).values():
         annotation = hints.get(parameter.name, Any)
-        mark = find_depends(annotation, parameter.default)
-        if mark is not None:
+        marker = find_depends(annotation, parameter.default)
+        if marker is not None:
             chain = (*outer, function)
-            inner.append(plan_dependency(parameter.name, mark.function, context_type=context_type, outer=chain))
+            inner.append(plan_dependency(parameter.name, marker.function, context_type=context_type, outer=chain))
         elif is_context(annotation, context_type):
             context_name = parameter.name
         elif parameter.default is inspect.Parameter.empty and parameter.kind not in (
@@ -192,7 +191,7 @@ def _parameters(function: Callable[..., object]) -> Any:
     try:
         return inspect.signature(function).parameters
     except ValueError:
-        # Some built-in types tell nothing of their parameters; they are called with none.
+        # Some built-in types do not expose their parameters; they are called without arguments.
         return {}
 
 
@@ -200,22 +199,25 @@ def _hints(function: Callable[..., object], label: str) -> dict[str, Any]:
     target: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     try:
         return resolve_hints(target)
-    except NameError as failure:
-        raise TypeError(f"dependency {label}: {failure}; import it outside of TYPE_CHECKING") from failure
+    except NameError as error:
+        raise TypeError(f"dependency {label}: {error}; import it outside of TYPE_CHECKING") from error
     except (TypeError, AttributeError):
-        # Not something with annotations: a partial, a built-in.
+        # A callable without annotations: a partial, a built-in.
         return {}
 
 
 def _opener(function: Callable[..., object]) -> Callable[..., Any]:
-    """Give what to call: generator functions become context managers, ready ones are wrapped to be told apart."""
+    """Return what to call for a value: generator functions become context managers.
+
+    A function that already returns a context manager is wrapped, so that its result is entered like those.
+    """
     import inspect
 
     if inspect.isasyncgenfunction(function):
         return asynccontextmanager(function)
     if inspect.isgeneratorfunction(function):
         return contextmanager(function)
-    made_by = inspect.unwrap(function)
-    if made_by is not function and (inspect.isasyncgenfunction(made_by) or inspect.isgeneratorfunction(made_by)):
+    wrapped = inspect.unwrap(function)
+    if wrapped is not function and (inspect.isasyncgenfunction(wrapped) or inspect.isgeneratorfunction(wrapped)):
         return lambda **given: function(**given)
     return function

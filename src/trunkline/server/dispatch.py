@@ -1,8 +1,8 @@
 """One connection of a server.
 
-Requests are validated in the order they arrive, then run through the middleware and the handler, and the result is
-fitted to the caller's revision. The same path serves every method, revision and transport. A session, where the
-client opened one, belongs to the connection.
+Requests are validated in the order in which they arrive, then pass through the middleware and the handler, and the
+result is adapted to the caller's revision. The same path serves every method, revision and transport. A session that
+the client has opened belongs to the connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ from trunkline.server.handler_functions import find_caller_error
 from trunkline.server.subscriptions import ChangeNotice, change_notification
 from trunkline.types import RequestParams
 
-__all__ = ["CallNext", "Middleware", "ServerConnection", "ServerRequest", "dispatch", "wrap_middleware"]
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+    from trunkline.types.json_values import JsonInput
+
+__all__ = ["CallNext", "Middleware", "ServerConnection", "ServerRequest", "dispatch", "root_server", "wrap_middleware"]
+
+log = logging.getLogger("trunkline")
 
 
 class ServerRequest(Struct, frozen=True):
@@ -40,11 +46,11 @@ class ServerRequest(Struct, frozen=True):
 
     @property
     def round(self) -> int:
-        """How often the caller has been asked before in this call: middleware runs in each round."""
+        """The number of earlier rounds of this call; middleware runs in each round."""
         return self.context.round
 
     def with_params(self, params: RequestParams) -> ServerRequest:
-        """Give the same request with other params."""
+        """Return the same request with other params."""
         return replace(self, params=params)
 
 
@@ -53,81 +59,73 @@ Middleware = Callable[[ServerRequest, CallNext], Awaitable[Any]]
 
 
 def wrap_middleware(middleware: Sequence[Middleware], last: CallNext) -> CallNext:
-    """Nest functions around a last one, the first given outermost."""
+    """Wrap middleware around a handler, the first outermost."""
     for each in reversed(middleware):
-        last = _around(each, last)
+        last = _wrap(each, last)
     return last
 
 
-def _around(outer: Middleware, inner: CallNext) -> CallNext:
+def _wrap(outer: Middleware, inner: CallNext) -> CallNext:
     async def call(request: ServerRequest) -> Any:
         return await outer(request, inner)
 
     return call
 
 
-if TYPE_CHECKING:
-    from trunkline.server.server import Server
-    from trunkline.types.json_values import JsonInput
-
-
-log = logging.getLogger("trunkline")
-
-
 class ServerConnection:
-    """What a server is to one connection."""
+    """The service of one connection to a server."""
 
-    __slots__ = ("__weakref__", "_declared", "_offer", "_server", "connection", "session", "stopping")
+    __slots__ = ("__weakref__", "_declared", "_profile", "connection", "server", "session", "stopping")
 
     def __init__(self, server: Server, session: Session | None = None) -> None:
-        """Serve whatever the connection brings, within a session that another one opened, if given."""
-        self._server = server
-        self._offer = server.offer
+        """Serve a connection, within a session that another connection opened, if one is given."""
+        self.server: Server = server
+        self._profile = server.profile
         self._declared: Container[str] = ()
         self.session = session
         self.connection: Connection | None = None
-        #: New requests are refused, but for pings; what runs is still answered.
-        self.stopping = False
+        #: Whether new requests except pings are rejected; running ones are still answered.
+        self.stopping: bool = False
 
-    # --- what the connection asks ------------------------------------------------------------------------------------
+    # --- as the service of a connection ------------------------------------------------------------------------------
 
     def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
-        """Admit a request and give the work that answers it."""
+        """Validate a request; return the coroutine that produces its result, or the error to respond with."""
         if self.stopping and exchange.method != "ping":
-            # As over HTTP: it is no fault of the request, but no code is made for this.
+            # The same code as over HTTP: the request is not at fault, but JSON-RPC has no code for this.
             return ErrorReply(-32600, "The server is stopping")
-        admitted = validate_request(exchange, self.session, origin, self._offer)
+        admitted = validate_request(exchange, self.session, origin, self._profile)
         if isinstance(admitted, RejectedRequest):
             return ErrorReply(admitted.code, admitted.message, admitted.data)
         exchange.admitted = admitted
         if exchange.method == "initialize":
             self._open(admitted)
-        return dispatch(self._server, exchange)
+        return dispatch(self.server, exchange)
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
-        """Take a one-way message; what nobody knows is ignored."""
+        """Handle a notification; unknown ones are ignored."""
         if event.method == "notifications/initialized":
             if self.session is not None:
                 self.session.ready()
             return
-        self._server.notification_received(event, origin, self.session)
+        self.server.notification_received(event, origin, self.session)
 
     def accepts_batches(self) -> bool:
-        """Tell whether the session's revision has batches."""
+        """Return whether the session's revision has batches."""
         return self.session is not None and Feature.BATCHES in self.session.revision.features
 
     def input_ended(self) -> None:
-        """End the streams of this connection: nobody can cancel them any more."""
+        """Called when the input has ended; end the streams, which can no longer be cancelled by the client."""
         exchanges = {} if self.connection is None else self.connection.exchanges
         for exchange in tuple(exchanges.values()):
             if hasattr(exchange, "admitted") and exchange.admitted.row.stream and exchange.task is not None:
                 exchange.task.cancel()
-        self._server.hub.detach(self)
+        self.server.hub.detach(self)
 
-    # --- what the hub tells ------------------------------------------------------------------------------------------
+    # --- as a listener of the change hub -----------------------------------------------------------------------------
 
     def notify_change(self, notice: ChangeNotice) -> None:
-        """Tell a handshake client of a change, once it has said that it is ready."""
+        """Notify a handshake client of a change, once the client has sent ``notifications/initialized``."""
         session, connection = self.session, self.connection
         if session is None or connection is None or not session.initialized:
             return
@@ -140,7 +138,7 @@ class ServerConnection:
         connection.notify(*change_notification(notice, None))
 
     def notify(self, method: str, params: Struct | Mapping[str, object] | None) -> None:
-        """Send a handshake client a notification of the server's own, once it has said that it is ready."""
+        """Send a handshake client a custom notification, once it has sent ``notifications/initialized``."""
         if self.session is not None and self.session.initialized and self.connection is not None:
             self.connection.notify(method, params)
 
@@ -148,31 +146,31 @@ class ServerConnection:
 
     @property
     def uris(self) -> Collection[str]:
-        """The resources whose changes the session wants to be told of."""
+        """The resources that the session is subscribed to."""
         return () if self.session is None else self.session.subscriptions
 
     def resource_updated(self, uri: str) -> None:
-        """Tell the session of a resource's change, if it wants to know."""
+        """Notify the session of a changed resource, if it is subscribed to it."""
         self.notify_change(("resource", uri))
 
     def log(self, level: t.LoggingLevel, message: JsonInput, *, logger_name: str | None = None) -> None:
-        """Send the session a log message outside of any request, if it wants that level."""
+        """Send the session a log message outside of any request, if its log level includes it."""
         session = self.session
         if session is not None and wants_level(session.log_level, level):
             params = t.LoggingMessageNotificationParams(level=level, logger=logger_name, data=message)
             self.notify("notifications/message", adapt_params(params, session.revision))
 
     def end(self, reason: str) -> None:
-        """Nothing to end: a session has no stream of its own here."""
+        """Do nothing: a session has no subscription stream to end."""
 
     def _open(self, admitted: ValidatedRequest) -> None:
         self.session = admitted.caller.session
-        self._declared = tuple(self._server.capabilities(admitted.caller.revision))
-        self._server.hub.attach(self)
+        self._declared = tuple(self.server.capabilities(admitted.caller.revision))
+        self.server.hub.attach(self)
 
 
 async def dispatch(server: Server, exchange: Exchange) -> Any:
-    """Serve one admitted request: its result, in the shape of its revision."""
+    """Serve one validated request and return its result, adapted to the caller's revision."""
     admitted = exchange.admitted
     params = admitted.params
     if admitted.row.capability in server.undeclared:
@@ -191,25 +189,25 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
     except asyncio.CancelledError:
         if not _awaits_input(exchange):
             raise
-        # The cancellation was ours: the handler has been left so that its questions can go out.
+        # The elicitor cancelled the handler so that its requests to the caller can be sent.
         assert exchange.task is not None
         exchange.task.uncancel()
-        assert exchange.questions is not None
-        result = exchange.questions.input_required()
+        assert exchange.elicitor is not None
+        result = exchange.elicitor.input_required()
     except (HandlerError, MissingCapability, ExceptionGroup) as error:
-        refusal = _error_for_caller(error, admitted)
-        if refusal is error:
+        translated = _error_for_caller(error, admitted)
+        if translated is error:
             raise
-        raise refusal from error
+        raise translated from error
     else:
-        if exchange.questions is not None and _awaits_input(exchange):
-            log.warning("a handler of %s swallowed its cancellation; its result is dropped", exchange.method)
-            result = exchange.questions.input_required()
+        if exchange.elicitor is not None and _awaits_input(exchange):
+            log.warning("a handler of %s suppressed its cancellation; its result is dropped", exchange.method)
+            result = exchange.elicitor.input_required()
     return adapt_result(result, admitted.caller.revision, server_info=server.stamp)
 
 
 def _error_for_caller(error: Exception, admitted: ValidatedRequest) -> Exception:
-    """Give what answers a failure that was meant for the caller; anything else is given back."""
+    """Return the error response for an error meant for the caller; any other error is returned unchanged."""
     if isinstance(error, ExceptionGroup):
         error = find_caller_error(error) or error
     if isinstance(error, HandlerError) or (isinstance(error, MissingCapability) and admitted.caller.revision.handshake):
@@ -218,5 +216,12 @@ def _error_for_caller(error: Exception, admitted: ValidatedRequest) -> Exception
 
 
 def _awaits_input(exchange: Exchange) -> bool:
-    """Tell whether the handler was left for its questions; one that ends before that needs no answers."""
-    return exchange.questions is not None and exchange.questions.left and exchange.open
+    """Return whether the handler was cancelled to send its requests; one that ends before needs no input."""
+    return exchange.elicitor is not None and exchange.elicitor.interrupted and exchange.open
+
+
+def root_server(exchange: Exchange) -> Server:
+    """Return the server that serves the connection of a request; with composition, the outermost one."""
+    service = exchange.connection.service
+    assert isinstance(service, ServerConnection)
+    return service.server

@@ -1,7 +1,7 @@
-"""What a docstring says of a function and of each parameter, in Google, NumPy or Sphinx style.
+"""Parsing docstrings in Google, NumPy or Sphinx style: the description, and the text about each parameter.
 
-It knows text only, no functions. A docstring is cut into blocks: sections about parameters, returns and raises leave
-the description; everything else, notes and examples too, stays, since the model reads it.
+It knows text only, no functions. A docstring is split into blocks: sections about parameters, returns and raises are
+removed from the description; everything else stays, including notes and examples, since the model reads it.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _FIELD_PARAMETERS = frozenset({"param", "parameter", "arg", "argument", "key", "
 
 
 def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
-    """Give the description without its sections, and the text about each parameter."""
+    """Return the description without those sections, and the text about each parameter."""
     if not text:
         return None, {}
     from inspect import cleandoc
 
     lines = cleandoc(text).splitlines()
-    kept: list[str] = []
+    description: list[str] = []
     about: dict[str, str] = {}
     for title, block in _blocks(lines):
         if title is None:
-            kept.extend(block)
+            description.extend(block)
         elif title in _PARAMETERS:
             about.update(_numpy_entries(block) if _is_underline(block[0]) else _google_entries(block))
         elif title.startswith(":"):
             about.update(_sphinx_entry(block))
-    description = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
-    return description or None, about
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(description)).strip()
+    return text or None, about
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str | None, list[str]]]:
-    """Yield runs of lines, each with its section's name, or none for lines that belong to the description."""
+    """Yield blocks of lines with the name of their section, or None for lines of the description."""
     position = 0
     while position < len(lines):
         end = position + 1

@@ -1,9 +1,9 @@
-"""Types as forms a person fills in: the flat schema an elicitation may ask for, and the reader of its answer.
+"""Elicitation forms: the flat schema of a type, and the reader of the user's answer.
 
-It knows types only. A record (dataclass, struct, TypedDict, attrs class, pydantic model) gives a form with a field a
-member; one value (text, number, yes or no, a choice, several choices) gives a form with the one field ``value``;
-None gives a form without fields, a plain confirmation; a schema written by hand goes out as it is. Nothing may be
-nested: clients draw these as simple widgets.
+It knows types only. A record (dataclass, struct, TypedDict, attrs class, pydantic model) becomes a form with one field
+per member; a single value (text, number, boolean, a choice, several choices) becomes a form with the one field
+``value``; None becomes a form without fields, a plain confirmation; a given JSON Schema is sent unchanged. Nothing may
+be nested: clients show forms as simple widgets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 
 _VALUE = "value"
 _TEXTS = ("title", "description")
-#: The keywords a field of each type may carry, by the specification's PrimitiveSchemaDefinition.
+#: The keywords that a field of each type may have, by the specification's PrimitiveSchemaDefinition.
 _ALLOWED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "boolean": ("default",),
@@ -41,27 +41,25 @@ _FORMATS = frozenset({"date", "date-time", "email", "uri"})
 
 
 def form_schema(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
-    """Give the form of a type, and what reads accepted content into a value of it.
+    """Return the form of a type, and a function that converts accepted content to a value of it.
 
-    The reader raises `ArgumentError` for content that does not fit.
+    The function raises `InvalidArguments` for content that does not fit.
 
     Args:
-        kind: a type, None, a list of texts to choose one from, or the form's JSON Schema.
+        kind: a type, None, a list of strings to choose one from, or the form's JSON Schema.
 
     Raises:
-        TypeError: the type has a part no form can ask for; the text names it.
+        TypeError: the type has a part that a form cannot have; the message names it.
     """
     if kind is None or kind is type(None):
         return {"type": "object", "properties": {}}, lambda content: None
     if isinstance(kind, Mapping):
-        return _by_hand(dict(kind))
+        return _given_form(dict(kind))
     if isinstance(kind, (list, tuple)):
         kind = _choice_of(kind)
     found = survey((kind,))
     if not found.from_pydantic and (other := find_unsupported(found)) is not None:
-        raise TypeError(
-            f"{kind!r} cannot be asked for in a form: {other.__qualname__} is no type JSON can be read into"
-        )
+        raise TypeError(f"{kind!r} cannot be used in a form: {other.__qualname__} cannot be read from JSON")
     if _is_record(kind):
         return _record_form(kind)
     arguments = _one_value(kind)
@@ -69,23 +67,23 @@ def form_schema(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
     return schema, lambda content: arguments.bind(msgspec.json.encode(content))[_VALUE]
 
 
-def _by_hand(schema: Schema) -> tuple[Schema, Callable[[JsonObject], Any]]:
-    """Take a form as it was written, and read content as the plain object it is."""
+def _given_form(schema: Schema) -> tuple[Schema, Callable[[JsonObject], Any]]:
+    """Return a given JSON Schema as the form, and a function that validates content against it."""
     from trunkline.protocol.json_schema import SchemaError, compile_schema
     from trunkline.server.validation_errors import InvalidArguments
 
     fields = schema.get("properties")
     if schema.get("type") != "object" or not isinstance(fields, dict):
-        raise TypeError('a form written by hand is {"type": "object", "properties": {...}}')
+        raise TypeError('the schema of a form must be {"type": "object", "properties": {...}}')
     for name, field in fields.items():
         if not isinstance(field, dict) or field.get("type") not in (*_ALLOWED, "array"):
             raise TypeError(
-                f"field {name!r} cannot be asked for in a form: its type is one of {', '.join(_ALLOWED)}, array"
+                f"field {name!r} cannot be used in a form: its type must be one of {', '.join(_ALLOWED)}, array"
             )
     try:
         validator = compile_schema(schema)
     except SchemaError as error:
-        raise TypeError(f"a form written by hand: {error}") from error
+        raise TypeError(f"the schema of a form is not valid: {error}") from error
 
     def read(content: JsonObject) -> dict[str, Any]:
         problem = validator.first_violation(content)
@@ -98,7 +96,7 @@ def _by_hand(schema: Schema) -> tuple[Schema, Callable[[JsonObject], Any]]:
 
 def _choice_of(choices: list[object] | tuple[object, ...]) -> Any:
     if not choices or not all(isinstance(choice, str) for choice in choices):
-        raise TypeError("a list of choices for a form holds one or more texts")
+        raise TypeError("a list of choices must have one or more strings")
     return Literal[tuple(choices)]
 
 
@@ -115,8 +113,8 @@ def _one_value(kind: object) -> Any:
 
             return PydanticArguments(fields)
         return MsgspecArguments(fields)
-    except (TypeError, RuntimeError) as failure:
-        raise TypeError(f"{kind!r} cannot be asked for in a form: {failure}") from failure
+    except (TypeError, RuntimeError) as error:
+        raise TypeError(f"{kind!r} cannot be used in a form: {error}") from error
 
 
 def _record_form(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
@@ -132,7 +130,7 @@ def _record_form(kind: object) -> tuple[Schema, Callable[[JsonObject], Any]]:
     schema = _flat(described)
 
     def read(content: JsonObject) -> Any:
-        # A form leaves out what was not filled in; the type says None.
+        # Clients leave out fields that were not filled in, where the type has None.
         required = described.get("required", ())
         missing = {name: None for name in optional if name in required and name not in content}
         return reader.read(msgspec.json.encode({**content, **missing}))
@@ -146,7 +144,7 @@ def _is_nullable(field: Schema) -> bool:
 
 
 def _flat(schema: Schema, *, named: bool = True) -> Schema:
-    """Keep of an object's schema what a form can hold."""
+    """Return an object schema reduced to what a form can have."""
     fields: Schema = {}
     for name, field in schema.get("properties", {}).items():
         where = f"field {name!r}" if named else "the type"
@@ -167,7 +165,7 @@ def _field(field: Schema, where: str) -> Schema:
     allowed = _ALLOWED.get(str(field.get("type")))
     if allowed is None:
         raise TypeError(
-            f"{where} cannot be asked for in a form: use text, a number, yes or no, a choice, or a list of choices"
+            f"{where} cannot be used in a form: use text, a number, a boolean, a choice, or a list of choices"
         )
     kept = {key: field[key] for key in allowed if key in field}
     if kept.get("format", "date") not in _FORMATS:
@@ -179,7 +177,7 @@ def _several(field: Schema, where: str) -> Schema:
     items = field.get("items")
     choices = _choices(items) if isinstance(items, dict) else None
     if choices is None:
-        raise TypeError(f"{where} cannot be asked for in a form: a list holds choices (an Enum or Literal) only")
+        raise TypeError(f"{where} cannot be used in a form: a list must have choices (an Enum or Literal) as items")
     kept: Schema = {key: field[key] for key in ("minItems", "maxItems") if key in field}
     if "default" in field:
         kept["default"] = [str(each) for each in field["default"]]
@@ -187,7 +185,7 @@ def _several(field: Schema, where: str) -> Schema:
 
 
 def _choices(field: Schema) -> list[str] | None:
-    # Clients know choices of text only; numbers are read back from their text.
+    # Clients only support choices of strings; numbers are converted back from their text.
     if "const" in field:
         return [str(field["const"])]
     return [str(choice) for choice in field["enum"]] if "enum" in field else None

@@ -1,12 +1,13 @@
-"""How a question leaves a handler, in both eras.
+"""How a handler sends requests to its caller, in both eras.
 
-Where the server may send requests, a question is a request on the exchange it belongs to (``Direct``). Where it may
-not, questions travel inside results (``Rounds``): a question without a recorded answer is noted and the handler's
-coroutine waits; one turn of the loop later all that was noted leaves as ``input_required``, and the handler's task is
-cancelled just as a client's cancel would do it, so ``finally`` runs and several questions asked at once leave in one
-round. The retry brings the answers, and the handler runs again from its start: this time its questions are answered.
+Where the server may send requests, they are sent on the exchange they belong to (``RequestElicitor``). Where it may
+not, they are sent inside results (``ReplayElicitor``): a request without a recorded response is queued, and the
+handler's coroutine waits. One iteration of the event loop later, everything queued is sent as ``input_required``, and
+the handler's task is cancelled just as by a client's cancellation: ``finally`` blocks run, and several requests made at
+once are sent in one round. The retry brings the responses, and the handler runs again from its start: this time its
+requests are answered.
 
-An answer is given only to the very question the user saw: both are compared by digest.
+A response is used only for the very request that the user saw: both are compared by digest.
 """
 
 from __future__ import annotations
@@ -26,62 +27,62 @@ from trunkline.connection import Exchange, Timeouts
 from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.serving import Questions
+from trunkline.protocol.serving import ElicitorState
 from trunkline.server.request_state import RoundState, StateBinding, StateSeal, request_digest
 
 __all__ = [
-    "ClientQuestion",
     "Elicitor",
     "OnceResults",
     "ReplayElicitor",
     "RequestElicitor",
-    "decode_answer",
+    "RequestToClient",
+    "decode_response",
     "state_binding",
 ]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: What is being done once by the code that looks, outermost first.
+#: The ``once`` calls that the current code runs inside of, outermost first.
 _running_once: ContextVar[tuple[tuple[OnceResults, str], ...]] = ContextVar("trunkline_once", default=())
 
 
-class ClientQuestion:
-    """One question of a handler; asked again when the answer did not fit."""
+class RequestToClient:
+    """One request of a handler to its caller; sent again if the response did not fit."""
 
     __slots__ = ("key", "method", "name", "params")
 
     def __init__(self, method: str, params: t.RequestParams, key: str | None) -> None:
-        """Say what is asked; ``key`` is the handler's own name for it."""
-        self.method = method
-        self.params = params
-        self.key = key
-        #: The name it has in this call; whoever asks gives it.
+        """Create the request; ``key`` is the handler's own name for it."""
+        self.method: str = method
+        self.params: t.RequestParams = params
+        self.key: str | None = key
+        #: The unique name of the request in this call; set by the elicitor when it is sent.
         self.name: str | None = None
 
 
-class Elicitor(Questions, Protocol):
-    """The way questions of one exchange are asked."""
+class Elicitor(ElicitorState, Protocol):
+    """Sends the requests of one exchange to its caller."""
 
-    async def ask(self, question: ClientQuestion) -> Raw:
-        """Get the answer of the caller; asking the same question object again rejects its last answer."""
+    async def ask(self, request: RequestToClient) -> Raw:
+        """Return the caller's response; sending the same request object again rejects its last response."""
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call a function once in all rounds of this call and give its result."""
+        """Call a function once in all rounds of this call and return its result."""
 
 
 class RequestElicitor:
-    """Questions as requests to the client."""
+    """Sends requests directly, for revisions with a handshake."""
 
     __slots__ = ("_asked", "_exchange", "_limits", "_once")
 
-    #: The handler runs once, and is never left for its questions.
+    #: The handler runs once, and is never interrupted to send its requests.
     round: ClassVar[int] = 0
     nonce: ClassVar[str | None] = None
-    left: ClassVar[bool] = False
+    interrupted: ClassVar[bool] = False
 
     def __init__(self, exchange: Exchange, limits: Limits) -> None:
-        """Ask on this exchange."""
+        """Send requests on this exchange."""
         self._exchange = exchange
         self._limits = limits
         self._asked = 0
@@ -89,27 +90,27 @@ class RequestElicitor:
 
     @property
     def replaying(self) -> bool:
-        """Never: the handler runs once."""
+        """Always False: the handler runs once."""
         return False
 
     def input_required(self) -> t.InputRequiredResult:
-        """Never called: questions do not travel inside results here."""
-        raise RuntimeError("questions of a handshake revision are requests, not results")
+        """Never called: requests are not sent inside results here."""
+        raise RuntimeError("handshake revisions have no input_required results")
 
-    async def ask(self, question: ClientQuestion) -> Raw:
-        """Send the request and wait for its answer; the time a person may take is bounded."""
+    async def ask(self, request: RequestToClient) -> Raw:
+        """Send the request and return its response; the time that a user may take is bounded."""
         self._asked += 1
-        if self._asked > self._limits.rounds and question.name is not None:
-            asked = getattr(question.params, "message", question.method)
-            raise RequestFailed(f"The question {asked!r} was never answered as it asks")
-        question.name = question.key or str(self._asked)
+        if self._asked > self._limits.rounds and request.name is not None:
+            asked = getattr(request.params, "message", request.method)
+            raise RequestFailed(f"No response to {asked!r} had the requested form")
+        request.name = request.key or str(self._asked)
         await self._wait_until_initialized()
-        params = adapt_params(question.params, self._exchange.admitted.caller.revision)
+        params = adapt_params(request.params, self._exchange.admitted.caller.revision)
         timeouts = Timeouts(idle=None, total=self._limits.ask_seconds)
-        return await self._exchange.request(question.method, params, timeouts=timeouts)
+        return await self._exchange.request(request.method, params, timeouts=timeouts)
 
     async def _wait_until_initialized(self) -> None:
-        """Wait until the client has said that it is ready: before that a server SHOULD NOT send requests but pings."""
+        """Wait until the client is initialized: before that, a server SHOULD NOT send requests other than pings."""
         session = self._exchange.admitted.caller.session
         if session is None or session.initialized:
             return
@@ -119,16 +120,16 @@ class RequestElicitor:
             await ready
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call the function; the same key again gives the same result."""
+        """Call the function, or return the result of an earlier call with the same key."""
         return await self._once.do(key, lambda: _call(function, args, kwargs))
 
     def did(self, key: str) -> bool:
-        """Tell whether the function was called."""
+        """Return whether a function was called under this key."""
         return key in self._once.results
 
 
 class ReplayElicitor:
-    """Questions that travel inside results."""
+    """Sends requests inside results and replays the handler, for stateless revisions."""
 
     __slots__ = (
         "_answers",
@@ -136,44 +137,46 @@ class ReplayElicitor:
         "_exchange",
         "_limits",
         "_once",
-        "_open_questions",
+        "_open_requests",
         "_seal",
         "_seen",
         "_unused",
-        "left",
+        "interrupted",
         "nonce",
         "round",
     )
 
     def __init__(self, exchange: Exchange, seal: StateSeal, limits: Limits, *, state: RoundState | None = None) -> None:
-        """Start with what earlier rounds brought, if any."""
+        """Create the elicitor, with the state of earlier rounds if there were any."""
         self._exchange = exchange
         self._seal = seal
         self._limits = limits
         self._binding = state_binding(exchange)
-        self.round = 0 if state is None else state.round
-        #: Names the state this round was resumed from, for calls that may be resumed once only.
-        self.nonce = None if state is None else state.nonce
+        self.round: int = 0 if state is None else state.round
+        #: Identifies the state that this round was resumed from, for calls that may be resumed only once.
+        self.nonce: str | None = None if state is None else state.nonce
         self._answers: dict[str, tuple[str, Raw]] = {}
         self._once = OnceResults({} if state is None else dict(state.once))
-        #: Whether the handler's task has been cancelled so that questions can leave.
-        self.left = False
-        self._open_questions: dict[str, tuple[t.InputRequest, str]] = {}
+        #: Whether the handler's task has been cancelled so that its requests can be sent.
+        self.interrupted: bool = False
+        self._open_requests: dict[str, tuple[t.InputRequest, str]] = {}
         self._seen: dict[str, int] = {}
         if state is not None:
-            self._answers = {key: (seen, Raw(msgspec.json.encode(said))) for key, (seen, said) in state.answers.items()}
-            for key, seen in state.asked.items():
-                answer = (exchange.admitted.params.input_responses or {}).get(key)
-                if answer is not None:
-                    self._answers[key] = (seen, answer)
+            self._answers = {
+                key: (digest, Raw(msgspec.json.encode(value))) for key, (digest, value) in state.answers.items()
+            }
+            for key, digest in state.asked.items():
+                response = (exchange.admitted.params.input_responses or {}).get(key)
+                if response is not None:
+                    self._answers[key] = (digest, response)
         self._unused = set(self._answers)
 
     @classmethod
     def resume(cls, exchange: Exchange, seal: StateSeal, limits: Limits) -> ReplayElicitor:
-        """Take up a call that was asked something in an earlier round.
+        """Resume a call from the state of its last round.
 
         Raises:
-            InvalidParams: the state is not ours, not of this call, or too old.
+            InvalidParams: the state is not from this server, not of this call, or too old.
         """
         text = exchange.admitted.params.request_state
         state = None if text is None else seal.open(text, binding=state_binding(exchange))
@@ -181,46 +184,46 @@ class ReplayElicitor:
 
     @property
     def replaying(self) -> bool:
-        """Whether answers of earlier rounds are still unused: until then the client has seen all we could tell."""
+        """Whether responses of earlier rounds are still unused: until then, the client has seen every notification."""
         return bool(self._unused)
 
-    async def ask(self, question: ClientQuestion) -> Raw:
-        """Give the recorded answer, or note the question and wait to be left."""
-        encoded = msgspec.json.encode(adapt_params(question.params, self._exchange.admitted.caller.revision))
-        seen = blake2b(question.method.encode() + b"\0" + encoded, digest_size=16).hexdigest()
-        if question.name is None:
-            question.name = self._name(question.key or f"{question.method.partition('/')[0]}-{seen[:8]}")
-            recorded = self._answers.get(question.name)
-            self._unused.discard(question.name)
-            if recorded is not None and recorded[0] == seen:
+    async def ask(self, request: RequestToClient) -> Raw:
+        """Return the recorded response, or queue the request and wait to be interrupted."""
+        encoded = msgspec.json.encode(adapt_params(request.params, self._exchange.admitted.caller.revision))
+        digest = blake2b(request.method.encode() + b"\0" + encoded, digest_size=16).hexdigest()
+        if request.name is None:
+            request.name = self._name(request.key or f"{request.method.partition('/')[0]}-{digest[:8]}")
+            recorded = self._answers.get(request.name)
+            self._unused.discard(request.name)
+            if recorded is not None and recorded[0] == digest:
                 return recorded[1]
-        self._answers.pop(question.name, None)
+        self._answers.pop(request.name, None)
         if self.round >= self._limits.rounds:
-            raise RequestFailed(f"The question {question.name!r} was not settled in {self.round} rounds")
-        if not self._open_questions:
+            raise RequestFailed(f"The request {request.name!r} was not settled in {self.round} rounds")
+        if not self._open_requests:
             asyncio.get_running_loop().call_soon(self._interrupt)
-        # What is done once may itself ask; it cannot be waited for then.
+        # A function called by ``once`` may itself send a request; the round must not wait for its result then.
         self._once.abandon()
-        self._open_questions[question.name] = (t.InputRequest(method=question.method, params=Raw(encoded)), seen)
+        self._open_requests[request.name] = (t.InputRequest(method=request.method, params=Raw(encoded)), digest)
         return await _wait_forever()
 
     def input_required(self) -> t.InputRequiredResult:
-        """Make the result that asks all that was noted."""
+        """Return the result that carries the queued requests."""
         state = RoundState(
             round=self.round + 1,
-            asked={name: seen for name, (_, seen) in self._open_questions.items()},
-            answers={name: (seen, msgspec.json.decode(said)) for name, (seen, said) in self._answers.items()},
+            asked={name: digest for name, (_, digest) in self._open_requests.items()},
+            answers={name: (digest, msgspec.json.decode(raw)) for name, (digest, raw) in self._answers.items()},
             once=self._once.results,
             nonce="",
         )
         return t.InputRequiredResult(
             result_type="input_required",
-            input_requests={name: request for name, (request, _) in self._open_questions.items()},
+            input_requests={name: request for name, (request, _) in self._open_requests.items()},
             request_state=self._seal.seal(state, binding=self._binding),
         )
 
     async def once(self, key: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call the function unless an earlier round did; the result travels in the sealed state."""
+        """Call the function unless an earlier round did; its result is part of the sealed state."""
 
         async def call() -> Any:
             return msgspec.to_builtins(await _call(function, args, kwargs))
@@ -228,11 +231,11 @@ class ReplayElicitor:
         try:
             return await self._once.do(key, call)
         finally:
-            if self._open_questions:
+            if self._open_requests:
                 asyncio.get_running_loop().call_soon(self._interrupt)
 
     def did(self, key: str) -> bool:
-        """Tell whether this round or an earlier one called the function."""
+        """Return whether this round or an earlier one called a function under this key."""
         return key in self._once.results
 
     def _name(self, key: str) -> str:
@@ -240,71 +243,71 @@ class ReplayElicitor:
         return key if count == 1 else f"{key}-{count}"
 
     def _interrupt(self) -> None:
-        # What was begun once is finished and recorded first: cut short, it would be done again in the next round.
-        if self._exchange.task is not None and not self.left and not self._once.busy:
-            self.left = True
+        # A running ``once`` call is finished and recorded first: interrupted, it would be repeated in the next round.
+        if self._exchange.task is not None and not self.interrupted and not self._once.busy:
+            self.interrupted = True
             self._exchange.task.cancel()
 
 
 class OnceResults:
-    """What is done once in a call: the results by key, and what is being done."""
+    """The results of ``once`` by key, and the calls that are still running."""
 
-    __slots__ = ("_doing", "results")
+    __slots__ = ("_running", "results")
 
     def __init__(self, results: dict[str, Any]) -> None:
-        """Start with what earlier rounds did."""
-        self.results = results
-        self._doing: dict[str, asyncio.Future[None]] = {}
+        """Start with the results of earlier rounds."""
+        self.results: dict[str, Any] = results
+        self._running: dict[str, asyncio.Future[None]] = {}
 
     @property
     def busy(self) -> bool:
-        """Whether something is being done that should not be cut short."""
-        return bool(self._doing)
+        """Whether a call is running that should not be interrupted."""
+        return bool(self._running)
 
     async def do(self, key: str, call: Callable[[], Awaitable[object]]) -> Any:
-        """Give the result under a key; whoever comes first makes it, others wait for that one."""
-        while key in self._doing:
-            await asyncio.shield(self._doing[key])
+        """Return the result under a key; the first caller computes it, and others wait for it."""
+        while key in self._running:
+            await asyncio.shield(self._running[key])
         if key not in self.results:
-            done = self._doing[key] = asyncio.get_running_loop().create_future()
+            done = self._running[key] = asyncio.get_running_loop().create_future()
             within = _running_once.set((*_running_once.get(), (self, key)))
             try:
                 self.results[key] = await call()
             finally:
                 _running_once.reset(within)
-                if self._doing.get(key) is done:
-                    del self._doing[key]
+                if self._running.get(key) is done:
+                    del self._running[key]
                 done.set_result(None)
         return self.results[key]
 
     def abandon(self) -> None:
-        """Let go of what is being done by whoever calls this, if anything: it waits for the caller itself."""
-        for deeds, key in _running_once.get():
-            if deeds is self:
-                self._doing.pop(key, None)
+        """Stop counting the calls that the current code runs inside of: they wait for the caller's response."""
+        for results, key in _running_once.get():
+            if results is self:
+                self._running.pop(key, None)
 
 
 def state_binding(exchange: Exchange) -> StateBinding:
-    """Say what sealed state belongs to: the call, and who made it."""
+    """Return what sealed state is bound to: the call and its principal."""
     principal = exchange.admitted.caller.principal
-    who = None if principal is None else "\0".join(part or "" for part in principal.identity)
+    identity = None if principal is None else "\0".join(part or "" for part in principal.identity)
     return StateBinding(
         method=exchange.method,
         params_digest=request_digest(exchange.method, bytes(exchange.params or b"{}")),
-        principal=who,
+        principal=identity,
     )
 
 
-def decode_answer(raw: Raw, kind: type[T], what: str) -> T:
-    """Read an answer as the kind that was asked for.
+def decode_response(raw: Raw, kind: type[T], method: str) -> T:
+    """Decode the caller's response to a request.
 
     Raises:
-        InvalidParams: it is something else.
+        InvalidParams: it is not a valid result of that method.
     """
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidParams(f"Invalid params: the answer to {what} is not one: {error}") from error
+        raise InvalidParams(f"Invalid params: the response to {method} is not valid: {error}") from error
 
 
 async def _wait_forever() -> Raw:

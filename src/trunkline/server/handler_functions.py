@@ -1,7 +1,7 @@
-"""How a user's function is run, whatever it is: async or sync, plain or a generator, with a context and dependencies.
+"""Running a user's function: async or sync, plain or a generator, with a context and dependencies.
 
-Async functions run in the event loop; sync ones in a worker thread, unless they asked to stay. A generator of text is a
-long answer given in pieces: each piece leaves at once as progress, and the whole is the result.
+Async functions run in the event loop; sync ones in a worker thread, unless ``thread=False`` was given. A generator
+yields a long text in pieces: each piece is sent at once as progress, and the joined text is the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["HandlerFunction", "find_caller_error"]
 
 
 class HandlerFunction:
-    """A function of the user's with its signature, ready to be run for an exchange."""
+    """A user's function with its signature, ready to run for an exchange."""
 
     __slots__ = ("_context_class", "_direct", "_in_loop", "_threaded", "context_name", "function", "owner", "signature")
 
@@ -42,17 +42,19 @@ class HandlerFunction:
         exclude: Collection[str] = (),
         unchecked: bool = False,
     ) -> None:
-        """Read the signature; ``what`` names the function in errors, ``free`` lets it take whatever it is given."""
+        """Read the signature; ``what`` names the function in errors, ``unchecked`` skips the check of arguments."""
         self.function: Callable[..., Any] = function
-        self.owner = owner
-        self.signature = UncheckedSignature(function) if unchecked else _read(function, what, exclude)
-        self.context_name = self.signature.context_name
+        self.owner: Server = owner
+        self.signature: UncheckedSignature | Signature = (
+            UncheckedSignature(function) if unchecked else _read(function, what, exclude)
+        )
+        self.context_name: str | None = self.signature.context_name
         self._in_loop = not thread
         #: The class of the context that the owner's handlers are given; None: ours, sync or async.
         self._context_class = owner.context_class
         signature = self.signature
         self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
-        # A sync function that wants nothing but its arguments.
+        # A sync function that takes nothing but its arguments.
         self._threaded = (
             thread
             and not (signature.is_async or signature.is_async_generator or signature.is_generator)
@@ -63,11 +65,11 @@ class HandlerFunction:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is an async function that wants nothing but its arguments."""
+        """Whether it is an async function that takes nothing but its arguments."""
         return self._direct and self.context_name is None
 
     async def run(self, exchange: Exchange, kwargs: dict[str, Any]) -> Any:
-        """Run the function with these arguments and give what it returns."""
+        """Run the function with these arguments and return its value."""
         if self._direct:
             if self.context_name is not None:
                 kwargs[self.context_name] = (self._context_class or Context)(self.owner, exchange)
@@ -99,27 +101,27 @@ class HandlerFunction:
             return await self.function(**kwargs)
         if signature.is_async_generator:
             assert isinstance(context, Context)
-            return await self._gather(context, kwargs)
+            return await self._join_async(context, kwargs)
         function = self.function
         if signature.is_generator:
-            function = self._joined
+            function = self._join
             kwargs = {"context": context, "kwargs": kwargs}
         if self._in_loop:
             value = function(**kwargs)
         else:
             value = await self.owner.pool.submit(function, kwargs, contextvars.copy_context())
-        # A sync function may hand back the coroutine of an async one (a partial, a lambda).
+        # A sync function may return the coroutine of an async one (a partial, a lambda).
         return await value if asyncio.iscoroutine(value) else value
 
-    async def _gather(self, context: Context, kwargs: dict[str, Any]) -> str:
+    async def _join_async(self, context: Context, kwargs: dict[str, Any]) -> str:
         pieces: list[str] = []
-        async with aclosing(self.function(**kwargs)) as given:
-            async for piece in given:
+        async with aclosing(self.function(**kwargs)) as generator:
+            async for piece in generator:
                 pieces.append(_text(piece))
                 await context.report_progress(len(pieces), message=pieces[-1])
         return "".join(pieces)
 
-    def _joined(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> str:
+    def _join(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> str:
         pieces: list[str] = []
         for piece in self.function(**kwargs):
             pieces.append(_text(piece))
@@ -129,49 +131,51 @@ class HandlerFunction:
 
 
 class UncheckedSignature:
-    """The signature of a function whose schema was written by hand: it is given what the schema lets pass."""
+    """The signature of a function with a given input schema: it is called with any arguments that match the schema."""
 
     __slots__ = ("context_name", "description", "is_async", "is_async_generator", "is_generator", "names", "required")
 
-    dependencies = ()
-    parameters = ()
+    dependencies: tuple[()] = ()
+    parameters: tuple[()] = ()
 
     def __init__(self, function: Callable[..., object]) -> None:
-        """Find what kind of function it is, and the parameter that wants the context."""
+        """Determine the kind of the function, and its context parameter."""
         import inspect
 
         from trunkline.server.annotations import resolve_hints
         from trunkline.server.dependencies import is_context
 
         hints = resolve_hints(function)
-        wanting = [
+        contexts = [
             name for name, hint in hints.items() if name != "return" and is_context(hint, (Context, BlockingContext))
         ]
-        self.context_name = wanting[0] if wanting else None
-        parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in wanting]
+        self.context_name: str | None = contexts[0] if contexts else None
+        parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in contexts]
         open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters)
-        #: What it can be given; None if that is anything.
-        self.names = None if open_ended else frozenset(each.name for each in parameters)
-        self.required = frozenset(each.name for each in parameters if each.default is each.empty and not open_ended)
-        self.description = inspect.getdoc(function)
-        self.is_async = inspect.iscoroutinefunction(function)
-        self.is_async_generator = inspect.isasyncgenfunction(function)
-        self.is_generator = inspect.isgeneratorfunction(function)
+        #: The names of its parameters; None if it accepts any.
+        self.names: frozenset[str] | None = None if open_ended else frozenset(each.name for each in parameters)
+        self.required: frozenset[str] = frozenset(
+            each.name for each in parameters if each.default is each.empty and not open_ended
+        )
+        self.description: str | None = inspect.getdoc(function)
+        self.is_async: bool = inspect.iscoroutinefunction(function)
+        self.is_async_generator: bool = inspect.isasyncgenfunction(function)
+        self.is_generator: bool = inspect.isgeneratorfunction(function)
 
     def bind(self, raw: bytes | Raw | None) -> dict[str, Any]:
-        """Never asked: the schema decides."""
-        raise TypeError("a function with a schema written by hand is not bound by its signature")
+        """Never called: the given schema validates the arguments."""
+        raise TypeError("a function with a given input schema is not bound by its signature")
 
     def input_schema(self) -> dict[str, Any]:
-        """Never asked: it was given."""
-        raise TypeError("the schema was written by hand")
+        """Never called: the input schema was given."""
+        raise TypeError("the input schema was given")
 
     def output_schema(self) -> None:
-        """Promise nothing: the result's schema is written by hand too, or there is none."""
+        """Return None: the output schema is given too, or there is none."""
 
 
 def find_caller_error(group: ExceptionGroup[Exception]) -> HandlerError | MissingCapability | RequestFailed | None:
-    """Find in what a task group raised the first failure that says something to the caller."""
+    """Return the first error of an exception group that is meant for the caller; None if there is none."""
     for error in group.exceptions:
         found = find_caller_error(error) if isinstance(error, ExceptionGroup) else error
         if isinstance(found, HandlerError | MissingCapability | RequestFailed):
@@ -197,5 +201,5 @@ def _read(function: Callable[..., object], what: str, exclude: Collection[str]) 
 
 def _text(piece: object) -> str:
     if not isinstance(piece, str):
-        raise TypeError(f"a generator gives its answer as pieces of text, not {type(piece).__name__}")
+        raise TypeError(f"a generator must yield strings, not {type(piece).__name__}")
     return piece

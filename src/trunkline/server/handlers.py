@@ -1,7 +1,7 @@
-"""The handlers of the protocol's methods, the server's declared capabilities, and the handlers of custom methods.
+"""The handlers of the protocol's methods, of custom methods and of notifications, and the declared capabilities.
 
-And notifications. Each handler takes typed params and returns a result that is not yet fitted to a revision: request
-validation has chosen the revision, and downgrading the result comes later.
+Each handler takes typed params and returns a result that is not yet adapted to a revision: request validation has
+chosen the revision, and ``dispatch`` adapts the result.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from trunkline.protocol.downgrade import adapt_params
 from trunkline.protocol.fields import hidden_fields
 from trunkline.protocol.peer import NotificationReceived
 from trunkline.protocol.revisions import Feature, Revision
+from trunkline.server.dispatch import root_server
 from trunkline.server.handler_functions import HandlerFunction
 from trunkline.server.scopes import check_scopes
 from trunkline.server.subscriptions import serve_subscription, supported_filter
@@ -48,12 +49,13 @@ if TYPE_CHECKING:
     from trunkline.server.resources import ResourceDefinition, TemplateDefinition
     from trunkline.server.server import Server
 
+log = logging.getLogger("trunkline")
 
 MethodHandler = Callable[[Exchange, Any], Awaitable[Any]]
 
 
 def make_handlers(server: Server) -> dict[str, MethodHandler]:
-    """Give the handler of each method that the protocol has and a server answers."""
+    """Return the handlers of the protocol's methods that a server answers."""
 
     async def prompts_get(exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
         prompt = server.registry.prompts.get(params.name)
@@ -90,64 +92,64 @@ def make_handlers(server: Server) -> dict[str, MethodHandler]:
 
 
 def _more_handlers(server: Server) -> dict[str, MethodHandler]:
-    """Give the handlers of everything but what is listed and used."""
+    """Return the handlers that neither list nor use a definition."""
 
-    async def completes(exchange: Exchange, params: t.CompleteRequestParams) -> Any:
+    async def complete(exchange: Exchange, params: t.CompleteRequestParams) -> Any:
         return await _complete(server, exchange, params)
 
-    async def subscribes(exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
+    async def subscribe(exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
         find_resource(server, exchange, params.uri)
         session_of(exchange).subscribe(params.uri)
         return t.EmptyResult()
 
-    async def unsubscribes(exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
+    async def unsubscribe(exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
         session_of(exchange).unsubscribe(params.uri)
         return t.EmptyResult()
 
-    def listens(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
+    def listen(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
         if not exchange.connection.streams:
             raise InvalidRequest(
                 "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
             )
         wanted = supported_filter(params.notifications, server.capabilities(exchange.admitted.caller.revision))
         if server.has_hidden and wanted.resource_subscriptions:
-            seen = [uri for uri in wanted.resource_subscriptions if _is_readable(server, exchange, uri)]
-            wanted = replace(wanted, resource_subscriptions=seen)
-        # It may last for long; the bytes it was asked with are not looked at again.
+            readable = [uri for uri in wanted.resource_subscriptions if _is_readable(server, exchange, uri)]
+            wanted = replace(wanted, resource_subscriptions=readable)
+        # A subscription may last long, and its raw params are not needed again.
         exchange.params = None
         return serve_subscription(exchange, server.hub, wanted=wanted, max_pending=server.limits.notices)
 
-    async def initializes(exchange: Exchange, params: t.InitializeRequestParams) -> Any:
+    async def initialize(exchange: Exchange, params: t.InitializeRequestParams) -> Any:
         return server.initialized(exchange.admitted.caller)
 
-    async def discovers(exchange: Exchange, params: t.RequestParams) -> Any:
+    async def discover(exchange: Exchange, params: t.RequestParams) -> Any:
         return server.discovered(exchange.admitted.caller)
 
-    async def sets_level(exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
+    async def set_level(exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         session_of(exchange).log_level = params.level
         return t.EmptyResult()
 
-    async def pings(exchange: Exchange, params: t.RequestParams) -> Any:
+    async def ping(exchange: Exchange, params: t.RequestParams) -> Any:
         return t.EmptyResult()
 
     return {
-        "resources/subscribe": subscribes,
-        "resources/unsubscribe": unsubscribes,
-        "completion/complete": completes,
-        "subscriptions/listen": listens,
-        "logging/setLevel": sets_level,
-        "initialize": initializes,
-        "server/discover": discovers,
-        "ping": pings,
+        "resources/subscribe": subscribe,
+        "resources/unsubscribe": unsubscribe,
+        "completion/complete": complete,
+        "subscriptions/listen": listen,
+        "logging/setLevel": set_level,
+        "initialize": initialize,
+        "server/discover": discover,
+        "ping": ping,
     }
 
 
 async def read_resource(
     server: Server, exchange: Exchange, params: t.ReadResourceRequestParams
 ) -> t.ReadResourceResult:
-    """Read a resource: the one with this URI, else the first template it belongs to.
+    """Read the resource with a URI, or else with the first template that matches it.
 
-    A handler that knows better says ``ResourceNotFound``, which every revision has a code for.
+    A handler may raise ``ResourceNotFound``, for which every revision has an error code.
     """
     found, values = find_resource(server, exchange, params.uri)
     try:
@@ -170,11 +172,11 @@ async def _read(
 def find_resource(
     server: Server, exchange: Exchange, uri: str
 ) -> tuple[ResourceDefinition | TemplateDefinition, dict[str, Any] | None]:
-    """Find what a caller may read under a URI: a resource, or a template and what its variables stand for.
+    """Return the resource with a URI, or the template that matches it and the values of its variables.
 
     Raises:
-        InsufficientScope: the caller may not read it.
-        RequestFailed: there is no such resource, as far as this caller sees.
+        InsufficientScope: the caller lacks a scope.
+        RequestFailed: there is no such resource that is visible to the caller.
     """
     caller = exchange.admitted.caller
     fixed = server.registry.resources.get(uri)
@@ -192,7 +194,7 @@ def find_resource(
 
 
 def session_of(exchange: Exchange) -> Session:
-    """Return the caller's session; only for methods that no stateless revision has."""
+    """Return the caller's session; only for methods that stateless revisions do not have."""
     session = exchange.admitted.caller.session
     assert session is not None, f"{exchange.method} was admitted without a session"
     return session
@@ -243,12 +245,8 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
     return await found.complete(exchange, argument.value, arguments)
 
 
-if TYPE_CHECKING:
-    from trunkline.server.server import Server
-
-
 def capabilities(server: Server, revision: Revision) -> dict[str, Any]:
-    """Say what the server can do now: a kind of thing is declared if there is one, or if it was announced."""
+    """Return the capabilities; a kind of definition is declared if there is one, or if it was announced."""
     registry, announced = server.registry, server.announced
     declared: dict[str, Any] = {"logging": {}}
     if registry.tools or "tools" in announced:
@@ -266,7 +264,7 @@ def capabilities(server: Server, revision: Revision) -> dict[str, Any]:
 
 
 def initialize_result(server: Server, caller: Caller) -> t.InitializeResult:
-    """Answer ``initialize``: the revision was chosen by admission."""
+    """Return the result of ``initialize``; request validation has chosen the revision."""
     return t.InitializeResult(
         protocol_version=caller.revision.name,
         capabilities=capabilities(server, caller.revision),
@@ -276,9 +274,9 @@ def initialize_result(server: Server, caller: Caller) -> t.InitializeResult:
 
 
 def discover_result(server: Server, caller: Caller) -> t.DiscoverResult:
-    """Answer ``server/discover``; who the server is stands in the stamp on every result."""
+    """Return the result of ``server/discover``; the server's name and version are added to every result."""
     return t.DiscoverResult(
-        supported_versions=list(server.offer.revisions),
+        supported_versions=list(server.profile.revisions),
         capabilities=capabilities(server, caller.revision),
         instructions=server.instructions,
         ttl_ms=server.cache_ttl_ms,
@@ -286,15 +284,12 @@ def discover_result(server: Server, caller: Caller) -> t.DiscoverResult:
     )
 
 
-log = logging.getLogger("trunkline")
-
-
 def make_custom_handler(function: HandlerFunction, scopes: tuple[str, ...] = ()) -> MethodHandler:
-    """Make the handler of a method out of a function, for who has the scopes; what it returns becomes an object."""
+    """Return the handler of a custom method; callers need the scopes, and its result is sent as an object."""
 
     async def serve(exchange: Exchange, params: RequestParams) -> Any:
         if scopes:
-            check_scopes(exchange, scopes, exchange.connection.owner.hierarchy)
+            check_scopes(exchange, scopes, root_server(exchange).hierarchy)
         members = _params_as_dict(exchange.params)
         if [each.name for each in function.signature.parameters] == ["params"]:
             members = {"params": members}
@@ -311,24 +306,24 @@ def make_custom_handler(function: HandlerFunction, scopes: tuple[str, ...] = ())
 def handle_notification(
     function: Callable[..., object], event: NotificationReceived, running: set[asyncio.Future[object]]
 ) -> None:
-    """Call a function with a notification's params; what it raises is logged, what runs on is kept in ``running``."""
+    """Call the handler of a notification; its errors are logged, and its task is kept in ``running`` until done."""
     try:
         members = _params_as_dict(event.params)
-        wants = list(inspect.signature(function).parameters)
-        heard = function(members) if wants == ["params"] else function(**members)
+        names = list(inspect.signature(function).parameters)
+        result = function(members) if names == ["params"] else function(**members)
     except Exception:
-        log.exception("hearing %s failed", event.method)
+        log.exception("the handler of %s failed", event.method)
         return
-    if inspect.isawaitable(heard):
-        task = asyncio.ensure_future(heard)
+    if inspect.isawaitable(result):
+        task = asyncio.ensure_future(result)
         running.add(task)
-        task.add_done_callback(lambda ended: _report(ended, event.method, running))
+        task.add_done_callback(lambda done: _report(done, event.method, running))
 
 
-def _report(ended: asyncio.Future[object], method: str, running: set[asyncio.Future[object]]) -> None:
-    running.discard(ended)
-    if not ended.cancelled() and ended.exception() is not None:
-        log.error("hearing %s failed", method, exc_info=ended.exception())
+def _report(done: asyncio.Future[object], method: str, running: set[asyncio.Future[object]]) -> None:
+    running.discard(done)
+    if not done.cancelled() and done.exception() is not None:
+        log.error("the handler of %s failed", method, exc_info=done.exception())
 
 
 def _params_as_dict(params: Raw | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A server over HTTP: its endpoint, the options of its public face, and running it.
+"""A server over HTTP: its endpoint, the options of its public interface, and running it.
 
-The endpoint knows no server; what stands here is between the two. It is loaded when a server is first asked for HTTP.
+This module connects the endpoint, which knows no server, with a server. It is imported on the first use of HTTP.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trunkline.transports.http.server.origin_policy import OriginPolicy
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
-    from trunkline.auth.verifiers import Auth
+    from trunkline.auth.verifiers import ServerAuth
     from trunkline.server.server import Server
 
 __all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "make_endpoint", "run_http"]
@@ -34,71 +34,71 @@ log = logging.getLogger("trunkline")
 
 
 class AsgiOptions(TypedDict, total=False):
-    """How a server is served over HTTP, whoever runs the application."""
+    """The options of a server's ASGI application."""
 
-    #: Serve the oldest HTTP transport too, at ``<path>/sse`` and ``<path>/messages`` or where the two paths say.
+    #: Also serve the oldest HTTP transport, at ``<path>/sse`` and ``<path>/messages`` or at the two paths below.
     sse: bool
     sse_path: str | None
     message_path: str | None
-    #: Public host names (``name``, ``name:port``) under which a proxy reaches the server.
+    #: Public host names (``name`` or ``name:port``) that a proxy forwards to the server.
     allowed_hosts: Sequence[str]
-    #: Origins of web pages that may call it, beside those it serves itself.
+    #: Origins of web pages that may call the server, in addition to its own.
     allowed_origins: Sequence[str]
-    #: Origins whose pages may read the answers in a browser.
+    #: Origins whose pages may read the responses in a browser (CORS).
     cors_origins: Sequence[str]
-    #: Keep no sessions: each request of a handshake client stands alone.
+    #: Keep no sessions: each request of a handshake client is independent.
     stateless_http: bool
-    #: Answer with one JSON body, never with a stream.
+    #: Respond with a single JSON body, never with a stream.
     json_response: bool
-    #: After how many milliseconds a client that lost a stream is asked to come back.
+    #: After how many milliseconds a client that lost a stream should reconnect.
     retry_ms: int
-    #: Who may call: a verifier such as ``JWTVerifier(...)``, or a function from headers to a ``Principal``.
-    auth: Auth | None
-    #: The URL of the endpoint as clients know it, if a proxy stands before it; tokens are asked for under it.
+    #: A verifier such as ``JWTVerifier(...)``, or a function that takes headers and returns a ``Principal`` or None.
+    auth: ServerAuth | None
+    #: The public URL of the endpoint, if it is behind a proxy; clients request tokens for it.
     resource: str | None
 
 
 class HttpOptions(AsgiOptions, total=False):
-    """How ``Server.run("http")`` serves."""
+    """The options of ``Server.run("http")``."""
 
     host: str
     port: int
     path: str
     workers: int
-    #: The files of a certificate and its key: serve HTTPS.
+    #: The files of a certificate and its key, to serve HTTPS.
     certfile: str | None
     keyfile: str | None
     keyfile_password: str | None
-    #: Bind an address that others can reach although nobody is asked who they are.
+    #: Allow binding an address that other machines can reach although there is no authentication.
     allow_unauthenticated: bool
     log_level: str | None
-    #: Is told the address once the server listens.
+    #: Called with the server's URL once it listens.
     started: Callable[[str], None] | None
 
 
 class ServerAcceptor:
-    """Serves the links of one endpoint from one server."""
+    """Accepts the links of an endpoint on behalf of a server."""
 
     __slots__ = ("_create_task", "_held", "_server", "_timers")
 
     def __init__(self, server: Server) -> None:
-        """Hold nothing until something is to be served."""
+        """Create the acceptor; lifespans are acquired with the first link."""
         self._server = server
         self._held = False
         self._timers: Timers | None = None
         self._create_task: TaskFactory | None = None
 
     def accept(self, link: Link) -> Connection:
-        """Serve a link for as long as it lasts."""
-        self._hold()
+        """Start serving a link that lasts for several requests."""
+        self._acquire()
         return self._server.accept(link, create_task=self._create_task)
 
     def accept_one(
         self, link: Link, session: Session | None, prefix: str, create_task: TaskFactory | None
     ) -> Connection:
-        """Serve a link that brings one message; it holds nothing of its own."""
+        """Start serving a link that delivers one message; it uses the lifespans of this acceptor."""
         if not self._held:
-            self._hold()
+            self._acquire()
         server = self._server
         connection = Connection(
             link,
@@ -108,21 +108,20 @@ class ServerAcceptor:
             prefix=prefix,
             create_task=create_task or self._create_task,
         )
-        connection.owner = server
         connection.holder = self
         link.attach(connection)
         return connection
 
     def end_subscriptions(self) -> None:
-        """End every listener with a result."""
+        """End all subscriptions with a result."""
         self._server.hub.end("the server is shutting down")
 
     async def release(self) -> None:
-        """Leave the lifespans."""
+        """Release the lifespans."""
         self._held = False
         await self._server.release(self)
 
-    def _hold(self) -> None:
+    def _acquire(self) -> None:
         if not self._held:
             self._held = True
             self._timers = self._server.timers()
@@ -131,7 +130,7 @@ class ServerAcceptor:
 
 
 class _SingleRequestConnection(ServerConnection):
-    """Serves one message: nobody is there to be told of a change later."""
+    """The service of a connection for one message, which is not notified of later changes."""
 
     __slots__ = ()
 
@@ -140,7 +139,7 @@ class _SingleRequestConnection(ServerConnection):
 
 
 def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> Endpoint:
-    """Make the ASGI application of a server."""
+    """Create the ASGI application of a server."""
     given = _known({**server.http_options, **options}, AsgiOptions.__annotations__, ("host", "port", "path"))
     endpoint = EndpointOptions(
         path=_path("path", path),
@@ -168,18 +167,18 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, object]) -> E
             hierarchy=server.hierarchy,
             scopes=lambda: scopes_in_use(server.registry),
         )
-    elif server.registry.guarded:
-        log.warning("some of what server %r offers needs scopes, but nobody has any without auth=", server.name)
+    elif server.registry.needs_scopes:
+        log.warning("server %r requires scopes, but no caller has any without authentication; pass auth=", server.name)
     return Endpoint(
         ServerAcceptor(server), endpoint, origin_policy=origin_policy, limits=server.limits, authenticator=authenticator
     )
 
 
 async def run_http(server: Server, transport: str, options: Mapping[str, object]) -> None:
-    """Serve over HTTP until told to stop; requests in flight finish first.
+    """Serve over HTTP until the process is signalled to stop; running requests finish first.
 
     Raises:
-        ConfigError: it cannot be served so; one sentence says what to change.
+        ConfigError: an option is not valid; the message says what to change.
     """
     from trunkline.transports.http.server.serve import serve
 
@@ -187,12 +186,12 @@ async def run_http(server: Server, transport: str, options: Mapping[str, object]
     path = given.pop("path", "/mcp")
     host, port = given.pop("host", "127.0.0.1"), given.pop("port", 8000)
     if given.pop("workers", 1) != 1:
-        raise ConfigError("workers= needs what several processes can share, which is not there yet; leave it at 1")
-    meant = given.pop("allow_unauthenticated", False)
-    if not (meant or given.get("auth") or server.auth or is_loopback(host.strip("[]"), below=False)):
+        raise ConfigError("workers= must be 1: several worker processes are not supported yet")
+    unauthenticated = given.pop("allow_unauthenticated", False)
+    if not (unauthenticated or given.get("auth") or server.auth or is_loopback(host.strip("[]"), below=False)):
         raise ConfigError(
-            f"host={host!r} can be reached by others, and nobody is asked who they are: give auth=, bind 127.0.0.1, "
-            "or say allow_unauthenticated=True (--allow-unauthenticated)"
+            f"host={host!r} can be reached by other machines, and there is no authentication: pass auth=, bind "
+            "127.0.0.1, or pass allow_unauthenticated=True (--allow-unauthenticated)"
         )
     if transport == "sse":
         given = {"sse_path": "/sse", "message_path": "/messages", **given}
@@ -214,5 +213,5 @@ def _known(options: Mapping[str, object], known: Mapping[str, object], ignored: 
 
 def _path(name: str, path: str | None) -> Any:
     if path is not None and not path.startswith("/"):
-        raise ConfigError(f'{name}={path!r}: a path starts with "/"')
+        raise ConfigError(f'{name}={path!r} is not valid: a path must start with "/"')
     return path

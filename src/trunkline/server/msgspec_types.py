@@ -1,9 +1,9 @@
-"""Reading and writing JSON with msgspec: the engine of every function that has nothing from pydantic.
+"""Reading and writing JSON with msgspec, for every function that uses nothing from pydantic.
 
-It knows types, not functions. A `NativeReader` reads one type; `NativeArguments` reads a struct made of a function's
-parameters, straight from the bytes on the wire. The good case is one strict decode; only when that fails are the
-bytes decoded again, coerced and explained. Of members that occur twice in an object the last wins. Results are
-checked before they leave, and a NaN, which msgspec would write as null, is refused.
+It knows types, not functions. A `MsgspecReader` reads one type; `MsgspecArguments` reads a struct made of a function's
+parameters, directly from the bytes on the wire. The normal case is one strict decode; only if that fails are the bytes
+decoded again, coerced, and the error explained. If a member occurs twice in an object, the last one counts. Results
+are checked before they are sent, and a NaN, which msgspec would write as null, is rejected.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from datetime import date, datetime, time, timedelta
 from enum import EnumMeta
+from functools import lru_cache
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
@@ -47,7 +48,7 @@ __all__ = [
     "reject_non_finite",
 ]
 
-#: What the decoder raises for bytes that are not what the type wants.
+#: The exceptions of the decoder for bytes that do not match the type.
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _STATIC = frozenset({int, str, float, bool, type(None), bytes, tuple, frozenset})
@@ -61,12 +62,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MsgspecReader:
-    """Reads JSON into one type: strictly, then once more with coercion."""
+    """Reads JSON into one type: strictly first, then with coercion."""
 
     __slots__ = ("_decode", "_kind", "_tree")
 
     def __init__(self, kind: object) -> None:
-        """Make the decoder, which is where msgspec refuses types it cannot do."""
+        """Create the decoder; msgspec raises TypeError here for types that it does not support."""
         self._kind = kind
         self._decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(kind, dec_hook=_decode_hook).decode
         self._tree: Any = None
@@ -75,29 +76,29 @@ class MsgspecReader:
         """Read bytes.
 
         Raises:
-            ArgumentError: they do not fit, even with coercion.
+            InvalidArguments: they do not match the type, even with coercion.
         """
         try:
             return self._decode(raw)
-        except DECODE_ERRORS as refusal:
-            return self._read_again(raw, refusal)
+        except DECODE_ERRORS as error:
+            return self._read_again(raw, error)
 
     def schema(self) -> dict[str, Any]:
-        """Make the JSON Schema of the type."""
-        return self._schema(None)
+        """Return the JSON Schema of the type; treat it as read-only."""
+        return _self_contained(self._kind) or self._schema(None)
 
-    def explain(self, refusal: Exception) -> tuple[str, str]:
-        """Give the path and the sentence of a refusal."""
-        if not isinstance(refusal, msgspec.ValidationError):
-            return "", "nested too deeply" if isinstance(refusal, RecursionError) else "not JSON"
-        steps, sentence = explain_msgspec_error(str(refusal))
-        if not sentence:
+    def explain(self, error: Exception) -> tuple[str, str]:
+        """Return the path and the message for a decoding error."""
+        if not isinstance(error, msgspec.ValidationError):
+            return "", "nested too deeply" if isinstance(error, RecursionError) else "not JSON"
+        steps, message = explain_msgspec_error(str(error))
+        if not message:
             from trunkline.server.schemas import declared_order
             from trunkline.server.validation_errors import choices_at
 
             choices = declared_order(choices_at(self._description(), steps), self._orders())
-            sentence = f"expected {describe_choices(choices)}"
-        return join_path(steps), sentence
+            message = f"expected {describe_choices(choices)}"
+        return join_path(steps), message
 
     def _schema(self, finish: Callable[[dict[str, object]], None] | None) -> dict[str, Any]:
         from trunkline.server.schemas import tidy
@@ -117,13 +118,13 @@ class MsgspecReader:
             self._tree = msgspec.inspect.type_info(self._kind)
         return self._tree
 
-    def _read_again(self, raw: bytes | msgspec.Raw, refusal: Exception) -> Any:
+    def _read_again(self, raw: bytes | msgspec.Raw, error: Exception) -> Any:
         from trunkline.server.validation_errors import coerce
 
         try:
             value = msgspec.json.decode(raw)
         except DECODE_ERRORS:
-            raise self._error(refusal) from None
+            raise self._error(error) from None
         try:
             value = coerce(value, self._description())
             self._check(value)
@@ -131,12 +132,12 @@ class MsgspecReader:
         except DECODE_ERRORS as second:
             raise self._error(second) from None
 
-    def _error(self, refusal: Exception) -> InvalidArguments:
-        path, sentence = self.explain(refusal)
-        return InvalidArguments(sentence, path=path)
+    def _error(self, error: Exception) -> InvalidArguments:
+        path, message = self.explain(error)
+        return InvalidArguments(message, path=path)
 
     def _check(self, value: object) -> None:
-        """Look at a value before it is read again; for subclasses."""
+        """Check a value before it is read again; for subclasses."""
 
 
 class MsgspecArguments(MsgspecReader):
@@ -145,9 +146,9 @@ class MsgspecArguments(MsgspecReader):
     __slots__ = ("_fields",)
 
     def __init__(self, fields: Iterable[tuple[str, object, object]]) -> None:
-        """Take (name, adapted annotation, default); the default is `msgspec.UNSET` where there is none.
+        """Create the reader from (name, adapted annotation, default); without a default, it is `msgspec.UNSET`.
 
-        Making the struct is half the cost of registration, so it waits for the first call if it cannot fail.
+        Creating the struct is half the cost of registration, so it is left to the first call if it cannot fail.
         """
         self._fields = tuple(fields)
         self._kind = self._tree = None
@@ -165,22 +166,37 @@ class MsgspecArguments(MsgspecReader):
         return self._decode(raw)
 
     def bind(self, raw: bytes | msgspec.Raw | None) -> dict[str, Any]:
-        """Read arguments into keyword arguments, defaults filled in.
+        """Read arguments into keyword arguments, with defaults.
 
         Raises:
-            ArgumentError: they do not fit, even with coercion.
+            InvalidArguments: they do not match the type, even with coercion.
         """
         try:
             return asdict(self._decode(b"{}" if raw is None else raw))
-        except DECODE_ERRORS as refusal:
-            return asdict(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, refusal))
+        except DECODE_ERRORS as error:
+            return asdict(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, error))
 
     def arguments_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
-        """Make the schema of the arguments with a text for each parameter."""
+        """Return the schema of the arguments, with a description for each parameter; treat it as read-only."""
+        properties: dict[str, Any] = {}
+        for name, annotation, default in self._fields:
+            known = _self_contained(annotation)
+            if known is None:
+                return self._whole_schema(descriptions)
+            property_ = properties[name] = {**known}
+            if name in descriptions:
+                property_["description"] = descriptions[name]
+            if default is not _MISSING and (value := json_default(default)) is not None:
+                property_["default"] = value
+        required = [name for name, _, default in self._fields if default is _MISSING]
+        return {"type": "object", "properties": properties, **({"required": required} if required else {})}
+
+    def _whole_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
+        """Build the schema from the struct: definitions may be shared by parameters, or refer to themselves."""
 
         def finish(struct: dict[str, Any]) -> None:
             struct.pop("title", None)
-            # Unknown arguments are refused all the same; said here, it costs every listing and some models choke on it.
+            # Unknown arguments are rejected anyway; the keyword would make every list longer, and confuses some models.
             struct.pop("additionalProperties", None)
             for name, _, default in self._fields:
                 field = struct["properties"][name]
@@ -200,8 +216,34 @@ class MsgspecArguments(MsgspecReader):
             check_names(value, [name for name, _, _ in self._fields], required=required)
 
 
+def _self_contained(annotation: Any) -> dict[str, Any] | None:
+    """Return the schema of an annotation that can stand by itself, or None for any other.
+
+    Tools share few annotations, and msgspec takes a tenth of a millisecond for each, so that the first list of a large
+    server would be slow.
+    """
+    try:
+        # Unions are equal in any order of their parts, and a schema shows that order.
+        return _cached_schema(annotation, "" if type(annotation) is type else repr(annotation))
+    except TypeError:  # not hashable, or not supported; the second is reported with the whole schema
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _cached_schema(annotation: Any, written: str) -> dict[str, Any] | None:
+    found = survey((annotation,))
+    if found.metadata:
+        # A description in the metadata merges with one of the parameter.
+        return None
+    from trunkline.server.schemas import declared_orders, tidy
+
+    (schema,), definitions = msgspec.json.schema_components((annotation,), schema_hook=_schema_hook)
+    tidied = tidy(schema, definitions, orders=declared_orders(found))
+    return None if "$defs" in tidied else tidied
+
+
 def _is_always_supported(annotation: object) -> bool:
-    """Whether msgspec is sure to know a type."""
+    """Return whether msgspec certainly supports a type."""
     if type(annotation) is type:
         return annotation in BUILTIN_TYPES
     parts = get_args(annotation)
@@ -215,19 +257,19 @@ def _field(field: tuple[str, object, object]) -> Any:
         return name, annotation
     if type(default) in _STATIC:
         return name, annotation, default
-    # The function's own default object, shared between calls as Python shares it.
+    # The function's own default object, shared between calls as in Python.
     return name, annotation, msgspec.field(default_factory=lambda: default)
 
 
 def adapt(annotation: Any, default: Any = _MISSING) -> Any:
-    """Bring a parameter's annotation into the form msgspec wants, for the cases people write otherwise."""
+    """Return a parameter's annotation in the form that msgspec needs."""
     if annotation in BUILTIN_TYPES if isinstance(annotation, type) else annotation is Any:
         return annotation | None if default is None else annotation
     inner, metadata = strip_annotated(annotation)
     meta = tuple(item for item in metadata if isinstance(item, msgspec.Meta))
     optional = optional_of(inner)
     if optional is not None:
-        # msgspec refuses constraints on a union; on its only member that is not None they mean the same.
+        # msgspec rejects constraints on a union; on its only member that is not None they mean the same.
         return _annotated(adapt(optional), meta) | None
     adapted = _annotated(_DATETIME if inner is datetime else inner, meta)
     return adapted | None if default is None else adapted
@@ -240,7 +282,7 @@ def _annotated(inner: object, metadata: tuple[object, ...]) -> Any:
 
 
 def find_unsupported(found: TypeSurvey) -> Any | None:
-    """Name a class msgspec can neither read nor describe, if there is one."""
+    """Return a class that msgspec can neither read nor describe; None if there is none."""
     for kind in found.classes:
         if (
             kind in BUILTIN_TYPES
@@ -256,7 +298,7 @@ def find_unsupported(found: TypeSurvey) -> Any | None:
 
 
 def json_default(value: object) -> Any:
-    """Give a default as JSON holds it, or none where it cannot be written."""
+    """Return a default as JSON; None if it has no JSON form."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=encode_hook))
     except (TypeError, ValueError, RecursionError):
@@ -264,16 +306,16 @@ def json_default(value: object) -> Any:
 
 
 def encode_hook(value: object) -> Any:
-    """Write what msgspec has no form for: paths, and pydantic models inside other values.
+    """Encode what msgspec does not support: paths, and pydantic models inside other values.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: the value is of any other type.
     """
     if isinstance(value, PathLike):
         return fspath(value)
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+        raise TypeError(f"a {type(value).__name__} cannot be encoded as JSON")
     return dump(mode="json", by_alias=True)
 
 
@@ -284,15 +326,15 @@ def _decode_hook(kind: Any, value: Any) -> Any:
 
 
 def _schema_hook(kind: object) -> dict[str, Any]:
-    # msgspec takes no empty answer; a default of None is one that `tidy` drops.
+    # msgspec does not accept an empty schema here; `tidy` drops a default of None.
     return {"default": None} if kind is object else {"type": "string", "format": "path"}
 
 
-# --- Writing ---------------------------------------------------------------------------------------------------------
+# --- writing ---------------------------------------------------------------------------------------------------------
 
 
 class UntypedResult:
-    """The result of a function that promises nothing about it."""
+    """The result of a function without a useful return annotation."""
 
     __slots__ = ()
 
@@ -300,97 +342,97 @@ class UntypedResult:
     described: ClassVar[bool] = False
 
     def schema(self) -> dict[str, Any] | None:
-        """Give none: there is nothing to describe."""
+        """Return None: the type of the result is unknown."""
         return None
 
     def encode(self, value: object) -> bytes:
-        """Write a value as JSON.
+        """Encode a value as JSON.
 
         Raises:
-            ResultError: it cannot be written.
+            InvalidResult: it has no JSON form.
         """
         try:
             data = msgspec.json.encode(value, enc_hook=encode_hook)
-        except _UNWRITABLE as failure:
-            raise InvalidResult(f"cannot be written as JSON: {failure}") from failure
+        except _UNWRITABLE as error:
+            raise InvalidResult(f"cannot be encoded as JSON: {error}") from error
         if b"null" in data:
             reject_non_finite(_plain(value))
         return data
 
 
 class MsgspecResult(UntypedResult):
-    """A result of a type msgspec knows; what was written is read back, since an instance is trusted unseen."""
+    """A result of a type that msgspec supports; it is decoded again, since msgspec encodes instances unchecked."""
 
     __slots__ = ("_decode", "_holds_floats", "_reader")
 
     described = True
 
     def __init__(self, annotation: object) -> None:
-        """Make the reader of the type."""
+        """Create the reader of the type."""
         self._reader = MsgspecReader(annotation)
         self._decode = self._reader._decode
         self._holds_floats = not survey((annotation,)).classes.isdisjoint((float, Any, object, dict, list, tuple))
 
     def schema(self) -> dict[str, Any] | None:
-        """Make the JSON Schema of the value."""
+        """Return the JSON Schema of the value."""
         return self._reader.schema()
 
     def encode(self, value: object) -> bytes:
-        """Write a value as JSON after checking it.
+        """Check a value and encode it as JSON.
 
         Raises:
-            ResultError: it is not what the annotation says.
+            InvalidResult: it does not match the annotation.
         """
         try:
             data = _write(value)
             self._decode(data)
-        except (msgspec.DecodeError, *_UNWRITABLE) as failure:
-            raise self._error(value, failure) from failure
+        except (msgspec.DecodeError, *_UNWRITABLE) as error:
+            raise self._error(value, error) from error
         if self._holds_floats and b"null" in data:
             reject_non_finite(_plain(value))
         return data
 
-    def _error(self, value: object, failure: Exception) -> InvalidResult:
-        if not isinstance(failure, msgspec.DecodeError):
-            return InvalidResult(f"cannot be written as JSON: {failure}")
-        # A NaN was written as null; to say that a number was expected and null came would mislead.
+    def _error(self, value: object, error: Exception) -> InvalidResult:
+        if not isinstance(error, msgspec.DecodeError):
+            return InvalidResult(f"cannot be encoded as JSON: {error}")
+        # A NaN was encoded as null; an error about null would be misleading.
         reject_non_finite(_plain(value))
-        path, sentence = self._reader.explain(failure)
-        return InvalidResult(sentence, path=path)
+        path, message = self._reader.explain(error)
+        return InvalidResult(message, path=path)
 
 
 class ScalarResult(MsgspecResult):
-    """A result with nothing inside to look at: converting checks it for less."""
+    """A result without members, for which a conversion is the cheaper check."""
 
     __slots__ = ("_annotation",)
 
     def __init__(self, annotation: object) -> None:
-        """Keep the type to convert to."""
+        """Create the result for a scalar type."""
         super().__init__(annotation)
         self._annotation = annotation
 
     def encode(self, value: object) -> bytes:
-        """Write a value as JSON after checking it.
+        """Check a value and encode it as JSON.
 
         Raises:
-            ResultError: it is not what the annotation says.
+            InvalidResult: it does not match the annotation.
         """
         annotation = self._annotation
         if type(value) is annotation and annotation is not float:
-            # The very class it should be, with nothing more said about it.
+            # Exactly the annotated class, without constraints.
             return _encode(value)
         try:
             data = _encode(msgspec.convert(value, annotation))
-        except msgspec.ValidationError as failure:
-            path, sentence = self._reader.explain(failure)
-            raise InvalidResult(sentence, path=path) from None
+        except msgspec.ValidationError as error:
+            path, message = self._reader.explain(error)
+            raise InvalidResult(message, path=path) from None
         if data == b"null":
             raise InvalidResult("expected a finite number")
         return data
 
 
 def msgspec_result(annotation: object) -> MsgspecResult:
-    """Choose the cheapest check that looks inside."""
+    """Return the cheapest check for a return annotation."""
     inner, _ = strip_annotated(annotation)
     return ScalarResult(annotation) if type(inner) is type and inner in _SCALARS else MsgspecResult(annotation)
 
@@ -413,18 +455,18 @@ def _plain(value: object) -> Any:
 
 
 def reject_non_finite(value: object) -> None:
-    """Refuse NaN and the infinities, which JSON cannot say and msgspec writes as null.
+    """Reject NaN and the infinities, which JSON does not have and msgspec encodes as null.
 
     Raises:
-        ResultError: there is one.
+        InvalidResult: the value has one.
     """
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
-    while waiting:
-        steps, here = waiting.pop()
+    pending: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while pending:
+        steps, here = pending.pop()
         if isinstance(here, float):
             if not math.isfinite(here):
                 raise InvalidResult("expected a finite number", path=join_path(steps))
         elif isinstance(here, dict):
-            waiting.extend(((*steps, name), item) for name, item in here.items())
+            pending.extend(((*steps, name), item) for name, item in here.items())
         elif isinstance(here, (list, tuple)):
-            waiting.extend(((*steps, index), item) for index, item in enumerate(here))
+            pending.extend(((*steps, index), item) for index, item in enumerate(here))

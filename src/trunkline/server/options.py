@@ -1,6 +1,6 @@
-"""From keyword arguments to an options record: unknown names are refused with the nearest known one.
+"""Reading keyword arguments into an options record; unknown names are rejected with the closest known one.
 
-Keywords of other frameworks are translated by ``trunkline.compat``, which is loaded by the first of them.
+Keywords of other frameworks are translated by ``trunkline.compat``, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=Struct)
 
 
 class ComponentKeywords(TypedDict, total=False):
-    """The keywords that tools, prompts and resources share; None is the same as left out."""
+    """The keywords that tools, prompts and resources share; None is the same as leaving one out."""
 
     name: str | None
     title: str | None
@@ -106,7 +106,7 @@ def _read(kind: type[T], given: Mapping[str, object], what: Literal["tool", "pro
     options = own_options(what, given, known)
     for name in options:
         if name not in known:
-            hint = did_you_mean(name, known) or f"; a {what} takes {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known) or f"; a {what} has {', '.join(sorted(known))}"
             raise TypeError(f"unknown option {name!r}{hint}")
     if options.get("icons") or hasattr(options.get("annotations"), "model_dump"):
         from trunkline.server.foreign_types import recognise

@@ -1,7 +1,4 @@
-"""Completion: suggestions for an argument of a prompt or a variable of a resource template.
-
-Prompts: a function that makes messages, as the protocol sees it.
-"""
+"""Prompts, and completions: suggestions for an argument of a prompt or a variable of a resource template."""
 
 from __future__ import annotations
 
@@ -34,12 +31,14 @@ class CompletionDefinition:
     __slots__ = ("_wants_arguments", "argument", "function", "mounted_by", "ref", "source")
 
     def __init__(self, ref: str, argument: str, function: Callable[..., object], *, owner: Server) -> None:
-        """Take ``function(value)`` or ``function(value, arguments)``, sync or async."""
-        self.ref = ref
-        self.argument = argument
-        self.function = HandlerFunction(function, owner=owner, what=f"completion of {argument!r} of {ref!r}")
+        """Create a completion from ``function(value)`` or ``function(value, arguments)``, sync or async."""
+        self.ref: str = ref
+        self.argument: str = argument
+        self.function: HandlerFunction = HandlerFunction(
+            function, owner=owner, what=f"completion of {argument!r} of {ref!r}"
+        )
         self.mounted_by: tuple[Server, ...] = ()
-        #: What this is a copy of, if it is mounted from another server.
+        #: The original of this copy, if it is mounted from another server.
         self.source: CompletionDefinition | None = None
         names = [each.name for each in self.function.signature.parameters]
         if not 1 <= len(names) <= 2:
@@ -47,7 +46,7 @@ class CompletionDefinition:
         self._wants_arguments = len(names) == 2
 
     async def complete(self, exchange: Exchange, value: str, arguments: Mapping[str, str]) -> t.CompleteResult:
-        """Ask the function for values that start or contain what was typed."""
+        """Call the function with what the user has typed, and return its suggestions."""
         names = [each.name for each in self.function.signature.parameters]
         kwargs: dict[str, Any] = {names[0]: value}
         if self._wants_arguments:
@@ -58,7 +57,7 @@ class CompletionDefinition:
 async def complete_with_fallback(
     function: HandlerFunction | None, exchange: Exchange, params: t.CompleteRequestParams
 ) -> t.CompleteResult:
-    """Ask the function that completes everything, if there is one; it is given ``(ref, argument, context)``."""
+    """Call the fallback completion with ``(ref, argument, context)``; without one, return no suggestions."""
     if function is None:
         return _complete_result(None)
     names = [each.name for each in function.signature.parameters]
@@ -82,7 +81,7 @@ def _complete_result(found: t.Completion | Iterable[str] | None) -> t.CompleteRe
 
 
 def check_argument(known: Iterable[str], argument: str, ref: str) -> None:
-    """Refuse an argument that the prompt or template does not have."""
+    """Raise InvalidParams if a prompt or template does not have an argument."""
     names = list(known)
     if argument not in names:
         raise InvalidParams(
@@ -90,12 +89,8 @@ def check_argument(known: Iterable[str], argument: str, ref: str) -> None:
         )
 
 
-if TYPE_CHECKING:
-    from trunkline.server.server import Server
-
-
 class PromptOptions(Struct, frozen=True, kw_only=True):
-    """What may be said about a prompt beside its function."""
+    """The options of a prompt."""
 
     name: str | None = None
     title: str | None = None
@@ -104,31 +99,33 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     tags: frozenset[str] = frozenset()
     meta: Mapping[str, Any] | None = None
     thread: bool = True
-    #: What a caller's token must allow; over HTTP who lacks it neither sees nor gets the prompt.
+    #: The scopes that a caller's token needs; over HTTP, the prompt is hidden from other callers.
     scopes: tuple[str, ...] = ()
 
 
 class PromptDefinition:
-    """A prompt of a server: how it is listed and how it is made."""
+    """A prompt of a server: how it is listed and rendered."""
 
     __slots__ = ("_listed", "function", "mounted_by", "name", "options", "scopes", "source")
 
     def __init__(self, function: Callable[..., object], options: PromptOptions, *, owner: Server) -> None:
-        """Make a prompt of a function."""
+        """Create a prompt from a function."""
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
-            raise TypeError("a prompt needs a name: give name= for a lambda or a callable object")
-        self.name = name
-        self.options = options
-        self.scopes = options.scopes
-        self.function = HandlerFunction(function, owner=owner, what=f"prompt {name!r}", thread=options.thread)
+            raise TypeError("a prompt needs a name: pass name= for a lambda or a callable object")
+        self.name: str = name
+        self.options: PromptOptions = options
+        self.scopes: tuple[str, ...] = options.scopes
+        self.function: HandlerFunction = HandlerFunction(
+            function, owner=owner, what=f"prompt {name!r}", thread=options.thread
+        )
         self.mounted_by: tuple[Server, ...] = ()
-        #: What this is a copy of, if it is mounted from another server.
+        #: The original of this copy, if it is mounted from another server.
         self.source: PromptDefinition | None = None
         self._listed: t.Prompt | None = None
 
     def listed(self) -> t.Prompt:
-        """Describe the prompt; made when first wanted."""
+        """Return the prompt as it is listed; built on first use."""
         if self._listed is None:
             options, signature = self.options, self.function.signature
             arguments = [
@@ -146,17 +143,17 @@ class PromptDefinition:
         return self._listed
 
     async def get(self, exchange: Exchange, arguments: Mapping[str, str] | None) -> t.GetPromptResult:
-        """Make the messages; arguments are text on the wire and become what the signature says."""
+        """Render the prompt; arguments are strings on the wire and are converted to the types of the signature."""
         function = self.function
         try:
             kwargs = function.signature.bind(msgspec.json.encode(arguments or {}))
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid params: prompt {self.name!r}: {error}") from error
-        made = await function.run(exchange, kwargs)
-        if hasattr(made, "messages"):
+        value = await function.run(exchange, kwargs)
+        if hasattr(value, "messages"):
             from trunkline.server.foreign_types import recognise
 
-            made = recognise(made)
-        if isinstance(made, t.GetPromptResult):
-            return made
-        return t.GetPromptResult(description=self.listed().description, messages=to_messages(made))
+            value = recognise(value)
+        if isinstance(value, t.GetPromptResult):
+            return value
+        return t.GetPromptResult(description=self.listed().description, messages=to_messages(value))

@@ -1,8 +1,8 @@
-"""Reading JSON into types with pydantic, for functions whose annotations or defaults come from it.
+"""Reading JSON with pydantic, for functions whose annotations or defaults come from it.
 
-pydantic is given by whoever found it loaded; it is never imported here. Arguments are read through one `TypeAdapter`
+pydantic is never imported here, only used if the program has imported it. Arguments are read through one `TypeAdapter`
 over a `TypedDict` made of the parameters, so that any parameter name works and the result is the keyword arguments.
-Its errors are said in our words: no links, no values.
+Its errors are rewritten: without links, and without the values.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _META = (
     "description",
     "examples",
 )
-#: Errors whose sentence says all; for the others the JSON type of the value follows.
+#: Errors whose message is complete; for the others the JSON type of the value is added.
 _CONSTRAINTS = ("greater_than", "less_than", "multiple_of", "too_short", "too_long", "pattern_mismatch")
 
 
 class PydanticReader:
-    """Reads JSON into one type with pydantic's lenient rules, and JSON in strings besides."""
+    """Reads JSON into one type with pydantic's lenient rules; also accepts JSON inside strings."""
 
     __slots__ = ("_adapter",)
 
     def __init__(self, kind: object) -> None:
-        """Make the adapter, which is where pydantic refuses types it cannot do."""
+        """Create the adapter; pydantic raises an error here for types that it does not support."""
         self._adapter = pydantic_module().TypeAdapter(kind)
 
     def read(self, raw: bytes | msgspec.Raw) -> Any:
         """Read bytes.
 
         Raises:
-            ArgumentError: they do not fit.
+            InvalidArguments: they do not match the type.
         """
         raw = bytes(raw)
         try:
@@ -59,20 +59,20 @@ class PydanticReader:
             return self._read_again(raw, refusal)
 
     def schema(self) -> dict[str, Any]:
-        """Make the JSON Schema of the type."""
+        """Return the JSON Schema of the type."""
         return self._tidy(self._generate("validation"))
 
     def result_schema(self) -> dict[str, Any]:
-        """Make the JSON Schema of what the type is written as."""
+        """Return the JSON Schema of the encoded type."""
         return self._tidy(self._generate("serialization"))
 
     def write(self, value: object) -> bytes:
-        """Check a value against the type and write it as JSON."""
+        """Check a value against the type and encode it as JSON."""
         written: bytes = self._adapter.dump_json(self._adapter.validate_python(value), by_alias=True)
         return written
 
     def plain(self, value: object) -> Any:
-        """Give the value as plain Python, numbers as they are."""
+        """Return the value as plain Python objects, with numbers unchanged."""
         return self._adapter.dump_python(self._adapter.validate_python(value), by_alias=True)
 
     def _generate(self, mode: str) -> dict[str, Any]:
@@ -85,12 +85,12 @@ class PydanticReader:
         from trunkline.server.schemas import tidy
 
         definitions = schema.pop("$defs", {})
-        # A title that a definition would have is the class's name; the root of a schema has no such name to compare.
+        # `tidy` drops a title that equals the name of its definition; the root of a schema has no name to compare.
         schema.pop("title", None)
         return tidy(schema, definitions)
 
     def _read_again(self, raw: bytes, refusal: Any) -> Any:
-        """Read once more with the refused strings that hold JSON taken as what they hold."""
+        """Read again, with rejected strings that contain JSON replaced by their contents."""
         try:
             value = msgspec.json.decode(raw)
             again = _unpacked(value, [error["loc"] for error in refusal.errors(include_url=False)])
@@ -102,9 +102,9 @@ class PydanticReader:
             raise InvalidArguments("nested too deeply") from None
         except ValueError as second:
             refusal = second
-        self._refuse(refusal)
+        self._reject(refusal)
 
-    def _refuse(self, refusal: Any) -> None:
+    def _reject(self, refusal: Any) -> None:
         path, sentence = explain_pydantic_error(refusal)
         raise InvalidArguments(sentence, path=path) from None
 
@@ -115,10 +115,10 @@ class PydanticArguments(PydanticReader):
     __slots__ = ("_fields", "_required")
 
     def __init__(self, fields: Iterable[tuple[str, object, object]]) -> None:
-        """Take (name, annotation, default); the default is `msgspec.UNSET` where there is none.
+        """Create the reader from (name, annotation, default); without a default, it is `msgspec.UNSET`.
 
         Raises:
-            TypeError: a parameter's type is none pydantic knows.
+            TypeError: pydantic does not support the type of a parameter.
         """
         self._fields = tuple(fields)
         super().__init__(_typed_dict(self._fields))
@@ -127,18 +127,18 @@ class PydanticArguments(PydanticReader):
         """Read arguments into keyword arguments.
 
         Raises:
-            ArgumentError: they do not fit.
+            InvalidArguments: they do not match the type.
         """
         found: dict[str, Any] = self.read(b"{}" if raw is None or bytes(raw) == b"null" else raw)
         return found
 
     def arguments_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
-        """Make the schema of the arguments with a text for each parameter."""
+        """Return the schema of the arguments, with a description for each parameter."""
         schema = self._generate("validation")
         schema.setdefault("properties", {})
         schema.pop("additionalProperties", None)
         for name, _, default in self._fields:
-            # A field with an alias of the user's is listed under that.
+            # A field with an alias is listed under the alias.
             field = schema["properties"].get(name, {})
             if name in descriptions:
                 field["description"] = descriptions[name]
@@ -146,7 +146,7 @@ class PydanticArguments(PydanticReader):
                 field["default"] = known
         return self._tidy(schema)
 
-    def _refuse(self, refusal: Any) -> None:
+    def _reject(self, refusal: Any) -> None:
         errors = refusal.errors(include_url=False, include_context=False)
         names = {error["type"]: True for error in errors if len(error["loc"]) == 1}
         if "extra_forbidden" in names or "missing" in names:
@@ -156,20 +156,20 @@ class PydanticArguments(PydanticReader):
             ]
             missing = [error["loc"][0] for error in errors if error["type"] == "missing" and len(error["loc"]) == 1]
             check_names(unknown, schema["properties"], required=missing)
-        super()._refuse(refusal)
+        super()._reject(refusal)
 
 
 def is_field(value: object) -> bool:
-    """Whether a parameter's default is pydantic's description of the parameter."""
+    """Return whether a parameter's default is a pydantic ``Field``."""
     pydantic = pydantic_module()
     return pydantic is not None and isinstance(value, pydantic.fields.FieldInfo)
 
 
 def merge_field(annotation: Any, default: Any) -> tuple[Any, Any]:
-    """Bring a parameter into the form pydantic wants: its description of a field, and msgspec's, in the annotation.
+    """Return a parameter's annotation and default in the form that pydantic needs, with all metadata as ``Field``.
 
     Raises:
-        TypeError: msgspec metadata stands where pydantic would not see it.
+        TypeError: msgspec metadata is inside the type, where pydantic would ignore it.
     """
     inner, metadata = strip_annotated(annotation)
     optional = optional_of(inner)
@@ -191,7 +191,7 @@ def _as_field(meta: msgspec.Meta) -> Any:
 
 
 def _typed_dict(fields: Sequence[tuple[str, object, object]]) -> Any:
-    # pydantic refuses the one of `typing` before Python 3.12, and brings this one with it.
+    # pydantic rejects `typing.TypedDict` before Python 3.12, and depends on typing_extensions itself.
     import typing_extensions
 
     pydantic = pydantic_module()
@@ -206,14 +206,14 @@ def _typed_dict(fields: Sequence[tuple[str, object, object]]) -> Any:
 
 
 def _unpacked(value: Any, locations: Iterable[Sequence[str | int]]) -> bool:
-    """Replace, in place, each string at one of the locations that holds a JSON array or object."""
+    """Replace, in place, each string at the locations that contains a JSON array or object; return whether any did."""
     changed = False
     for location in locations:
         holder: Any = None
         key: Any = None
         here = value
         for step in location:
-            # Steps that name a member of a union are no part of the value.
+            # Steps that name a member of a union are not part of the value.
             fits = step in here if isinstance(here, dict) else isinstance(here, list) and isinstance(step, int)
             if fits:
                 holder, key, here = here, step, here[step]
@@ -227,7 +227,7 @@ def _unpacked(value: Any, locations: Iterable[Sequence[str | int]]) -> bool:
 
 
 def explain_pydantic_error(refusal: Any) -> tuple[str, str]:
-    """Give the path and the sentence of the first thing pydantic found wrong."""
+    """Return the path and the message for the first error of pydantic."""
     error = refusal.errors(include_url=False)[0]
     return join_path(error["loc"]), _sentence(error)
 

@@ -1,8 +1,8 @@
-"""Everything a server offers, as one immutable snapshot that is replaced as a whole on every change, and the.
+"""The registry of a server: one immutable snapshot of its definitions, replaced as a whole on every change.
 
-Flattening of mounted servers into it. A call looks names up in the snapshot it finds, and encoded lists are cached
-under the snapshot's counter. A mounted server is flattened again whenever it or its parent changes, so a call costs
-the same at any depth; what is mounted keeps its own context, lifespan and middleware.
+A call looks names up in the current snapshot, and encoded lists are cached under the snapshot's counter. Mounted
+servers are flattened into the snapshot again whenever they or their parent change, so a call costs the same at any
+depth; mounted definitions keep their own context, lifespan and middleware.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ __all__ = [
 if TYPE_CHECKING:
     from trunkline.server.prompts import CompletionDefinition, PromptDefinition
     from trunkline.server.resources import ResourceDefinition, TemplateDefinition
+    from trunkline.server.server import Server
     from trunkline.server.tools import ToolDefinition
 
 
 Kind = str
-#: What a definition is found by: its name or URI, or for a completion the reference and the argument.
+#: The key of a definition: its name or URI, or for a completion the reference and the argument.
 Key: TypeAlias = str | tuple[str, str]
-#: Something that is listed: a visibility filter decides about it.
+#: A definition that is listed, and that a visibility filter may hide.
 Listed: TypeAlias = "ToolDefinition | PromptDefinition | ResourceDefinition | TemplateDefinition"
-#: Something that is registered.
+#: A registered definition.
 Definition: TypeAlias = "Listed | CompletionDefinition"
 _EMPTY_TABLE: Mapping[Any, Any] = MappingProxyType({})
 
@@ -53,58 +54,53 @@ class RegistrySnapshot(Struct, frozen=True):
     resources: Mapping[str, ResourceDefinition] = _EMPTY_TABLE
     templates: Mapping[str, TemplateDefinition] = _EMPTY_TABLE
     completions: Mapping[tuple[str, str], CompletionDefinition] = _EMPTY_TABLE
-    #: Whether something may need scopes; once so, it stays so.
-    guarded: bool = False
+    #: Whether any definition may need scopes; once True it stays True.
+    needs_scopes: bool = False
 
     def adding(self, kind: Kind, key: Key, definition: Definition) -> RegistrySnapshot:
-        """Give a registry with one more entry.
+        """Return a snapshot with one more definition.
 
         Raises:
             ValueError: the name is taken.
         """
-        shelf: Mapping[Any, Any] = getattr(self, kind)
-        if key in shelf:
+        table: Mapping[Any, Any] = getattr(self, kind)
+        if key in table:
             raise ValueError(f"{kind[:-1]} {key!r} exists already; remove it first or choose another name")
-        added = self._with(kind, {**shelf, key: definition})
-        return replace(added, guarded=True) if getattr(definition, "scopes", ()) and not self.guarded else added
+        added = self._with(kind, {**table, key: definition})
+        return replace(added, needs_scopes=True) if getattr(definition, "scopes", ()) else added
 
     def removing(self, kind: Kind, key: Key) -> RegistrySnapshot:
-        """Give a registry without one entry.
+        """Return a snapshot without one definition.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is no definition of that name.
         """
-        shelf: Mapping[Any, Any] = getattr(self, kind)
-        if key not in shelf:
-            raise KeyError(f"no {kind[:-1]} is called {key!r}")
-        return self._with(kind, {name: each for name, each in shelf.items() if name != key})
+        table: Mapping[Any, Any] = getattr(self, kind)
+        if key not in table:
+            raise KeyError(f"there is no {kind[:-1]} {key!r}")
+        return self._with(kind, {name: each for name, each in table.items() if name != key})
 
-    def _with(self, kind: Kind, shelf: Mapping[Key, Definition]) -> RegistrySnapshot:
-        return replace(self, counter=self.counter + 1, **{kind: shelf})
+    def _with(self, kind: Kind, table: Mapping[Key, Definition]) -> RegistrySnapshot:
+        return replace(self, counter=self.counter + 1, **{kind: table})
 
 
 EMPTY = RegistrySnapshot()
 
 
-if TYPE_CHECKING:
-    from trunkline.server.resources import ResourceDefinition, TemplateDefinition
-    from trunkline.server.server import Server
-
-
 class Mount(Struct, frozen=True):
-    """A server inside another, under a namespace."""
+    """A server mounted in another, under a namespace."""
 
     server: Any
     namespace: str | None
 
 
 def flatten(own: RegistrySnapshot, mounts: tuple[Mount, ...], counter: int) -> RegistrySnapshot:
-    """Put everything into one registry.
+    """Return one snapshot of a server's own definitions and those of its mounts.
 
     Raises:
-        ValueError: two things would have one name.
+        ValueError: two definitions would have the same name.
     """
-    shelves: dict[str, dict[Any, Any]] = {
+    tables: dict[str, dict[Any, Any]] = {
         "tools": dict(own.tools),
         "prompts": dict(own.prompts),
         "resources": dict(own.resources),
@@ -112,40 +108,40 @@ def flatten(own: RegistrySnapshot, mounts: tuple[Mount, ...], counter: int) -> R
         "completions": dict(own.completions),
     }
     for mount in mounts:
-        _add(shelves, mount)
-    guarded = own.guarded or any(mount.server.registry.guarded for mount in mounts)
-    return RegistrySnapshot(counter, **shelves, guarded=guarded)
+        _add(tables, mount)
+    needs_scopes = own.needs_scopes or any(mount.server.registry.needs_scopes for mount in mounts)
+    return RegistrySnapshot(counter, **tables, needs_scopes=needs_scopes)
 
 
-def _add(shelves: dict[str, dict[Any, Any]], mount: Mount) -> None:
+def _add(tables: dict[str, dict[Any, Any]], mount: Mount) -> None:
     child: RegistrySnapshot = mount.server.registry
     space = mount.namespace
     for name, tool in child.tools.items():
-        _put(shelves, "tools", namespaced(space, name), _renamed_copy(tool, mount.server, name=namespaced(space, name)))
+        _put(tables, "tools", namespaced(space, name), _renamed_copy(tool, mount.server, name=namespaced(space, name)))
     for name, prompt in child.prompts.items():
         _put(
-            shelves,
+            tables,
             "prompts",
             namespaced(space, name),
             _renamed_copy(prompt, mount.server, name=namespaced(space, name)),
         )
     for uri, resource in child.resources.items():
-        _put(shelves, "resources", namespaced_uri(space, uri), _mounted_resource(resource, mount))
+        _put(tables, "resources", namespaced_uri(space, uri), _mounted_resource(resource, mount))
     for uri, template in child.templates.items():
-        _put(shelves, "templates", namespaced_uri(space, uri), _mounted_resource(template, mount))
+        _put(tables, "templates", namespaced_uri(space, uri), _mounted_resource(template, mount))
     for (ref, argument), completion in child.completions.items():
         moved = namespaced_uri(space, ref) if "://" in ref else namespaced(space, ref)
-        _put(shelves, "completions", (moved, argument), _renamed_copy(completion, mount.server, ref=moved))
+        _put(tables, "completions", (moved, argument), _renamed_copy(completion, mount.server, ref=moved))
 
 
-def _put(shelves: dict[str, dict[Any, Any]], kind: str, key: Key, definition: Definition) -> None:
-    if key in shelves[kind]:
+def _put(tables: dict[str, dict[Any, Any]], kind: str, key: Key, definition: Definition) -> None:
+    if key in tables[kind]:
         raise ValueError(f"mounting would give two {kind} the name {key!r}; choose another namespace")
-    shelves[kind][key] = definition
+    tables[kind][key] = definition
 
 
 def _renamed_copy(definition: Definition, child: Server, **changes: str) -> Any:
-    """Copy a definition under a new name; its owner's middleware stays around it."""
+    """Copy a definition under a new name; it still runs inside its own server's middleware."""
     moved = copy.copy(definition)
     moved.mounted_by = (child, *definition.mounted_by)
     moved.source = definition
@@ -163,12 +159,12 @@ def _mounted_resource(definition: ResourceDefinition | TemplateDefinition, mount
 
 
 def namespaced(space: str | None, name: str) -> str:
-    """Put a name under a namespace."""
+    """Return a name under a namespace."""
     return f"{space}_{name}" if space else name
 
 
 def namespaced_uri(space: str | None, uri: str) -> str:
-    """Put a URI under a namespace: it becomes the first segment after the scheme."""
+    """Return a URI under a namespace, which becomes the first segment after the scheme."""
     if not space:
         return uri
     scheme, separator, rest = uri.partition("://")

@@ -1,9 +1,9 @@
-"""Request state: what a call has learnt in its rounds, sealed so that the client can carry it and no more.
+"""Request state: the state of a call between its rounds, sealed so that the client can neither read nor change it.
 
-The seal is AES-256-GCM over the state, when it lapses, and what it belongs to (method, params, principal); the server's
-name is authenticated beside it. Whatever is wrong with a text that comes back, the caller reads one sentence and the
-log says why. State too large to travel stays on a shelf in this process, and only its sealed name travels. It knows
-nothing of handlers and questions; clock and chance come in as arguments.
+The seal is AES-256-GCM over the state, its expiry, and what it is bound to (method, params, principal); the server's
+name is authenticated as additional data. Whatever is wrong with a returned state, the caller gets the same message and
+the log has the reason. State that is too large to send stays in this process, and only its sealed name is sent. This
+module knows nothing of handlers and requests to the caller; clock and randomness are passed in.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["RoundState", "StateBinding", "StateSeal", "StateStore", "read_keys",
 _log = logging.getLogger("trunkline")
 
 _VERSION = b"\x01"
-_NONCE_BYTES = 12
-_KEY_BYTES = 32
-_TAG_BYTES = 16
-#: Longer than any sealed name of state on the shelf, so that this always travels, however small the limit is.
+_NONCE_BYTES = 12  # NIST SP 800-38D: 96 bits for GCM.
+_KEY_BYTES = 32  # AES-256.
+_TAG_BYTES = 16  # The full length of a GCM tag.
+#: Longer than any sealed name of stored state, so that a name can always be sent, however small the limit is.
 _NAME_CHARACTERS = 256
 #: Members of params that differ between the rounds of one call.
 _PER_ROUND_MEMBERS = ("_meta", "inputResponses", "requestState")
@@ -39,7 +39,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class StateBinding(Struct, frozen=True, array_like=True):
-    """What a state belongs to: it is refused with any other method, params or principal."""
+    """What a state is bound to; it is rejected with any other method, params or principal."""
 
     method: str
     params_digest: str
@@ -47,22 +47,22 @@ class StateBinding(Struct, frozen=True, array_like=True):
 
 
 class RoundState(Struct, array_like=True):
-    """What a call knows at the end of a round."""
+    """The state of a call at the end of a round."""
 
-    #: How many rounds there have been.
+    #: The number of rounds so far.
     round: int = 0
-    #: The digest of each question that is being asked, by its key.
+    #: The digest of each request that is sent to the caller, by its key.
     asked: dict[str, str] = field(default_factory=dict)
-    #: The digest of each question that was answered, and the answer as it came, by its key.
+    #: The digest of each request that was answered, and the response as it arrived, by its key.
     answers: dict[str, tuple[str, Raw]] = field(default_factory=dict)
-    #: What was done once, and its result as JSON.
+    #: The results of ``once`` as JSON, by key.
     once: dict[str, Any] = field(default_factory=dict)
-    #: Different in every sealed state; made by the seal when empty.
+    #: Unique for every sealed state; created by the seal if empty.
     nonce: str = ""
 
 
 class _Contents(Struct, frozen=True, array_like=True):
-    """What is sealed, or lies on the shelf."""
+    """The sealed or stored contents."""
 
     until: float
     binding: StateBinding
@@ -70,9 +70,9 @@ class _Contents(Struct, frozen=True, array_like=True):
 
 
 class StateSeal:
-    """Seals the state of calls and opens what comes back."""
+    """Seals the state of calls and opens the states that clients return."""
 
-    __slots__ = ("_ciphers", "_keys", "_limits", "_now", "_random", "_server", "_shelf", "_spent")
+    __slots__ = ("_ciphers", "_keys", "_limits", "_now", "_random", "_server", "_store", "_used")
 
     def __init__(
         self,
@@ -83,63 +83,63 @@ class StateSeal:
         now: Callable[[], float],
         random: Callable[[int], bytes],
     ) -> None:
-        """Take the keys, newest first: it seals, all of them open. ``now`` is wall time in seconds."""
+        """Use the given keys: the first seals, and all of them open. ``now`` returns wall time in seconds."""
         self._keys = tuple(keys)
         self._server = _VERSION + server.encode()
         self._limits = limits
         self._now = now
         self._random = random
         self._ciphers: tuple[AESGCM, ...] = ()
-        self._shelf = StateStore(now=now, random=random, max_bytes=limits.message_bytes)
-        self._spent = _UsedNonces()
+        self._store = StateStore(now=now, random=random, max_bytes=limits.message_bytes)
+        self._used = _UsedNonces()
 
     def seal(self, state: RoundState, *, binding: StateBinding) -> str:
-        """Give the text that carries a state, for this binding only.
+        """Return the sealed text of a state, valid for this binding only.
 
         Raises:
-            InvalidParams: the state is too large even for the shelf.
-            TypeError: what was kept by ``once`` is not JSON.
+            InvalidParams: the state is too large even for the store.
+            TypeError: a result of ``once`` has no JSON form.
         """
         if not state.nonce:
             state = msgspec.structs.replace(state, nonce=self._random(16).hex())
         until = self._now() + self._limits.state_seconds
         plain = msgspec.json.encode(_Contents(until, binding, state))
         if _sealed_length(len(plain)) > self._limits.state_bytes:
-            name = self._shelf.put(plain, until=until)
+            name = self._store.put(plain, until=until)
             if name is None:
-                raise InvalidParams("The answers of this call are too large to keep.")
+                raise InvalidParams("The responses of this call are too large to keep.")
             plain = msgspec.json.encode(name)
         nonce = self._random(_NONCE_BYTES)
         sealed = self._loaded_ciphers()[0].encrypt(nonce, plain, self._server)
         return _to_text(_VERSION + nonce + sealed)
 
     def open(self, text: str, *, binding: StateBinding) -> RoundState:
-        """Give the state a text carries, if it was sealed here, for this binding, not too long ago.
+        """Return the state of a sealed text.
 
         Raises:
-            InvalidParams: it was not; the log has the reason.
+            InvalidParams: it was not sealed here for this binding, or has expired; the log has the reason.
         """
         try:
-            return self._opened(text, binding)
-        except _InvalidState as refused:
-            _log.info("requestState of %s refused: %s", binding.method, refused)
+            return self._open(text, binding)
+        except _InvalidState as reason:
+            _log.info("requestState of %s rejected: %s", binding.method, reason)
             raise InvalidParams("The request state is not valid here; start the call again.") from None
 
     def spend(self, nonce: str) -> bool:
-        """Use a state's nonce up; false if it has been used already, or cannot be remembered."""
+        """Mark a state's nonce as used; return False if it has been used already, or cannot be recorded."""
         now = self._now()
-        return self._spent.spend(nonce, now=now, until=now + self._limits.state_seconds)
+        return self._used.spend(nonce, now=now, until=now + self._limits.state_seconds)
 
-    def _opened(self, text: str, binding: StateBinding) -> RoundState:
+    def _open(self, text: str, binding: StateBinding) -> RoundState:
         if len(text) > max(self._limits.state_bytes, _NAME_CHARACTERS):
             raise _InvalidState("it is longer than any that was sealed here")
-        plain = self._decrypted(_from_text(text))
+        plain = self._decrypt(_from_text(text))
         contents = _decode(plain, _Contents | str)
         if isinstance(contents, str):
-            shelved = self._shelf.get(contents)
-            if shelved is None:
-                raise _InvalidState("it is no longer on the shelf, or on that of another process")
-            contents = _decode(shelved, _Contents)
+            stored = self._store.get(contents)
+            if stored is None:
+                raise _InvalidState("it is no longer stored, or in another process")
+            contents = _decode(stored, _Contents)
         if contents.until <= self._now():
             raise _InvalidState("it has expired")
         for part in StateBinding.__struct_fields__:
@@ -148,11 +148,11 @@ class StateSeal:
         state: RoundState = contents.state
         return state
 
-    def _decrypted(self, sealed: bytes) -> bytes:
+    def _decrypt(self, sealed: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag
 
         if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE_BYTES + _TAG_BYTES:
-            raise _InvalidState("it has a form that is not known here")
+            raise _InvalidState("its format is unknown")
         nonce, body = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
         for cipher in self._loaded_ciphers():
             try:
@@ -170,7 +170,7 @@ class StateSeal:
 
 
 class StateStore:
-    """Keeps state that is too large to travel, under random names: so many, so large together, until they lapse."""
+    """Stores state that is too large to send, under random names, until it expires; bounded in number and size."""
 
     __slots__ = ("_bytes", "_entries", "_max_bytes", "_max_entries", "_now", "_random")
 
@@ -182,7 +182,7 @@ class StateStore:
         max_bytes: int,
         max_entries: int = 1024,
     ) -> None:
-        """Start empty."""
+        """Create an empty store."""
         self._now = now
         self._random = random
         self._max_bytes = max_bytes
@@ -191,11 +191,11 @@ class StateStore:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """Count what is kept, lapsed entries that were not looked for included."""
+        """Return the number of entries, including expired ones that were not dropped yet."""
         return len(self._entries)
 
     def put(self, contents: bytes, *, until: float) -> str | None:
-        """Keep something and give its name, or none if it is larger than the whole shelf; the oldest make room."""
+        """Store contents and return their name; None if they exceed the whole store. The oldest entries make room."""
         if len(contents) > self._max_bytes:
             return None
         name = self._random(16).hex()
@@ -205,7 +205,7 @@ class StateStore:
         return name
 
     def get(self, name: str) -> bytes | None:
-        """Give what lies under a name, or none if it has lapsed, made room, or never was."""
+        """Return the contents of a name; None if they have expired, were dropped, or never existed."""
         self._make_room()
         until, contents = self._entries.get(name, (0.0, None))
         return contents if until > self._now() else None
@@ -223,9 +223,9 @@ class StateStore:
 
 
 class _UsedNonces:
-    """Remembers what was used up for as long as it could be shown again.
+    """Records used nonces for as long as their states are valid.
 
-    When it is full it lets nothing more be spent: forgetting would let a state be used twice.
+    When it is full, no more nonces are accepted: dropping one would let a state be used twice.
     """
 
     __slots__ = ("_max_entries", "_until")
@@ -243,36 +243,36 @@ class _UsedNonces:
         if nonce in self._until:
             return False
         if len(self._until) >= self._max_entries:
-            _log.warning("Too many single-use states in %d entries: no more are accepted for now", len(self._until))
+            _log.warning("single-use states are rejected for now: %d are recorded already", len(self._until))
             return False
         self._until[nonce] = until
         return True
 
 
 class _InvalidState(Exception):
-    """Why a text was not opened; for the log."""
+    """Why a sealed text was rejected; for the log."""
 
 
 def request_digest(method: str, params: bytes | Raw | None) -> str:
-    """Give a digest of a request that all rounds of one call share: whatever order its members come in."""
+    """Return the digest of a request, the same in all rounds of a call and for any order of its members."""
     from hashlib import blake2b
 
     value = None if params is None else msgspec.json.decode(params)
     if isinstance(value, dict):
         value = {name: member for name, member in value.items() if name not in _PER_ROUND_MEMBERS}
-    work = blake2b(method.encode(), digest_size=32)
-    work.update(b"\x00")
-    work.update(msgspec.json.encode(value, order="sorted"))
-    return work.hexdigest()
+    digest = blake2b(method.encode(), digest_size=32)
+    digest.update(b"\x00")
+    digest.update(msgspec.json.encode(value, order="sorted"))
+    return digest.hexdigest()
 
 
 def read_keys(given: Sequence[str | bytes] | None, env: str | None, random: Callable[[int], bytes]) -> list[bytes]:
-    """Give the keys a server seals with: those given, those in the environment, or a new one.
+    """Return the keys of a server: those given, those in the environment, or a new one.
 
-    A key is 32 random bytes, raw or as hex or base64 text; the environment may hold several, with commas between.
+    A key is 32 random bytes, raw or as hex or base64 text; the environment may have several, separated by commas.
 
     Raises:
-        ConfigError: something given is no such key, or nothing was given in earnest.
+        ConfigError: a key is not valid, or the given sequence is empty.
     """
     if given is not None:
         keys = [_read_key(key, f"state_keys[{index}]") for index, key in enumerate(given)]
@@ -293,7 +293,7 @@ def _read_key(given: str | bytes, where: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != _KEY_BYTES:
-        # The key is not shown, and a passphrase not hashed: both would make a weak one look fine.
+        # The key is not shown. A passphrase is not hashed into a key, which would make a weak one look strong.
         raise ConfigError(
             f"{where} is not a key: it must be 32 random bytes as hex or base64. "
             'Make one with: python -c "import secrets; print(secrets.token_hex(32))"'
@@ -319,9 +319,9 @@ def _from_text(text: str) -> bytes:
         sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         raise _InvalidState("it is not base64") from None
-    # Decoding skips what is not base64 and the last bits of the last character: such a text is not the one given out.
+    # Decoding ignores characters that are not base64 and the last bits of the last one: the text may have been changed.
     if _to_text(sealed) != text:
-        raise _InvalidState("it is not written as it was given out")
+        raise _InvalidState("its encoding differs from the original")
     return sealed
 
 
@@ -329,4 +329,4 @@ def _decode(plain: bytes, kind: object) -> Any:
     try:
         return msgspec.json.decode(plain, type=kind)
     except _UNREADABLE:
-        raise _InvalidState("it was sealed in a form that is not known here") from None
+        raise _InvalidState("its contents are unreadable") from None

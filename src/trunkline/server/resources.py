@@ -1,4 +1,4 @@
-"""Resources and resource templates: a function, or a value, behind a URI or a family of URIs."""
+"""Resources and resource templates: a function or a value behind a URI, or behind a URI template."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ResourceDefinition", "ResourceOptions", "TemplateDefinition"]
 
 
 class ResourceOptions(Struct, frozen=True, kw_only=True):
-    """What may be said about a resource beside its function."""
+    """The options of a resource or resource template."""
 
     name: str | None = None
     title: str | None = None
@@ -38,27 +38,29 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     ttl_ms: int | None = None
     cache_scope: Literal["public", "private"] | None = None
     thread: bool = True
-    #: What a caller's token must allow; over HTTP who lacks it neither sees nor reads the resource.
+    #: The scopes that a caller's token needs; over HTTP, the resource is hidden from other callers.
     scopes: tuple[str, ...] = ()
 
 
 class _Readable:
-    """What fixed resources and templates share: options, a function, and making contents of what it returns."""
+    """The common part of resources and templates: options, a function, and converting its value to contents."""
 
     __slots__ = ("function", "mounted_by", "name", "options", "scopes", "source", "uri")
 
     def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
-        self.uri = uri
-        self.options = replace(options, annotations=_annotations(options.annotations))
-        self.scopes = options.scopes
+        self.uri: str = uri
+        self.options: ResourceOptions = replace(options, annotations=_annotations(options.annotations))
+        self.scopes: tuple[str, ...] = options.scopes
         name = options.name or getattr(function, "__name__", uri)
-        self.name = uri if name == "<lambda>" else name
-        self.function = HandlerFunction(function, owner=owner, what=f"resource {uri!r}", thread=options.thread)
+        self.name: str | Any = uri if name == "<lambda>" else name
+        self.function: HandlerFunction = HandlerFunction(
+            function, owner=owner, what=f"resource {uri!r}", thread=options.thread
+        )
         self.mounted_by: tuple[Server, ...] = ()
-        #: What this is a copy of, if it is mounted from another server.
+        #: The original of this copy, if it is mounted from another server.
         self.source: ResourceDefinition | TemplateDefinition | None = None
 
-    def _described(self) -> dict[str, Any]:
+    def _description(self) -> dict[str, Any]:
         options = self.options
         return {
             "name": self.name,
@@ -90,20 +92,21 @@ class ResourceDefinition(_Readable):
     __slots__ = ()
 
     def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
-        """Make a resource of a function without parameters."""
+        """Create a resource from a function without parameters."""
         super().__init__(uri, function, options, owner=owner)
         if self.function.signature.parameters:
             names = ", ".join(each.name for each in self.function.signature.parameters)
             raise TypeError(
-                f"resource {uri!r} has a fixed URI, but its function wants {names}; put {{{names}}} into the URI"
+                f"resource {uri!r} has a URI without variables, but its function has the parameters {names}; "
+                f"put {{{names}}} into the URI"
             )
 
     def listed(self) -> t.Resource:
-        """Describe the resource."""
-        return t.Resource(uri=self.uri, size=self.options.size, **self._described())
+        """Return the resource as it is listed."""
+        return t.Resource(uri=self.uri, size=self.options.size, **self._description())
 
     def with_uri(self, uri: str) -> ResourceDefinition:
-        """Give this copy another URI."""
+        """Set the URI of this copy, and return it."""
         self.uri = uri
         return self
 
@@ -113,39 +116,39 @@ class ResourceDefinition(_Readable):
 
 
 class TemplateDefinition(_Readable):
-    """A family of resources behind an RFC 6570 template."""
+    """The resources that match an RFC 6570 URI template."""
 
     __slots__ = ("template",)
 
     def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
-        """Make a template of a function that has its variables as parameters."""
+        """Create a template from a function that has its variables as parameters."""
         super().__init__(uri, function, options, owner=owner)
-        self.template = _parsed(uri)
+        self.template: UriTemplate = _parsed(uri)
         known = {each.name for each in self.function.signature.parameters}
         needed = {each.name for each in self.function.signature.parameters if each.required}
         named = set(self.template.names)
         if named - known or needed - named:
             raise TypeError(
                 f"resource template {uri!r} has the variables {sorted(named)}, but its function has the parameters "
-                f"{sorted(known)}; they must be the same, but for parameters with a default"
+                f"{sorted(known)}; they must be the same, except for parameters with a default"
             )
 
     def listed(self) -> t.ResourceTemplate:
-        """Describe the template."""
-        return t.ResourceTemplate(uri_template=self.uri, **self._described())
+        """Return the template as it is listed."""
+        return t.ResourceTemplate(uri_template=self.uri, **self._description())
 
     def with_uri(self, uri: str) -> TemplateDefinition:
-        """Give this copy another template."""
+        """Set the URI template of this copy, and return it."""
         self.uri = uri
         self.template = _parsed(uri)
         return self
 
     def matches(self, uri: str) -> dict[str, Any] | None:
-        """Give the variables if the URI belongs to this family."""
+        """Return the values of the variables if the URI matches, otherwise None."""
         return self.template.match(uri)
 
     async def read(self, exchange: Exchange, uri: str, values: dict[str, object]) -> t.ReadResourceResult:
-        """Read one resource of the family; the variables become what the signature says."""
+        """Read one resource; the variables are converted to the types of the signature."""
         try:
             kwargs = self.function.signature.bind(msgspec.json.encode(values))
         except InvalidArguments as error:

@@ -1,8 +1,8 @@
-"""What handlers return, as the protocol's results: tools, prompts and resources each by one function.
+"""Converting the return values of handlers to results, with one function each for tools, prompts and resources.
 
-It knows values and wire types, and nothing of revisions or requests: fitting a result to a revision comes later. A tool
-with an output schema brings its own encoder; its value is encoded once, and the same bytes serve as structured content
-and as text. Everything else goes by the value alone: content stays content, text stays text, other values become JSON.
+It knows values and wire types, but neither revisions nor requests: results are adapted to a revision later. A tool with
+an output schema has its own encoder; its value is encoded once, and the same bytes are used as structured content and
+as text. Otherwise only the value counts: content stays content, strings become text, other values become JSON.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ __all__ = [
     "with_text_keys",
 ]
 
-# --- Content that handlers make
+# --- content for handlers to return
 
 
 class _Media:
-    """Bytes and their MIME type; read at once, so that a missing file is an error of the handler that named it."""
+    """Bytes and their MIME type; a file is read at once, so that its absence raises in the handler."""
 
     __slots__ = ("annotations", "data", "mime_type", "path")
 
-    #: What the type is when nothing tells, and what ``format`` is a kind of.
+    #: The MIME type if nothing determines it, and the family that ``format`` belongs to.
     _default = "application/octet-stream"
     _family = "application"
 
@@ -74,12 +74,14 @@ class _Media:
         mime_type: str | None = None,
         annotations: Annotations | None = None,
     ) -> None:
-        """Take a file or bytes; the type is given, or told by ``format``, the file's name or the first bytes.
+        """Create content from a file or bytes.
+
+        Without ``mime_type``, the type is determined by ``format``, the file's name or the first bytes.
 
         Raises:
             OSError: the file cannot be read.
             TypeError: ``data`` is not bytes.
-            ValueError: there is neither a file nor bytes, or both.
+            ValueError: neither or both of ``path`` and ``data`` are given.
         """
         kind = type(self).__name__
         if (path is None) == (data is None):
@@ -87,25 +89,25 @@ class _Media:
         if path is not None:
             self.path: str | None = os.path.expanduser(path)
             with open(self.path, "rb") as file:
-                self.data = file.read()
+                self.data: bytes = file.read()
         elif isinstance(data, bytes | bytearray | memoryview):
             self.path = None
             self.data = bytes(data)
         else:
-            raise TypeError(f"{kind} takes bytes as data, not {type(data).__name__}")
-        self.mime_type = mime_type or self._named(format) or self._told_by_path() or self._told_by_data()
-        self.annotations = annotations
+            raise TypeError(f"{kind} needs bytes as data, not {type(data).__name__}")
+        self.mime_type: str = mime_type or self._type_of_format(format) or self._type_of_path() or self._type_of_data()
+        self.annotations: Annotations | None = annotations
 
     def _base64(self) -> str:
         return b2a_base64(self.data, newline=False).decode()
 
-    def _named(self, format: str | None) -> str | None:
+    def _type_of_format(self, format: str | None) -> str | None:
         if format is None:
             return None
         name = format.lower().removeprefix(".")
         return _COMMON_TYPES.get(name) or f"{self._family}/{name}"
 
-    def _told_by_path(self) -> str | None:
+    def _type_of_path(self) -> str | None:
         if self.path is None:
             return None
         suffix = os.path.splitext(self.path)[1].lower()
@@ -116,43 +118,43 @@ class _Media:
 
         return mimetypes.guess_type(self.path)[0]
 
-    def _told_by_data(self) -> str:
-        for start, mark, mime_type in _MARKS:
-            if mime_type.startswith(self._family) and self.data[start : start + len(mark)] == mark:
+    def _type_of_data(self) -> str:
+        for start, magic, mime_type in _MAGIC_NUMBERS:
+            if mime_type.startswith(self._family) and self.data[start : start + len(magic)] == magic:
                 return mime_type
         return self._default
 
 
 class Image(_Media):
-    """A picture to return from a handler."""
+    """An image to return from a handler."""
 
     __slots__ = ()
     _default = "image/png"
     _family = "image"
 
     def to_image_content(self) -> ImageContent:
-        """Give the picture as a content block."""
+        """Return the image as a content block."""
         return ImageContent(data=self._base64(), mime_type=self.mime_type, annotations=self.annotations)
 
     to_block = to_image_content
 
 
 class Audio(_Media):
-    """A sound to return from a handler."""
+    """Audio to return from a handler."""
 
     __slots__ = ()
     _default = "audio/wav"
     _family = "audio"
 
     def to_audio_content(self) -> AudioContent:
-        """Give the sound as a content block."""
+        """Return the audio as a content block."""
         return AudioContent(data=self._base64(), mime_type=self.mime_type, annotations=self.annotations)
 
     to_block = to_audio_content
 
 
 class File(_Media):
-    """A file to return from a handler; one of a text type travels as text."""
+    """A file to return from a handler; a file of a text type is sent as text."""
 
     __slots__ = ("name",)
 
@@ -166,12 +168,12 @@ class File(_Media):
         mime_type: str | None = None,
         annotations: Annotations | None = None,
     ) -> None:
-        """Take a file or bytes, and the name to show: the file's own unless another is given."""
+        """Create content from a file or bytes; ``name`` is the name to show, by default the file's own."""
         super().__init__(path, data, format, mime_type=mime_type, annotations=annotations)
-        self.name = name or (os.path.basename(self.path) if self.path else _NAMELESS)
+        self.name: str = name or (os.path.basename(self.path) if self.path else _NAMELESS)
 
     def to_resource_content(self) -> EmbeddedResource:
-        """Give the file as an embedded resource; its URI has the name and no folder of this machine."""
+        """Return the file as an embedded resource; its URI has the name, but no folder of this machine."""
         from urllib.parse import quote
 
         contents = _media_contents(self, f"file:///{quote(self.name, safe='')}")
@@ -181,7 +183,7 @@ class File(_Media):
 
 
 class ToolResult:
-    """A tool's whole answer: what the model reads, the structured value, ``_meta``, and whether the tool failed."""
+    """The whole result of a tool: content for the model, structured content, ``_meta``, and whether it failed."""
 
     __slots__ = ("content", "is_error", "meta", "structured_content")
 
@@ -192,70 +194,71 @@ class ToolResult:
         meta: Mapping[str, object] | None = None,
         is_error: bool = False,
     ) -> None:
-        """Take content as a tool may return it; without any, the structured value is also the text."""
-        self.content = content
-        self.structured_content = structured_content
-        self.meta = meta
-        self.is_error = is_error
+        """Create a result; ``content`` may be anything that a tool may return.
+
+        Without ``content``, the structured content is also sent as text.
+        """
+        self.content: object = content
+        self.structured_content: object = structured_content
+        self.meta: Mapping[str, object] | None = meta
+        self.is_error: bool = is_error
 
 
 class Message:
-    """One message of a prompt: anything a tool may return as content, and who says it."""
+    """One message of a prompt: its role, and anything that a tool may return as content."""
 
     __slots__ = ("content", "role")
 
     def __init__(self, content: object, role: Role = "user") -> None:
-        """Take the content and the role.
+        """Create a message.
 
         Raises:
             TypeError: the protocol has no such role.
         """
         if role not in _ROLES:
-            raise TypeError(f'The role of a prompt message is "user" or "assistant", not {role!r}')
-        self.content = content
+            raise TypeError(f'the role of a prompt message must be "user" or "assistant", not {role!r}')
+        self.content: object = content
         self.role = role
 
 
 class UserMessage(Message):
-    """A message the user says."""
+    """A message with the role ``user``."""
 
     __slots__ = ()
 
     def __init__(self, content: object) -> None:
-        """Take the content."""
+        """Create a message."""
         super().__init__(content, "user")
 
 
 class AssistantMessage(Message):
-    """A message the model says."""
+    """A message with the role ``assistant``."""
 
     __slots__ = ()
 
     def __init__(self, content: object) -> None:
-        """Take the content."""
+        """Create a message."""
         super().__init__(content, "assistant")
 
 
 class ResourceContent:
-    """One of the contents of a resource: text, bytes or a JSON value, with a MIME type of its own."""
+    """One of the contents of a resource: text, bytes or a JSON value, with its own MIME type."""
 
     __slots__ = ("content", "meta", "mime_type")
 
     def __init__(self, content: object, mime_type: str | None = None, meta: Mapping[str, object] | None = None) -> None:
-        """Take the content; its URI is that of the resource."""
-        self.content = content
-        self.mime_type = mime_type
-        self.meta = meta
+        """Create the content; its URI is that of the resource."""
+        self.content: object = content
+        self.mime_type: str | None = mime_type
+        self.meta: Mapping[str, object] | None = meta
 
 
-#: What a resource may be, or its function may return; a list holds several of the last five.
-ResourceValue: TypeAlias = (
-    "JsonInput | bytes | bytearray | ResourceContents | ResourceContent | Image | Audio | File"
-    " | Sequence[ResourceContents | ResourceContent | Image | Audio | File | bytes]"
-)
+_ResourceItem: TypeAlias = "ResourceContents | ResourceContent | Image | Audio | File"
+#: The value of a resource, or the return value of its function; a list has several contents.
+ResourceValue: TypeAlias = "JsonInput | bytes | bytearray | _ResourceItem | Sequence[_ResourceItem | bytes]"
 
 
-# --- Tools
+# --- tools
 
 
 def to_tool_result(
@@ -267,9 +270,9 @@ def to_tool_result(
 ) -> CallToolResult:
     """Return the result of a tool that returned ``value``.
 
-    ``encode`` is given when the tool has an output schema of its own, ``finish`` when the schema was written by hand.
-    ``wrap`` is None where structured content may be any value. Else what is no object goes into ``{"result": …}``,
-    and so does an object if ``wrap()`` says that the output schema is not one of objects alone.
+    ``encode`` is given if the return annotation has an output schema, ``finish`` if the output schema was given by the
+    user. ``wrap`` is None if structured content may be any value. Otherwise a value that is not an object is sent as
+    ``{"result": …}``, and so is an object if ``wrap()`` returns True: the output schema does not only allow objects.
 
     Raises:
         TypeError: the value has no JSON form.
@@ -318,7 +321,7 @@ def _from_tool_result(value: ToolResult) -> CallToolResult:
         if content is None:
             content = bytes(structured).decode()
     return CallToolResult(
-        # An empty list is meant as no content here; returned by a tool itself it is a value, shown as such.
+        # Here an empty list means no content; returned directly by a tool, it is a value and sent as JSON.
         content=[] if content is None or content == [] else _blocks(content),
         structured_content=structured,
         meta=None if value.meta is None else dict(value.meta),
@@ -327,7 +330,7 @@ def _from_tool_result(value: ToolResult) -> CallToolResult:
 
 
 def _blocks(value: object) -> list[ContentBlock]:
-    """Give a value as content: a list that holds content item by item, any other list as one JSON text."""
+    """Return a value as content blocks: a list with content item by item, any other list as one JSON text."""
     if isinstance(value, list | tuple):
         items = [item if type(item) in _DATA else _recognised(item) for item in value]
         if any(_is_one_of(_CONTENT, item) for item in items):
@@ -365,21 +368,21 @@ def _is_one_of(kinds: tuple[type, ...], value: object) -> bool:
     return type(value) not in _DATA and isinstance(value, kinds)
 
 
-# --- Prompts
+# --- prompts
 
 
 def to_messages(value: object) -> list[PromptMessage]:
-    """Give what a prompt returned as messages; what names no role is said by the user.
+    """Return the value of a prompt as messages; the default role is ``user``.
 
     Raises:
-        TypeError: there is nothing, something without a JSON form, or a role the protocol does not have.
+        TypeError: the value is None, has no JSON form, or has an unknown role.
     """
     return list(_messages(value))
 
 
 def _messages(value: object) -> Iterator[PromptMessage]:
     if value is None:
-        raise TypeError("A prompt must return messages, not None")
+        raise TypeError("a prompt must return messages, not None")
     if type(value) not in _DATA:
         value = _recognised(value)
     if isinstance(value, PromptMessage):
@@ -396,23 +399,23 @@ def _messages(value: object) -> Iterator[PromptMessage]:
 
 
 def _read_block(value: object) -> Any:
-    """Read a content block that was written as a dictionary; anything else is left as it is."""
+    """Convert a dictionary to a content block; anything else is returned unchanged."""
     if not isinstance(value, Mapping) or "type" not in value:
         return value
     try:
         return msgspec.convert(dict(value), ContentBlock)
     except msgspec.ValidationError as error:
-        raise TypeError(f"The content of a prompt message is no content block: {error}") from error
+        raise TypeError(f"the content of a prompt message is not a valid content block: {error}") from error
 
 
-# --- Resources
+# --- resources
 
 
 def to_contents(value: object, uri: str, mime_type: str | None = None) -> list[ResourceContents]:
-    """Give what a resource returned as contents: text, base64 for bytes, JSON for other values.
+    """Return the value of a resource as contents: text for strings, base64 for bytes, JSON for other values.
 
     Raises:
-        TypeError: there is nothing, or something without a JSON form.
+        TypeError: the value is None or has no JSON form.
     """
     if isinstance(value, list | tuple):
         items = [item if type(item) in _DATA else _recognised(item) for item in value]
@@ -423,7 +426,7 @@ def to_contents(value: object, uri: str, mime_type: str | None = None) -> list[R
 
 def _contents(value: object, uri: str, mime_type: str | None) -> ResourceContents:
     if value is None:
-        raise TypeError(f"The resource {uri} must return its contents, not None")
+        raise TypeError(f"the resource {uri} must return its contents, not None")
     if type(value) not in _DATA:
         value = _recognised(value)
     if isinstance(value, ResourceContents):
@@ -446,7 +449,7 @@ def _media_contents(media: _Media, uri: str) -> ResourceContents:
         try:
             return ResourceContents(uri=uri, mime_type=media.mime_type, text=media.data.decode())
         except UnicodeDecodeError:
-            pass  # Text in another encoding: its bytes are still right.
+            pass  # Text in another encoding is sent as bytes.
     return ResourceContents(uri=uri, mime_type=media.mime_type, blob=media._base64())
 
 
@@ -454,10 +457,10 @@ def _media_contents(media: _Media, uri: str) -> ResourceContents:
 
 
 def encode_json(value: object) -> bytes:
-    """Encode a value of any type that has a JSON form; pydantic's models are known once the program has imported it.
+    """Encode a value of any type that has a JSON form, including pydantic models.
 
     Raises:
-        TypeError: it has none; the message names the type.
+        TypeError: it has no JSON form; the message names the type.
     """
     try:
         return msgspec.json.encode(value, enc_hook=_as_json)
@@ -467,7 +470,7 @@ def encode_json(value: object) -> bytes:
         keyed = with_text_keys(value)
         if keyed is not None:
             return encode_json(keyed)
-        raise TypeError(f"A value of type {_type_name(value)} has no JSON form: {error}") from error
+        raise TypeError(f"a value of type {_type_name(value)} has no JSON form: {error}") from error
 
 
 def with_text_keys(value: object) -> Any | None:
@@ -509,7 +512,7 @@ def _as_json(value: object) -> Any:
         return list(value)
     if not _has_own_text(value):
         raise _NoJson(
-            f"A value of type {_type_name(value)} has no JSON form: return text, bytes, content, "
+            f"a value of type {_type_name(value)} has no JSON form: return text, bytes, content, "
             "or something made of dictionaries, lists and records"
         )
     return str(value)
@@ -528,18 +531,18 @@ def _type_name(value: object) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-# --- Tables
+# --- tables
 
 _ROLES = get_args(Role)
 _NAMELESS = "resource"
 _WHOLE_RESULTS = (CallToolResult, ToolResult)
-#: What makes a list of these content rather than data.
+#: A list with one of these is content, not data.
 _CONTENT = (*get_args(ContentBlock), Image, Audio, File, ResourceContents, bytes, bytearray)
 _CONTENTS = (ResourceContents, ResourceContent, _Media, bytes, bytearray)
-#: What is none of these for certain: asking whether a value is a struct costs more than encoding it.
+#: Types that are certainly none of these: an isinstance check for structs costs more than encoding the value.
 _DATA = frozenset({str, int, float, bool, dict, list, tuple, type(None)})
 
-#: By format or suffix: what handlers return most, without loading the tables of `mimetypes`, which differ by machine.
+#: Common types by format or suffix; `mimetypes` is slower to load, and its tables differ between machines.
 _COMMON_TYPES = MappingProxyType(
     {
         "png": "image/png",
@@ -564,8 +567,8 @@ _COMMON_TYPES = MappingProxyType(
     }
 )
 
-#: Where a mark stands in the data, the mark, and the type it tells.
-_MARKS = (
+#: The offset of a magic number in the data, the number, and the MIME type that it indicates.
+_MAGIC_NUMBERS = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
     (0, b"GIF8", "image/gif"),

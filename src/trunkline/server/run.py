@@ -1,7 +1,7 @@
 """Running a server as a program: its lifespan, the event loop, the transport and a clean shutdown.
 
-A lifespan is entered once before the first request and left after the last connection has ended. It runs in its own
-task, because a context manager must be left by the task that entered it, and connections come and go in any order.
+A lifespan is entered before the first request and exited after the last connection has ended. It runs in its own task,
+because a context manager must be exited by the task that entered it, and connections come and go in any order.
 """
 
 from __future__ import annotations
@@ -17,31 +17,43 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from trunkline.errors import ConfigError
 from trunkline.server.dispatch import ServerConnection
 
+if TYPE_CHECKING:
+    from trunkline.connection import Connection
+    from trunkline.server.server import Server
+    from trunkline.transports.link import Link
+
 __all__ = ["Lifespan", "run", "run_async", "run_loop"]
+
+log = logging.getLogger("trunkline")
+
+T = TypeVar("T")
+
+#: HTTP under its three names; with the last, the oldest transport is served at its usual paths too.
+_HTTP = ("http", "streamable-http", "sse")
 
 
 class Lifespan:
-    """Holds what the user's lifespan gave while somebody needs it."""
+    """Enters the user's lifespan for its first user and exits it after its last."""
 
     __slots__ = ("_enter", "_stop", "_task", "_users", "ready", "value")
 
     def __init__(self, enter: Callable[[], AbstractAsyncContextManager[object]]) -> None:
-        """Take what makes the context manager."""
+        """Create the lifespan; ``enter`` returns the context manager."""
         self._enter = enter
         self._users = 0
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
-        #: Set once entered; its exception is why it could not be.
+        #: Resolved once the lifespan is entered, or with the exception that prevented it.
         self.ready: asyncio.Future[None] | None = None
         self.value: Any = None
 
     @property
     def entered(self) -> bool:
-        """Whether it has been entered and not left."""
+        """Whether the lifespan has been entered and not exited."""
         return self.ready is not None and self.ready.done() and self._task is not None
 
     def acquire(self) -> None:
-        """Need the lifespan from now on; called in the loop."""
+        """Add a user; the first one starts entering the lifespan. Called in the event loop."""
         self._users += 1
         if self._task is None:
             loop = asyncio.get_running_loop()
@@ -50,7 +62,7 @@ class Lifespan:
             self._task = loop.create_task(self._run(self.ready, self._stop))
 
     async def release(self) -> None:
-        """Need it no more; the last one waits until it is left."""
+        """Remove a user; the last one waits until the lifespan is exited."""
         self._users -= 1
         if self._users or self._task is None or self._stop is None:
             return
@@ -68,30 +80,16 @@ class Lifespan:
             if ready.done():
                 raise
             ready.set_exception(error)
-            # Whoever waits hears of it; if nobody does, it must not be reported as forgotten.
+            # Retrieved here, so that asyncio does not report it as never retrieved if nothing awaits ``ready``.
             ready.exception()
         finally:
             self.value = None
 
 
-if TYPE_CHECKING:
-    from trunkline.connection import Connection
-    from trunkline.server.server import Server
-    from trunkline.transports.link import Link
-
-
-log = logging.getLogger("trunkline")
-
-T = TypeVar("T")
-
-#: HTTP, and the names that others give it; the last one also serves the oldest transport where others do.
-_HTTP = ("http", "streamable-http", "sse")
-
-
 def run(server: Server, transport: str | None, **options: object) -> None:
-    """Run a server until its input ends or it is told to stop.
+    """Run a server until its input ends or the process is signalled to stop.
 
-    What is wrong with the way it is to be run is one sentence for whoever started the program, and exit code 2.
+    A configuration error is printed as one sentence, and the process exits with code 2.
     """
     try:
         run_loop(run_async(server, transport, **options))
@@ -101,7 +99,7 @@ def run(server: Server, transport: str | None, **options: object) -> None:
 
 
 async def run_async(server: Server, transport: str | None, **options: object) -> None:
-    """Run a server in the running loop."""
+    """Run a server in the running event loop."""
     given: Mapping[str, object] = options
     if "show_banner" in given:
         from trunkline.compat import translate
@@ -114,17 +112,17 @@ async def run_async(server: Server, transport: str | None, **options: object) ->
             server.close()
         return
     if transport not in ("stdio", None):
-        raise ConfigError(f"There is no transport {transport!r}: it is one of stdio, {', '.join(_HTTP)}")
+        raise ConfigError(f"the transport {transport!r} is unknown; use one of stdio, {', '.join(_HTTP)}")
     if given:
-        raise TypeError(f"the stdio transport takes no {', '.join(sorted(given))}{_nearest(given)}")
+        raise TypeError(f"the stdio transport has no option {', '.join(sorted(given))}{_nearest(given)}")
     if server.auth is not None:
         raise ConfigError(
-            "auth= is for HTTP: over stdio whoever starts the server passes credentials in its environment. Leave "
+            "auth= works only over HTTP; over stdio, the client passes credentials in the server's environment. Leave "
             'auth= out, or serve with run("http")'
         )
     if sys.platform == "win32":
         raise ConfigError(
-            "stdio servers need pipes that an event loop can wait for, which Windows lacks; use Linux or macOS"
+            "stdio servers do not run on Windows, where an event loop cannot wait for pipes; use Linux or macOS"
         )
     from trunkline.transports.stdio import StdioLink
 
@@ -132,7 +130,7 @@ async def run_async(server: Server, transport: str | None, **options: object) ->
 
 
 def _nearest(options: Iterable[str]) -> str:
-    """Return the end of a sentence about options of which one may be misspelt."""
+    """Return a suggestion for the first option that may be misspelt."""
     from trunkline.server.http import HttpOptions
     from trunkline.server.validation_errors import did_you_mean
 
@@ -141,15 +139,15 @@ def _nearest(options: Iterable[str]) -> str:
 
 
 async def _serve_stdio(server: Server, link: Link) -> None:
-    """Serve until the input ends or a signal comes; on a signal, calls in flight get ``drain_seconds`` to finish."""
+    """Serve until the input ends or a signal arrives; on a signal, running calls get ``drain_seconds`` to finish."""
     connection = server.accept(link)
-    stop, hurry = asyncio.Event(), asyncio.Event()
+    stop, stop_now = asyncio.Event(), asyncio.Event()
     try:
-        with _signals(lambda: (hurry if stop.is_set() else stop).set()):
+        with _signals(lambda: (stop_now if stop.is_set() else stop).set()):
             await _first_of(connection.closed, stop)
-            # A client that ended the input before it sent the signal waits for no answer.
+            # A client that closed the input before it sent the signal does not wait for responses.
             if stop.is_set() and not connection.input_ended:
-                await _drain(server, connection, hurry)
+                await _drain(server, connection, stop_now)
     finally:
         try:
             await connection.aclose()
@@ -159,26 +157,26 @@ async def _serve_stdio(server: Server, link: Link) -> None:
 
 
 @contextmanager
-def _signals(heard: Callable[[], None]) -> Iterator[None]:
-    """Call a function on SIGTERM and SIGINT, where this is the main thread."""
+def _signals(callback: Callable[[], None]) -> Iterator[None]:
+    """Call a function on SIGTERM and SIGINT, if this is the main thread."""
     loop = asyncio.get_running_loop()
-    taken: list[signal.Signals] = []
+    handled: list[signal.Signals] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         try:
-            loop.add_signal_handler(number, heard)
+            loop.add_signal_handler(number, callback)
         except (ValueError, RuntimeError):
-            # Not the main thread: whoever runs the loop there also stops it.
+            # Not the main thread: the program that runs the event loop there also stops it.
             break
-        taken.append(number)
+        handled.append(number)
     try:
         yield
     finally:
-        for number in taken:
+        for number in handled:
             loop.remove_signal_handler(number)
 
 
 async def _first_of(future: asyncio.Future[T], event: asyncio.Event, *, seconds: float | None = None) -> bool:
-    """Wait until a future is done or an event is set, without cancelling the future; return True if it is done."""
+    """Wait until a future is done or an event is set, without cancelling the future; return whether it is done."""
     waiting = asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait((future, waiting), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -187,24 +185,24 @@ async def _first_of(future: asyncio.Future[T], event: asyncio.Event, *, seconds:
     return future.done()
 
 
-async def _drain(server: Server, connection: Connection, hurry: asyncio.Event) -> None:
-    """Refuse new requests; wait until those in flight are answered, time is up, or a second signal comes."""
+async def _drain(server: Server, connection: Connection, stop_now: asyncio.Event) -> None:
+    """Reject new requests; wait until the running ones are answered, time is up, or a second signal arrives."""
     assert isinstance(connection.service, ServerConnection)
     connection.service.stopping = True
-    # Listeners would wait for ever; they end with a result.
+    # Subscriptions would never finish; they are ended with a result.
     server.hub.end("the server is shutting down")
     tasks = [exchange.task for exchange in connection.exchanges.values() if exchange.task is not None]
     if not tasks:
         return
     seconds = server.limits.drain_seconds
-    if not await _first_of(asyncio.gather(*map(_over, tasks)), hurry, seconds=seconds):
-        why = "a second signal came" if hurry.is_set() else f"they did not finish in {seconds:g} s"
-        left = sum(not task.done() for task in tasks)
-        log.warning("%d requests are cancelled: %s", left, why)
+    if not await _first_of(asyncio.gather(*map(_wait_done, tasks)), stop_now, seconds=seconds):
+        reason = "a second signal arrived" if stop_now.is_set() else f"they did not finish in {seconds:g} s"
+        running = sum(not task.done() for task in tasks)
+        log.warning("%d requests are cancelled: %s", running, reason)
 
 
-async def _over(task: asyncio.Task[None]) -> None:
-    """Wait until a task has ended, however it did."""
+async def _wait_done(task: asyncio.Task[None]) -> None:
+    """Wait until a task is done, without raising its exception."""
     await asyncio.wait((task,))
 
 
@@ -215,7 +213,7 @@ async def _http(server: Server, transport: str, options: Mapping[str, object]) -
 
 
 def run_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on uvloop where it is installed, else on asyncio's loop."""
+    """Run a coroutine on uvloop if it is installed, otherwise on asyncio's event loop."""
     try:
         import uvloop
     except ImportError:

@@ -1,7 +1,7 @@
-"""JSON Schema as we send it: short, without generated titles, with definitions in place unless they are recursive.
+"""Tidying JSON Schema: short, without generated titles, with definitions inlined unless they are recursive.
 
-It knows schemas only; both engines' output passes through `tidy`. Nothing here looks inside `default`, `enum`,
-`const` or `examples`: those hold data.
+It knows schemas only; the schemas of msgspec and pydantic both pass through `tidy`. The contents of `default`, `enum`,
+`const` and `examples` are data and stay unchanged.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _ONE = frozenset({"items", "additionalProperties", "contains", "not", "propertyN
 _MANY = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _NAMED = frozenset({"properties", "patternProperties"})
 _PREFIX = "#/$defs/"
-# An OpenAPI keyword that points at definitions which are no longer there.
+# An OpenAPI keyword that refers to definitions, which are inlined here.
 _DROPPED = "discriminator"
 
 
 def declared_orders(found: TypeSurvey) -> Orders:
-    """Remember in which order choices were written: msgspec sorts them, a person expects small, medium, large."""
+    """Return the declared order of choices: msgspec sorts them, but users expect small, medium, large."""
     import enum
 
     lists = [list(values) for values in found.literals]
@@ -37,21 +37,21 @@ def declared_orders(found: TypeSurvey) -> Orders:
 
 
 def declared_order(values: list[object], orders: Orders) -> list[Any]:
-    """Give choices in the order they were written in, where that is known."""
+    """Return choices in their declared order, if it is known."""
     return orders.get(frozenset(map(_key, values)), values)
 
 
 def tidy(schema: Schema, definitions: dict[str, Schema], *, orders: Orders | None = None) -> Schema:
-    """Put definitions in place, drop noise, and keep only what refers to itself under ``$defs``."""
+    """Inline definitions and drop redundant keywords; only recursive definitions stay under ``$defs``."""
     untitled = {name: _without_generated_title(name, body) for name, body in definitions.items()}
     recursive = {name for name in untitled if _reaches(name, untitled)}
     work = _Tidying(untitled, recursive, orders or {})
     result: Schema = work.clean(schema)
-    kept: dict[str, Schema] = {}
-    while missing := sorted(work.used - kept.keys()):
-        kept.update((name, work.clean(untitled[name])) for name in missing)
-    if kept:
-        result["$defs"] = kept
+    referenced: dict[str, Schema] = {}
+    while missing := sorted(work.used - referenced.keys()):
+        referenced.update((name, work.clean(untitled[name])) for name in missing)
+    if referenced:
+        result["$defs"] = referenced
     return result
 
 
@@ -63,14 +63,14 @@ def _without_generated_title(name: str, body: Schema) -> Schema:
 
 
 def _reaches(name: str, definitions: dict[str, Schema]) -> bool:
-    waiting, seen = list(_references(definitions[name])), set[str]()
-    while waiting:
-        reference = waiting.pop()
+    pending, seen = list(_references(definitions[name])), set[str]()
+    while pending:
+        reference = pending.pop()
         if reference == name:
             return True
         if reference not in seen:
             seen.add(reference)
-            waiting.extend(_references(definitions.get(reference, {})))
+            pending.extend(_references(definitions.get(reference, {})))
     return False
 
 
@@ -97,7 +97,7 @@ class _Tidying:
         self.used: set[str] = set()
 
     def clean(self, node: object) -> Any:
-        """Give a schema's tidy copy."""
+        """Return a tidied copy of a schema."""
         if not isinstance(node, dict):
             return node
         node = self._resolved(node)
@@ -147,7 +147,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _flat(node: Schema) -> Schema:
-    """Write a union in a union, as ``Annotated[A | B, ...] | None`` is one, as one."""
+    """Flatten a union inside a union, such as ``Annotated[A | B, ...] | None``."""
     parts: list[Schema] | None = node.get("anyOf")
     if parts is None or not any(_is_union(part, node) for part in parts):
         return node
@@ -155,12 +155,12 @@ def _flat(node: Schema) -> Schema:
 
 
 def _is_union(part: Schema, around: Schema) -> bool:
-    """Tell whether a part says nothing but its own parts, and what is said around it anyway."""
+    """Return whether a part is a union whose other keywords are the same as those around it."""
     return "anyOf" in part and all(key == "anyOf" or around.get(key) == value for key, value in part.items())
 
 
 def _nullable(node: Schema) -> Schema:
-    """Write ``T | None`` as a list of two types where T is one type."""
+    """Rewrite ``T | None`` as a list of two types, if T is a single type."""
     parts = node.get("anyOf")
     if parts is None or len(parts) != 2 or {"type": "null"} not in parts:
         return node

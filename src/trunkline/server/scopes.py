@@ -1,7 +1,6 @@
-"""Scopes.
+"""Scopes that a caller's token must have, for single definitions and for a whole server.
 
-What a caller's token must allow, checked before anything that needs scopes is used, and scopes required for a whole
-server. Lists leave out what a caller may not use; a call to it is refused with all the scopes it needs, so that a
+Lists leave out what a caller may not use. A call to it is rejected with all the scopes that it needs, so that the
 client can obtain a token that has them.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,48 +35,50 @@ _KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
 
 
 class ScopePolicy(Struct, frozen=True):
-    """What reading needs, and what everything else needs."""
+    """The scopes required for reading, and those required for everything else."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
 
     def scopes(self, kind: Kind, definition: Listed) -> tuple[str, ...]:
-        """Give what a definition needs."""
+        """Return the scopes that a definition needs."""
         annotations = getattr(definition.options, "annotations", None)
         return self.write if kind == "tools" and not _is_read_only(annotations) else self.read
 
 
 def make_scope_policy(read: str | Sequence[str], write: str | Sequence[str]) -> ScopePolicy:
-    """Read what was said; without a scope for writing, that for reading is needed for it too.
+    """Parse the arguments of ``require_scopes``; without ``write``, the scopes of ``read`` apply to everything.
 
     Raises:
-        TypeError: nothing was said, or what was is no scope.
+        TypeError: neither was given, or a value is not a scope.
     """
-    reading, writing = parse_scopes(read, "read"), parse_scopes(write, "write")
-    if not (reading or writing):
+    read_scopes, write_scopes = parse_scopes(read, "read"), parse_scopes(write, "write")
+    if not (read_scopes or write_scopes):
         raise TypeError("require_scopes needs read=, write= or both")
-    return ScopePolicy(reading, writing or reading)
+    return ScopePolicy(read_scopes, write_scopes or read_scopes)
 
 
-def apply_scope_policies(registry: RegistrySnapshot, guards: Iterable[ScopePolicy]) -> RegistrySnapshot:
-    """Put the scopes on everything in a registry: its definitions are its server's own, or copies made for it."""
-    for guard in guards:
+def apply_scope_policies(registry: RegistrySnapshot, policies: Iterable[ScopePolicy]) -> RegistrySnapshot:
+    """Add the policies' scopes to every definition, which belongs to the server or is a copy made for it."""
+    for policy in policies:
         for kind in _KINDS:
             for definition in getattr(registry, kind).values():
-                definition.scopes = tuple(dict.fromkeys((*definition.scopes, *guard.scopes(kind, definition))))
-    return replace(registry, guarded=True)
+                definition.scopes = tuple(dict.fromkeys((*definition.scopes, *policy.scopes(kind, definition))))
+    return replace(registry, needs_scopes=True)
 
 
-def write_scopes(guards: Iterable[ScopePolicy]) -> tuple[str, ...]:
-    """Give what is needed for that which does not say what it does: it may change something."""
-    return tuple(dict.fromkeys(scope for guard in guards for scope in guard.write))
+def write_scopes(policies: Iterable[ScopePolicy]) -> tuple[str, ...]:
+    """Return the scopes for custom methods and notifications: what they do is unknown, so it may change something."""
+    return tuple(dict.fromkeys(scope for policy in policies for scope in policy.write))
 
 
-def notification_allowed(guards: Iterable[ScopePolicy], method: str, origin: Origin, hierarchy: ScopeHierarchy) -> bool:
-    """Tell whether a notification is heard from here: the protocol's own are, whoever sends them."""
-    if any(row.name == method for row in METHODS) or origin_has_scopes(origin, write_scopes(guards), hierarchy):
+def notification_allowed(
+    policies: Iterable[ScopePolicy], method: str, origin: Origin, hierarchy: ScopeHierarchy
+) -> bool:
+    """Return whether the sender may send a notification; those of the protocol itself need no scope."""
+    if any(row.name == method for row in METHODS) or origin_has_scopes(origin, write_scopes(policies), hierarchy):
         return True
-    log.warning("the notification %.100r was not heard: whoever sent it lacks a scope", method)
+    log.warning("the notification %.100r was ignored: its sender lacks a scope", method)
     return False
 
 
@@ -86,23 +86,17 @@ def _is_read_only(annotations: ToolAnnotations | None) -> bool:
     return annotations is not None and annotations.read_only_hint is True
 
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from trunkline.protocol.caller import ScopeHierarchy
-
-
 def check_scopes(exchange: Exchange, scopes: Iterable[str], hierarchy: ScopeHierarchy) -> None:
-    """See that the caller of a request has scopes.
+    """Check that the caller of a request has the given scopes.
 
     Raises:
-        InsufficientScope: one is missing; all of them are named.
+        InsufficientScope: at least one is missing; the error names all of them.
     """
     if not has_scopes(exchange.admitted.caller, scopes, hierarchy):
         raise InsufficientScope(f"Insufficient scope: this needs {' '.join(scopes)}", scopes=scopes)
 
 
 def scopes_in_use(registry: RegistrySnapshot) -> list[str]:
-    """List the scopes that something offered needs."""
-    shelves: tuple[Any, ...] = (registry.tools, registry.prompts, registry.resources, registry.templates)
-    return list(dict.fromkeys(scope for shelf in shelves for each in shelf.values() for scope in each.scopes))
+    """Return the scopes that any definition of a registry needs."""
+    definitions: list[Listed] = [each for kind in _KINDS for each in getattr(registry, kind).values()]
+    return list(dict.fromkeys(scope for each in definitions for scope in each.scopes))

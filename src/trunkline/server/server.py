@@ -1,7 +1,7 @@
-"""The server: the definition of what is offered, and the face its author works with.
+"""The server: the definition of what is offered, and the interface that its author works with.
 
-It is the definition, not a connection: any number of connections, over any transport and in any revision, are served
-from it at once.
+A server is a definition, not a connection: it serves any number of connections at once, over any transport and in any
+revision.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from trunkline.protocol.caller import Caller, Origin, ScopeHierarchy, Session, s
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import METHODS, notifications_to_client
 from trunkline.protocol.peer import NotificationReceived
-from trunkline.protocol.request_validation import make_server_profile
+from trunkline.protocol.request_validation import ServerProfile, make_server_profile
 from trunkline.protocol.revisions import NEWEST, REVISION_NAMES, REVISIONS, Feature, Revision
 from trunkline.server import handlers
 from trunkline.server.components import ComponentRegistry, OnDuplicate
-from trunkline.server.dispatch import ServerConnection
+from trunkline.server.dispatch import ServerConnection, root_server
 from trunkline.server.handlers import MethodHandler, make_handlers, read_resource
 from trunkline.server.listing import Listing, VisibilityFilter
 from trunkline.server.options import own_options
@@ -36,7 +36,7 @@ from trunkline.timers import Clock, TimerHandle, Timers
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
-    from trunkline.auth.verifiers import Auth
+    from trunkline.auth.verifiers import ServerAuth
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
     from trunkline.server.http import AsgiOptions, HttpOptions
@@ -66,7 +66,7 @@ _HTTP_OPTIONS = (
 
 
 class ServerOptions(TypedDict, total=False):
-    """The less common settings of a server; None is the same as left out."""
+    """The less common options of a server; None is the same as leaving an option out."""
 
     title: str | None
     description: str | None
@@ -84,7 +84,7 @@ class ServerOptions(TypedDict, total=False):
     list_page_size: int | None
     cache_ttl_ms: int
     clock: Clock | None
-    auth: Auth
+    auth: ServerAuth
     implied_scopes: Mapping[str, Sequence[str]]
     resource: str
     host: str
@@ -97,7 +97,7 @@ class ServerOptions(TypedDict, total=False):
 
 
 class Server(ComponentRegistry):
-    """Offers tools, prompts and resources to any client, in every revision of the protocol."""
+    """A server that offers tools, prompts and resources to any client, in every revision of the protocol."""
 
     def __init__(
         self,
@@ -110,40 +110,40 @@ class Server(ComponentRegistry):
         limits: Limits | None = None,
         **options: Unpack[ServerOptions],
     ) -> None:
-        """Define a server; nothing runs until ``run``, ``serve`` or a client's connection."""
-        options = _read(options)
+        """Define a server; nothing runs until ``run``, ``serve`` or ``accept`` is called."""
+        options = _read_options(options)
         super().__init__(on_duplicate=options.get("on_duplicate", "error"))
-        self.limits = _limits(limits or Limits(), options.get("list_page_size"))
-        self.info = _info(name, version, options)
-        self.instructions = instructions
-        self.experimental = options.get("experimental")
-        self.announced = frozenset(options.get("capabilities", ()))
+        self.limits: Limits = _limits(limits or Limits(), options.get("list_page_size"))
+        self.info: t.Implementation = _info(name, version, options)
+        self.instructions: str | None = instructions
+        self.experimental: Mapping[str, Any] | None = options.get("experimental")
+        self.announced: frozenset[str] = frozenset(options.get("capabilities", ()))
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
-        self.masks_errors = options.get("mask_error_details", True)
-        #: Whether tools send a value that is no object as ``{"result": …}`` in every revision, so that one tool has one
-        #: shape; False sends it bare where the revision allows any value.
-        self.wraps_results = options.get("wrap_results", True)
-        self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
-        #: Who sends a request over HTTP, by its headers; None: nobody is asked.
-        self.auth: Auth | None = options.get("auth")
-        #: Which scopes include others.
-        self.hierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
-        self.http_options = _http_options(options)
+        self.masks_errors: bool = options.get("mask_error_details", True)
+        #: Whether tools send a value that is not an object as ``{"result": …}`` in every revision, so that a tool's
+        #: results always have the same shape; False sends the bare value where the revision allows it.
+        self.wraps_results: bool = options.get("wrap_results", True)
+        self.cache_ttl_ms: int = options.get("cache_ttl_ms", 0)
+        #: Authenticates requests over HTTP; None accepts all of them.
+        self.auth: ServerAuth | None = options.get("auth")
+        #: The scopes that imply others.
+        self.hierarchy: ScopeHierarchy = ScopeHierarchy(options.get("implied_scopes") or {})
+        self.http_options: dict[str, Any] = _http_options(options)
         self._state_keys = options.get("state_keys")
         self._clock = options.get("clock")
         self._revisions = tuple(options.get("revisions") or REVISION_NAMES)
-        self._lifespan = None if lifespan is None else _made(lambda: lifespan(self))
+        self._lifespan = None if lifespan is None else _make_lifespan(lambda: lifespan(self))
         self._seal: StateSeal | None = None
         self._timers: Timers | None = None
-        #: Functions that are still busy with a notification: a task that nobody holds may vanish.
+        #: Notification handlers that are still running: a task without a reference may be garbage-collected.
         self._notification_tasks: set[asyncio.Future[Any]] = set()
-        #: The lifespans that are held, by whom.
+        #: The lifespans in use, by holder: a connection, or the acceptor of an HTTP endpoint.
         self._held: dict[object, list[Lifespan]] = {}
-        #: Who this server is, as it is stamped on results.
-        self.stamp = Raw(msgspec.json.encode(self.info))
+        #: The server's name and version, encoded once and added to every result.
+        self.stamp: Raw = Raw(msgspec.json.encode(self.info))
         self._pool: WorkerPool | None = None
         self._closed = False
-        self.listing = Listing(
+        self.listing: Listing = Listing(
             page_size=self.limits.page_size,
             ttl_ms=self.cache_ttl_ms,
             public=options.get("auth") is None,
@@ -169,14 +169,13 @@ class Server(ComponentRegistry):
     # --- serving -----------------------------------------------------------------------------------------------------
 
     def accept(self, link: Link, *, create_task: TaskFactory | None = None) -> Connection:
-        """Serve a link until it ends; called in a running event loop, returns at once."""
-        served = ServerConnection(self)
-        connection = Connection(link, served, limits=self.limits, timers=self.timers(), create_task=create_task)
-        served.connection = connection
-        connection.owner = self
+        """Start serving a link and return at once; needs a running event loop."""
+        service = ServerConnection(self)
+        connection = Connection(link, service, limits=self.limits, timers=self.timers(), create_task=create_task)
+        service.connection = connection
         self._held[connection] = []
         self._acquire_lifespans(connection)
-        connection.cleanup = self._end
+        connection.cleanup = self._clean_up
         connection.start()
         return connection
 
@@ -190,27 +189,27 @@ class Server(ComponentRegistry):
             await connection.ended()
 
     def timers(self) -> Timers:
-        """Give what measures the waits of a connection."""
+        """Return the timers for a connection."""
         if self._timers is None or self._clock is None:
-            # Tests run one loop after another; a timekeeper belongs to the loop it was made in.
+            # Tests run one event loop after another, and timers belong to the loop that they were created in.
             self._timers = Timers(self._clock)
         return self._timers
 
     def acquire_lifespans(self, holder: object) -> None:
-        """Enter the lifespans on behalf of somebody who serves connections of his own, until ``release``."""
+        """Enter the lifespans for a holder that serves several connections, until ``release``."""
         self._held.setdefault(holder, [])
         self._acquire_lifespans(holder)
 
     async def release(self, holder: object) -> None:
-        """Leave the lifespans that nobody else holds."""
+        """Release the lifespans of a holder; each is exited when its last holder releases it."""
         for lifespan in reversed(self._held.pop(holder, [])):
             try:
                 await lifespan.release()
             except Exception:
-                log.exception("leaving the lifespan of server %r failed", self.name)
+                log.exception("the lifespan of server %r failed on exit", self.name)
 
     def _acquire_lifespans(self, holder: object) -> list[Lifespan]:
-        """Hold the lifespans of this server and all that is mounted by now, for as long as the holder is known."""
+        """Acquire the lifespans of this server and everything mounted by now, if the holder is still registered."""
         held = self._held.get(holder, [])
         for server in self._all() if holder in self._held else ():
             if server._lifespan is not None and server._lifespan not in held:
@@ -218,15 +217,15 @@ class Server(ComponentRegistry):
                 held.append(server._lifespan)
         return held
 
-    async def _end(self, connection: Connection) -> None:
-        """Clean up behind a connection that has ended."""
+    async def _clean_up(self, connection: Connection) -> None:
+        """Clean up after a connection has ended."""
         assert isinstance(connection.service, ServerConnection)
         self.hub.detach(connection.service)
         await connection.aclose()
         await self.release(connection)
 
     def run(self, transport: str | None = "stdio", **options: Unpack[HttpOptions]) -> None:
-        """Serve until the other side goes away, or over HTTP until told to stop."""
+        """Serve until the client disconnects, or over HTTP until the process is signalled to stop."""
         from trunkline.server.run import run
 
         run(self, transport, **options)
@@ -242,7 +241,7 @@ class Server(ComponentRegistry):
         await self.run_async()
 
     def asgi(self, path: str | None = None, **options: Unpack[AsgiOptions]) -> Endpoint:
-        """Give an ASGI application that serves every era at a path (``/mcp``), to run or to mount in another."""
+        """Return an ASGI application that serves both eras at a path (``/mcp``), to run or to mount in another."""
         from trunkline.server.http import make_endpoint
 
         return make_endpoint(self, path or self.http_options.get("streamable_http_path") or "/mcp", options)
@@ -274,48 +273,52 @@ class Server(ComponentRegistry):
         await self.run_async("http", **options)
 
     async def run_sse_async(self, **options: Unpack[HttpOptions]) -> None:
-        """Serve over HTTP inside a running event loop, with the oldest transport where others have it."""
+        """Serve over HTTP inside a running event loop, with the oldest transport at ``/sse`` and ``/messages``."""
         await self.run_async("sse", **options)
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Put a function around every request, inside those given before."""
+        """Add a middleware function, inside those added before."""
         self.middleware = (*self.middleware, middleware)
         self._refresh()
 
     def close(self) -> None:
-        """End every listener and stop the worker threads."""
+        """End all subscriptions and stop the worker threads."""
         self.hub.end("the server is shutting down")
         self._closed = True
         if self._pool is not None:
             self._pool.close()
 
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- notifications -----------------------------------------------------------------------------------------------
 
     def notify(self, method: str, params: Struct | Mapping[str, object] | None = None) -> None:
-        """Send a notification of one's own to every handshake client; ``ctx.notify`` reaches a handler's caller."""
+        """Send a custom notification to every handshake client; ``ctx.notify`` reaches the caller of a handler.
+
+        Raises:
+            ValueError: the notification is part of the protocol.
+        """
         if any(method in notifications_to_client(revision) for revision in REVISIONS):
-            raise ValueError(f"{method} is the protocol's own; it is sent when it is due")
-        for sink in self.hub.listeners():
-            if isinstance(sink, ServerConnection):
-                sink.notify(method, params)
+            raise ValueError(f"{method} is part of the protocol, and the server sends it itself; use another method")
+        for listener in self.hub.listeners():
+            if isinstance(listener, ServerConnection):
+                listener.notify(method, params)
 
     def subscribers(self) -> tuple[Subscriber, ...]:
-        """Return the clients that are connected now and can be told of changes."""
+        """Return the clients that are connected now and can be notified of changes."""
         return tuple(each for each in self.hub.listeners() if isinstance(each, ServerConnection | SubscriptionStream))
 
     def subscriber(self, session: Session) -> Subscriber | None:
-        """Return the way to reach a session outside of its requests, or None once the session has ended."""
+        """Return the subscriber of a session, to notify it outside of its requests; None once it has ended."""
         return next((each for each in self.subscribers() if each.session is session), None)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call a function after some seconds by the server's clock, unless it is cancelled; needs a running loop."""
+        """Call a function after some seconds by the server's clock, unless cancelled; needs a running event loop."""
         return self.timers().after(seconds, callback)
 
-    # --- what serving a request asks of the definition ---------------------------------------------------------------
+    # --- internal: used while a request is served --------------------------------------------------------------------
 
     @property
     def pool(self) -> WorkerPool:
-        """The threads that sync functions run in; made when the first is called."""
+        """The worker threads of sync functions, created when the first is called."""
         if self._pool is None:
             from trunkline.server.worker_pool import WorkerPool
 
@@ -325,7 +328,7 @@ class Server(ComponentRegistry):
         return self._pool
 
     async def call_in_middleware(self, exchange: Exchange, params: t.RequestParams, route: MethodHandler) -> Any:
-        """Run a handler once the lifespans are entered, inside the middleware."""
+        """Run a handler inside the middleware, once the lifespans have been entered."""
         for lifespan in self._acquire_lifespans(exchange.connection.holder):
             assert lifespan.ready is not None
             await asyncio.shield(lifespan.ready)
@@ -354,31 +357,31 @@ class Server(ComponentRegistry):
         return result
 
     def elicitor_for(self, exchange: Exchange) -> Elicitor:
-        """Give the way questions of an exchange are asked in its revision."""
+        """Return what sends requests to the caller of an exchange, in the way of its revision."""
         from trunkline.server.elicitors import ReplayElicitor, RequestElicitor
 
-        asking = exchange.questions
-        if isinstance(asking, RequestElicitor | ReplayElicitor):
-            return asking
-        # Who serves the connection takes up the call again, so it seals, also for a server mounted in it.
-        serving: Server = exchange.connection.owner
+        found = exchange.elicitor
+        if isinstance(found, RequestElicitor | ReplayElicitor):
+            return found
+        # The server of the connection resumes the call, so it seals the state, also for a server mounted in it.
+        root = root_server(exchange)
         if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-            made: RequestElicitor | ReplayElicitor = ReplayElicitor(exchange, serving.seal, serving.limits)
+            elicitor: RequestElicitor | ReplayElicitor = ReplayElicitor(exchange, root.seal, root.limits)
         else:
-            made = RequestElicitor(exchange, serving.limits)
-        exchange.questions = made
-        return made
+            elicitor = RequestElicitor(exchange, root.limits)
+        exchange.elicitor = elicitor
+        return elicitor
 
     def resume(self, exchange: Exchange) -> None:
-        """Take up a call whose caller was asked something before."""
+        """Resume a call that ended with requests to its caller in an earlier round."""
         if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
             from trunkline.server.elicitors import ReplayElicitor
 
-            exchange.questions = ReplayElicitor.resume(exchange, self.seal, self.limits)
+            exchange.elicitor = ReplayElicitor.resume(exchange, self.seal, self.limits)
 
     @property
     def seal(self) -> StateSeal:
-        """What seals and opens request state; its keys are given, or made when first wanted."""
+        """Seals and opens request state; the keys are configured, or created on first use."""
         if self._seal is None:
             import os
             import time
@@ -395,23 +398,23 @@ class Server(ComponentRegistry):
 
     @property
     def lifespan_value(self) -> Any:
-        """What the lifespan gave."""
+        """The value that the lifespan yielded."""
         return None if self._lifespan is None else self._lifespan.value
 
     def capabilities(self, revision: Revision) -> dict[str, Any]:
-        """Say what the server can do now, as a revision has it."""
+        """Return the server's current capabilities, in the form of a revision."""
         return handlers.capabilities(self, revision)
 
     def initialized(self, caller: Caller) -> t.InitializeResult:
-        """Answer ``initialize``."""
+        """Return the result of ``initialize``."""
         return handlers.initialize_result(self, caller)
 
     def discovered(self, caller: Caller) -> t.DiscoverResult:
-        """Answer ``server/discover``."""
+        """Return the result of ``server/discover``."""
         return handlers.discover_result(self, caller)
 
     def notification_received(self, event: NotificationReceived, origin: Origin, session: Session | None) -> None:
-        """Hand a notification to whoever registered for it."""
+        """Call the handler registered for a notification, if any."""
         function = self.notification_handlers.get(event.method)
         if function is not None and self._notification_allowed(event.method, origin):
             from trunkline.server.handlers import handle_notification
@@ -419,7 +422,7 @@ class Server(ComponentRegistry):
             handle_notification(function, event, self._notification_tasks)
 
     def _notification_allowed(self, method: str, origin: Origin) -> bool:
-        """Say whether a notification is heard; one that is not gets no answer, as all of them."""
+        """Return whether the sender of a notification has the scopes for it; without them it is ignored."""
         if not self._scope_policies:
             return True
         from trunkline.server.scopes import notification_allowed
@@ -428,20 +431,23 @@ class Server(ComponentRegistry):
 
     def _refresh(self) -> None:
         declared = handlers.capabilities(self, NEWEST)
-        #: The capabilities that methods need and this server does not have now.
-        self.undeclared = frozenset(
+        #: The capabilities that methods need and this server does not declare now.
+        self.undeclared: frozenset[str] = frozenset(
             row.capability
             for row in METHODS
             if row.to_server is not None and row.capability is not None and not supports(declared, row.capability)
         )
-        #: Whether somebody may not see something: this server's filter, or that of a server mounted in it.
+        #: Whether anything may be hidden from a caller, by a filter of this server or a mounted one, or by scopes.
         filters = any(server.listing.has_filter for server in self._all())
-        self.has_hidden = self.listing.has_hidden = filters or self.registry.guarded
-        #: Whether a handler is called as it is: nothing stands around it, and nothing must be entered first.
-        self.calls_directly = not self.middleware and self._lifespan is None and not self._mounts
+        self.has_hidden: bool = filters or self.registry.needs_scopes
+        self.listing.has_hidden = self.has_hidden
+        #: Whether handlers are called directly: there is no middleware, and no lifespan to enter first.
+        self.calls_directly: bool = not self.middleware and self._lifespan is None and not self._mounts
 
     def _methods_changed(self) -> None:
-        self.offer = make_server_profile({name: row for name, (row, _) in self.custom_methods.items()}, self._revisions)
+        self.profile: ServerProfile = make_server_profile(
+            {name: row for name, (row, _) in self.custom_methods.items()}, self._revisions
+        )
         if not self.custom_methods:
             return
         from trunkline.server.handlers import make_custom_handler
@@ -452,14 +458,14 @@ class Server(ComponentRegistry):
             self.handlers[name] = make_custom_handler(function, scopes)
 
     def _all(self) -> list[Server]:
-        """Give this server and all that is mounted in it."""
-        found: list[Server] = [self]
+        """Return this server and everything mounted in it."""
+        servers: list[Server] = [self]
         for mount in self._mounts:
-            found.extend(mount.server._all())
-        return found
+            servers.extend(mount.server._all())
+        return servers
 
 
-def _made(enter: Callable[[], AbstractAsyncContextManager[object]]) -> Lifespan:
+def _make_lifespan(enter: Callable[[], AbstractAsyncContextManager[object]]) -> Lifespan:
     from trunkline.server.run import Lifespan
 
     return Lifespan(enter)
@@ -479,27 +485,31 @@ def _info(name: str, version: str, options: ServerOptions) -> t.Implementation:
 def _limits(given: Limits, page_size: int | None) -> Limits:
     limits = given if page_size is None else msgspec.structs.replace(given, page_size=page_size)
     if limits.page_size < 1:
-        raise ConfigError(f"a page of a list holds at least one item, not {limits.page_size}")
+        raise ConfigError(f"list_page_size={limits.page_size}: a page must hold at least one item")
     return limits
 
 
 def _http_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """Keep what was said about HTTP, for whoever says it when a server is made and not when it is run."""
+    """Return the HTTP options that were given to the constructor rather than to ``run``."""
     return {name: options[name] for name in _HTTP_OPTIONS if name in options}
 
 
-def _read(given: ServerOptions) -> ServerOptions:
+#: The named parameters of ``Server``, beside its options.
+_PARAMETERS = ("name", "instructions", "version", "lifespan", "middleware", "limits")
+
+
+def _read_options(given: ServerOptions) -> ServerOptions:
     """Return the options that were given, under our names.
 
     Raises:
-        TypeError: there is no such option; the nearest is named.
-        ConfigError: a value is none that the option may have.
+        TypeError: an option is unknown; the message names the closest one.
+        ConfigError: an option has an invalid value.
     """
     known = ServerOptions.__annotations__
     options: dict[str, Any] = {}
     for name, value in own_options("server", given, known).items():
         if name not in known:
-            raise TypeError(f"Server has no option {name!r}{did_you_mean(name, known)}")
+            raise TypeError(f"Server has no option {name!r}{did_you_mean(name, (*_PARAMETERS, *known))}")
         if value is not None:
             options[name] = value
     _check(options)
@@ -509,11 +519,12 @@ def _read(given: ServerOptions) -> ServerOptions:
 def _check(options: Mapping[str, Any]) -> None:
     if "auth" in options and not (callable(options["auth"]) or hasattr(options["auth"], "verify")):
         raise ConfigError(
-            "auth= is a function from a request's headers to a Principal, or to None for nobody; or a verifier such "
-            "as JWTVerifier(issuer=..., audience=...)"
+            "auth= must be a verifier such as JWTVerifier(issuer=..., audience=...), or a function that takes the "
+            "headers of a request and returns a Principal, or None to reject it"
         )
     if options.get("on_duplicate", "error") not in get_args(OnDuplicate):
-        raise ConfigError(f"on_duplicate={options['on_duplicate']!r}: it is one of {', '.join(get_args(OnDuplicate))}")
+        allowed = ", ".join(get_args(OnDuplicate))
+        raise ConfigError(f"on_duplicate={options['on_duplicate']!r} is not valid; use one of {allowed}")
     unknown = [name for name in options.get("revisions") or () if name not in REVISION_NAMES]
     if unknown:
-        raise ConfigError(f"revisions={unknown!r}: unknown; the revisions are {', '.join(REVISION_NAMES)}")
+        raise ConfigError(f"revisions={unknown!r} are unknown; the revisions are {', '.join(REVISION_NAMES)}")

@@ -1,9 +1,9 @@
-"""The signature of a user's function, read once at registration, and how arguments are bound to it in every call.
+"""The signature of a user's function, read once at registration, and the binding of arguments in every call.
 
-It knows functions and types, nothing of requests. The context, the dependencies and the excluded parameters are
-filled by the server; the rest are the arguments, which one engine reads: msgspec, or pydantic when an annotation or
-default comes from it. What neither can read is a TypeError at registration. The return annotation decides whether
-results are described and checked. Schemas and texts are built on first use.
+It knows functions and types, but no requests. The context, the dependencies and the excluded parameters are filled by
+the server; the rest are the arguments, read by msgspec, or by pydantic if an annotation or default comes from it. A
+parameter that neither can read is a TypeError at registration. The return annotation decides whether results have a
+schema and are checked. Schemas and descriptions are built on first use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ from trunkline.types import CallToolResult, ContentBlock, ResourceContents
 __all__ = ["InvalidArguments", "InvalidResult", "Parameter", "PydanticResult", "Signature", "result_of"]
 
 if TYPE_CHECKING:
-    from trunkline.server.pydantic_types import PydanticReader
+    from collections.abc import Callable, Collection, Iterable
+
+    from trunkline.server.dependencies import Dependency
+    from trunkline.server.pydantic_types import PydanticArguments, PydanticReader
 
 
 _UNDESCRIBED: tuple[Any, ...] = (None, NoneType, Any, object, NoReturn, bytes, bytearray, memoryview)
@@ -45,37 +48,37 @@ _SEQUENCES = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Colle
 
 
 class PydanticResult(UntypedResult):
-    """A result whose type pydantic knows."""
+    """A result whose type pydantic supports."""
 
     __slots__ = ("_reader",)
 
     described = True
 
     def __init__(self, reader: PydanticReader) -> None:
-        """Take the reader of the type."""
+        """Use the given reader of the type."""
         self._reader = reader
 
     def schema(self) -> dict[str, Any] | None:
-        """Make the JSON Schema of what is written."""
+        """Return the JSON Schema of the encoded value."""
         return self._reader.result_schema()
 
     def encode(self, value: object) -> bytes:
-        """Write a value as JSON after checking it.
+        """Check a value and encode it as JSON.
 
         Raises:
-            ResultError: it is not what the annotation says.
+            InvalidResult: it does not match the annotation.
         """
         try:
             data = self._reader.write(value)
-        except ValueError as refusal:
-            raise _result_error(refusal) from None
+        except ValueError as error:
+            raise _result_error(error) from None
         if b"null" in data:
             reject_non_finite(self._reader.plain(value))
         return data
 
 
 def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
-    """Choose how results of a return annotation are described and checked."""
+    """Return how results with a return annotation are described and checked."""
     annotation = _awaited(annotation)
     if _is_undescribed(annotation, (*content_types, *get_args(ContentBlock), CallToolResult, ResourceContents)):
         return UntypedResult()
@@ -89,8 +92,8 @@ def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> Un
             return msgspec_result(adapt(annotation))
         return _plain_class_result(annotation)
     except (TypeError, RuntimeError):
-        # A return type neither engine knows promises nothing; the value may still be one that can be written.
-        # pydantic's own refusals are both kinds.
+        # Neither msgspec nor pydantic supports the return type, but its values may still have a JSON form.
+        # pydantic raises both kinds of errors.
         return UntypedResult()
 
 
@@ -147,7 +150,7 @@ def _is_undescribed(annotation: object, content_types: tuple[type, ...]) -> bool
     inner, _ = strip_annotated(annotation)
     if inner in _UNDESCRIBED or inner in _SEQUENCES:
         return True
-    # A list of anything may hold content, which no schema describes.
+    # A list of anything may have content, which no schema describes.
     if get_origin(inner) in _SEQUENCES and all(part in (Any, object, ...) for part in get_args(inner)):
         return True
     return _has_content(inner, content_types)
@@ -168,54 +171,48 @@ def _has_content(annotation: object, content_types: tuple[type, ...]) -> bool:
     return foreign_kind(kind) is not None
 
 
-def _result_error(refusal: ValueError) -> InvalidResult:
+def _result_error(error: ValueError) -> InvalidResult:
     from trunkline.server.pydantic_types import explain_pydantic_error
 
-    if not hasattr(refusal, "errors"):
-        return InvalidResult(f"cannot be written as JSON: {refusal}")
-    path, sentence = explain_pydantic_error(refusal)
-    return InvalidResult(sentence, path=path)
+    if not hasattr(error, "errors"):
+        return InvalidResult(f"cannot be encoded as JSON: {error}")
+    path, message = explain_pydantic_error(error)
+    return InvalidResult(message, path=path)
 
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from trunkline.server.dependencies import Dependency
-    from trunkline.server.pydantic_types import PydanticArguments
-
-
-_VARIADIC = 0x04 | 0x08
-_GENERATOR = 0x20
-_COROUTINE = 0x80
-_ASYNC_GENERATOR = 0x200
+_VARIADIC = 0x04 | 0x08  # CO_VARARGS | CO_VARKEYWORDS of CPython's code flags.
+_GENERATOR = 0x20  # CO_GENERATOR.
+_COROUTINE = 0x80  # CO_COROUTINE.
+_ASYNC_GENERATOR = 0x200  # CO_ASYNC_GENERATOR.
 
 _UNSET: Any = msgspec.UNSET
 
 
 class Parameter:
-    """One argument a caller may send; ``default`` is `msgspec.UNSET` where it must."""
+    """One argument of a function; ``default`` is `msgspec.UNSET` if it is required."""
 
     __slots__ = ("annotation", "default", "description", "name", "required")
 
     def __init__(
         self, name: str, annotation: object, *, default: object = _UNSET, description: str | None = None
     ) -> None:
-        """Keep what the function says of it."""
-        self.name = name
-        self.annotation = annotation
-        self.default = default
-        self.required = default is _UNSET
-        self.description = description
+        """Create a parameter."""
+        self.name: str = name
+        self.annotation: object = annotation
+        self.default: object = default
+        self.required: bool = default is _UNSET
+        self.description: str | None = description
 
     def __repr__(self) -> str:
-        """Show the name and whether it is required."""
+        """Return the name and whether it is required."""
         return f"Parameter({self.name!r}, required={self.required})"
 
 
 class Signature:
-    """What a function takes and gives, read once; ``bind`` turns raw arguments into keyword arguments.
+    """The parameters and the result type of a function.
 
-    ``bind(raw)`` takes the undecoded bytes of the arguments, or none, and raises `ArgumentError`.
+    ``bind(raw)`` converts the undecoded bytes of the arguments, or None, to keyword arguments; it raises
+    `InvalidArguments` if they do not match.
     """
 
     __slots__ = (
@@ -262,17 +259,17 @@ class Signature:
         exclude: Collection[str] = (),
         name_for_errors: str | None = None,
     ) -> Signature:
-        """Read a function.
+        """Read the signature of a function.
 
         Args:
-            function: a function, method, or anything callable; a decorated one is read through ``__wrapped__``.
-            context_type: the types that ask for the context.
-            content_types: return types that are content rather than a value to describe.
-            exclude: parameters that somebody else fills.
+            function: a function, method or other callable; decorated functions are read through ``__wrapped__``.
+            context_type: the types of a context parameter.
+            content_types: return types that are content rather than a value with a schema.
+            exclude: parameters that are filled elsewhere.
             name_for_errors: how a `TypeError` names the function.
 
         Raises:
-            TypeError: it cannot be called with named arguments of JSON; the text says which parameter and what to do.
+            TypeError: it cannot be called with named JSON arguments; the message names the parameter and the remedy.
         """
         label = name_for_errors or getattr(function, "__name__", None) or type(function).__name__
         contexts = context_type if isinstance(context_type, tuple) else (context_type,)
@@ -300,7 +297,7 @@ class Signature:
         contexts: tuple[type, ...],
         exclude: Collection[str],
     ) -> list[tuple[str, Any, Any]]:
-        """Tell the arguments from the parameters that are filled by us."""
+        """Separate the arguments from the parameters that the server fills."""
         given: list[tuple[str, Any, Any]] = []
         dependencies: list[Dependency] = []
         for name, default in raw:
@@ -308,9 +305,9 @@ class Signature:
             if contexts and self.context_name is None and is_context(annotation, contexts):
                 self.context_name = name
                 continue
-            mark = find_depends(annotation, default)
-            if mark is not None:
-                dependencies.append(plan_dependency(name, mark.function, context_type=contexts))
+            marker = find_depends(annotation, default)
+            if marker is not None:
+                dependencies.append(plan_dependency(name, marker.function, context_type=contexts))
             elif name not in exclude:
                 given.append((name, annotation, default))
         self.dependencies = tuple(dependencies)
@@ -318,7 +315,7 @@ class Signature:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The arguments a caller may send, in the order of the function."""
+        """The arguments of the function, in their order."""
         if self._parameters is None:
             texts = self._described()[1]
             self._parameters = tuple(
@@ -329,7 +326,7 @@ class Signature:
 
     @property
     def annotations(self) -> tuple[Any, ...]:
-        """The types of the arguments, as they were written."""
+        """The annotations of the arguments, as declared."""
         return tuple(annotation for _, annotation, _ in self._given)
 
     @property
@@ -350,25 +347,25 @@ class Signature:
         return self._texts
 
     def input_schema(self) -> dict[str, Any]:
-        """Give the JSON Schema of the arguments, made on first use; treat it as read only."""
+        """Return the JSON Schema of the arguments, built on first use; it must not be changed."""
         if self._input_schema is None:
             self._input_schema = self._arguments.arguments_schema(self._described()[1])
         return self._input_schema
 
     def output_schema(self) -> dict[str, Any] | None:
-        """Make the JSON Schema of the result, or none where the function promises no value."""
+        """Return the JSON Schema of the result; None if the return annotation has none."""
         return self._result_type().schema()
 
     @property
     def promises_result(self) -> bool:
-        """Whether the return annotation says what the result is, so that there is an output schema."""
+        """Whether the return annotation has an output schema."""
         return self._result_type().described
 
     @property
     def encode_result(self) -> Callable[[Any], bytes]:
-        """What writes a result as JSON after checking it against the return annotation.
+        """The function that checks a result against the return annotation and encodes it as JSON.
 
-        It raises `ResultError` if the function returned what it does not promise, or what JSON cannot say.
+        It raises `InvalidResult` if the result does not match the annotation, or has no JSON form.
         """
         return self._result_type().encode
 
@@ -381,7 +378,7 @@ class Signature:
 
 
 def _parameters_of(function: Callable[..., object], label: str) -> tuple[list[tuple[str, Any]], int]:
-    """Give (name, default) of each parameter and the flags of the code."""
+    """Return (name, default) of each parameter, and the flags of the code object."""
     plain = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(plain, FunctionType) or hasattr(plain, "__wrapped__") or hasattr(plain, "__signature__"):
         return _inspected(function, label)
@@ -396,21 +393,19 @@ def _parameters_of(function: Callable[..., object], label: str) -> tuple[list[tu
 
 
 def _inspected(function: Callable[..., object], label: str) -> tuple[list[tuple[str, Any]], int]:
-    """Do the same the slow way, for what is not a plain function, and refuse what cannot be named."""
+    """Do the same with `inspect`, which is slower, for other callables; reject parameters without a name."""
     import inspect
 
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as failure:
-        raise TypeError(
-            f"{label}: its parameters cannot be read ({failure}); wrap it in a function of yours"
-        ) from failure
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{label}: its parameters cannot be read ({error}); wrap it in your own function") from error
     found: list[tuple[str, Any]] = []
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
-                f"{label}: {parameter} takes arguments without names or types; declare each argument by its name, "
-                "or take one parameter of type dict"
+                f"{label}: {parameter} accepts arguments without names or types; declare each argument by name, "
+                "or use one parameter of type dict"
             )
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise TypeError(f"{label}: parameter {parameter.name!r} is positional only; remove the '/' after it")
@@ -424,7 +419,7 @@ def _inspected(function: Callable[..., object], label: str) -> tuple[list[tuple[
 
 
 def _hints_of(function: Any, label: str) -> dict[str, Any]:
-    # A partial keeps its function in `func`, a callable object its annotations on `__call__`.
+    # A partial has its function in `func`, a callable object its annotations on `__call__`.
     while hasattr(function, "func") and not hasattr(function, "__annotations__"):
         function = function.func
     if not isinstance(function, (FunctionType, MethodType)) and not hasattr(function, "__wrapped__"):
@@ -432,15 +427,15 @@ def _hints_of(function: Any, label: str) -> dict[str, Any]:
     function = getattr(function, "__func__", function)
     try:
         return resolve_hints(function)
-    except NameError as failure:
+    except NameError as error:
         raise TypeError(
-            f"{label}: an annotation cannot be resolved ({failure}); import the name at module level, "
+            f"{label}: an annotation cannot be resolved ({error}); import the name at module level, "
             "outside of TYPE_CHECKING"
-        ) from failure
+        ) from error
 
 
 def _arguments(given: list[tuple[str, object, object]], label: str) -> MsgspecArguments | PydanticArguments:
-    """Choose the engine and let it refuse what it cannot do."""
+    """Return the reader of the arguments, by msgspec or pydantic."""
     found = survey(annotation for _, annotation, _ in given)
     if found.from_pydantic or any(_is_pydantic_field(default) for _, _, default in given):
         return _pydantic_arguments(given, label)
@@ -494,7 +489,7 @@ def _has_meta(given: list[tuple[str, object, object]]) -> bool:
 
 
 def _msgspec_type_error(given: list[tuple[str, object, object]], label: str) -> TypeError:
-    """Find the parameter that msgspec cannot do."""
+    """Return the error for the parameter that msgspec does not support."""
     reasons = (_msgspec_reason(name, annotation, default) for name, annotation, default in given)
     return TypeError(f"{label}: {next(filter(None, reasons), 'its parameters cannot be read together')}")
 
@@ -503,12 +498,12 @@ def _msgspec_reason(name: str, annotation: object, default: object) -> str | Non
     try:
         kind = find_unsupported(survey((annotation,)))
         MsgspecArguments([(name, adapt(annotation, default), default)])
-    except (TypeError, NameError) as failure:
-        return f"parameter {name!r}: {failure}; change its annotation"
+    except (TypeError, NameError) as error:
+        return f"parameter {name!r}: {error}; change its annotation"
     if kind is None:
         return None
     return (
-        f"parameter {name!r}: {kind.__qualname__} is no type that JSON can be read into; use a dataclass, TypedDict, "
+        f"parameter {name!r}: {kind.__qualname__} cannot be read from JSON; use a dataclass, TypedDict, "
         "msgspec.Struct or pydantic model, or fill it with Depends(...)"
     )
 
@@ -516,22 +511,22 @@ def _msgspec_reason(name: str, annotation: object, default: object) -> str | Non
 def _pydantic_arguments(given: list[tuple[str, object, object]], label: str) -> PydanticArguments:
     if pydantic_module() is None:
         raise TypeError(
-            f"{label}: its annotations need pydantic, which is not loaded; import pydantic, or use msgspec.Meta"
+            f"{label}: its annotations need pydantic, which is not imported; import pydantic, or use msgspec.Meta"
         )
     from trunkline.server.pydantic_types import PydanticArguments, merge_field
 
     fields: list[tuple[str, Any, Any]] = []
     for name, annotation, default in given:
         try:
-            note, default = merge_field(annotation, default)
-            fields.append((name, note, default))
+            adapted, default = merge_field(annotation, default)
+            fields.append((name, adapted, default))
             PydanticArguments(fields[-1:])
-        except (TypeError, RuntimeError) as failure:
-            reason = str(failure).partition(". ")[0].partition("\n")[0]
+        except (TypeError, RuntimeError) as error:
+            reason = str(error).partition(". ")[0].partition("\n")[0]
             raise TypeError(
-                f"{label}: parameter {name!r}: {reason}; the function also uses pydantic, so make this a type that "
-                "pydantic knows, such as a dataclass or a pydantic model"
-            ) from failure
+                f"{label}: parameter {name!r}: {reason}; the function also uses pydantic, so use a type that "
+                "pydantic supports, such as a dataclass or a pydantic model"
+            ) from error
     return PydanticArguments(fields)
 
 
@@ -546,7 +541,7 @@ def _plain_default(default: Any) -> Any:
 
 
 def _own_description(annotation: object, default: object) -> str | None:
-    """Give the text that stands in the annotation or default itself."""
+    """Return the description in the annotation or default; None if there is none."""
     inner, metadata = strip_annotated(annotation)
     optional = optional_of(inner)
     if optional is not None:

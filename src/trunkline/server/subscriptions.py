@@ -1,8 +1,9 @@
-"""Who wants to hear of which change, in both eras, and the stream that tells a stateless client.
+"""Change notifications in both eras: the hub that delivers them, and the stream of a stateless client.
 
-Changes are gathered for one turn of the loop, so that registering a hundred tools is one notice. Handshake clients hear
-on their connection; a stateless one opens a ``subscriptions/listen`` exchange and hears there, with its filter, until
-it cancels or the server ends it. Equal notices that wait fall together; a listener that stays too far behind is ended.
+Changes are collected for one iteration of the event loop, so that registering a hundred tools is one notification.
+Handshake clients are notified on their connection. A stateless client opens a ``subscriptions/listen`` request and is
+notified there, according to its filter, until it cancels or the server ends the stream. Equal pending notices are
+merged; a listener with too many pending notices is ended.
 """
 
 from __future__ import annotations
@@ -48,64 +49,64 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class ChangeListener(Protocol):
-    """Somebody who may want notices."""
+    """A receiver of change notices."""
 
     def notify_change(self, notice: ChangeNotice) -> None:
-        """Take a notice, or ignore it if it is not wanted."""
+        """Called with each change; the listener ignores those that its client did not subscribe to."""
 
     def end(self, reason: str) -> None:
-        """Learn that no more will come."""
+        """Called when no more changes will be delivered."""
 
 
 class Subscriber(Protocol):
-    """A connected client that can be told of changes: a session, or the stream of a client without one."""
+    """A connected client that can be notified of changes: a session, or the stream of a client without one."""
 
     @property
     def session(self) -> Session | None:
-        """The session, or None where the client has none."""
+        """The session; None if the client has none."""
 
     @property
     def uris(self) -> Collection[str]:
-        """The resources whose changes the client wants to be told of."""
+        """The resources that the client is subscribed to."""
 
     def resource_updated(self, uri: str) -> None:
-        """Tell this client alone that a resource has changed, if it wants to know."""
+        """Notify only this client of a changed resource, if it is subscribed to it."""
 
     def log(self, level: t.LoggingLevel, message: JsonInput, *, logger_name: str | None = None) -> None:
-        """Send a log message outside of any request, if the client's session wants that level."""
+        """Send a log message outside of any request, if the log level of the client's session includes it."""
 
 
 class ChangeHub:
-    """Brings each change to everyone who wants it, once a turn of the loop."""
+    """Delivers changes to the listeners, once per iteration of the event loop."""
 
     __slots__ = ("_listeners", "_lock", "_loop", "_pending")
 
     def __init__(self) -> None:
-        """Start with nobody listening."""
+        """Create a hub without listeners."""
         self._listeners: dict[ChangeListener, None] = {}
         self._pending: dict[ChangeNotice, None] = {}
-        # Threads tell of changes while the loop delivers.
+        # Worker threads report changes while the event loop delivers them.
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def attach(self, listener: ChangeListener) -> None:
-        """Let somebody hear; called in the loop."""
+        """Add a listener; called in the event loop."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            # What another loop did not deliver before its end is nothing to those who hear now.
+            # Changes that an earlier event loop did not deliver do not concern the listeners of this one.
             self._loop, self._pending = loop, {}
         self._listeners[listener] = None
 
     def detach(self, listener: ChangeListener) -> None:
-        """Let somebody go."""
+        """Remove a listener."""
         self._listeners.pop(listener, None)
 
     def listeners(self) -> tuple[ChangeListener, ...]:
-        """Give everyone who hears now."""
+        """Return the current listeners."""
         return tuple(self._listeners)
 
     def notify_change(self, notice: ChangeNotice) -> None:
-        """Note a change; any thread may."""
+        """Schedule the delivery of a change; may be called from any thread."""
         with self._lock:
             loop = self._loop
             if not self._listeners or loop is None or loop.is_closed():
@@ -129,12 +130,12 @@ class ChangeHub:
 
 
 class SubscriptionStream:
-    """One ``subscriptions/listen`` exchange: its filter and the notices that wait."""
+    """One ``subscriptions/listen`` request: its filter and its pending notices."""
 
-    __slots__ = ("_kinds", "_most", "_pending", "_uris", "_waiting", "ended")
+    __slots__ = ("_kinds", "_max_pending", "_pending", "_uris", "_wakeup", "ended")
 
     def __init__(self, wanted: t.SubscriptionFilter, max_pending: int) -> None:
-        """Keep what is wanted; at most so many notices may wait."""
+        """Create the stream for a filter; it ends when more than ``max_pending`` notices are pending."""
         kinds = {
             "tools": wanted.tools_list_changed,
             "prompts": wanted.prompts_list_changed,
@@ -142,18 +143,18 @@ class SubscriptionStream:
         }
         self._kinds = tuple(kind for kind, wants in kinds.items() if wants)
         self._uris = frozenset(wanted.resource_subscriptions) if wanted.resource_subscriptions else _NOTHING
-        self._most = max_pending
+        self._max_pending = max_pending
         self._pending: dict[ChangeNotice, None] = {}
-        self._waiting: asyncio.Future[None] | None = None
-        #: Why the stream ends, once it does.
+        self._wakeup: asyncio.Future[None] | None = None
+        #: Why the stream has ended; None while it is open.
         self.ended: str | None = None
 
     def notify_change(self, notice: ChangeNotice) -> None:
-        """Queue a notice if the filter wants it."""
+        """Queue a notice if the filter includes it."""
         kind, uri = notice
         if not (kind in self._kinds or (kind == "resource" and uri in self._uris)):
             return
-        if len(self._pending) >= self._most and notice not in self._pending:
+        if len(self._pending) >= self._max_pending and notice not in self._pending:
             self.end("too many notices are waiting to be read")
             return
         self._pending[notice] = None
@@ -161,45 +162,45 @@ class SubscriptionStream:
 
     @property
     def session(self) -> None:
-        """None: a stateless client has no session."""
+        """Always None: a stateless client has no session."""
         return None
 
     @property
     def uris(self) -> frozenset[str]:
-        """The resources whose changes are wanted."""
+        """The resources that the client is subscribed to."""
         return self._uris
 
     def resource_updated(self, uri: str) -> None:
-        """Tell of a resource's change, if it is wanted."""
+        """Notify the client of a changed resource, if it is subscribed to it."""
         self.notify_change(("resource", uri))
 
     def log(self, level: t.LoggingLevel, message: JsonInput, *, logger_name: str | None = None) -> None:
-        """Nothing is sent: log messages of stateless revisions belong to a request."""
+        """Do nothing: log messages of stateless revisions belong to a request."""
 
     def end(self, reason: str) -> None:
-        """End the stream after what is queued."""
+        """End the stream after the pending notices."""
         self.ended = self.ended or reason
         self._wake()
 
     def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
     def next_change(self) -> asyncio.Future[None] | None:
-        """Give what to wait for until there is a notice, or the end; None if there is one already."""
+        """Return a future that is resolved by the next notice or the end; None if there is one already."""
         if self._pending or self.ended is not None:
             return None
-        self._waiting = asyncio.get_running_loop().create_future()
-        return self._waiting
+        self._wakeup = asyncio.get_running_loop().create_future()
+        return self._wakeup
 
     def take_pending(self) -> list[ChangeNotice]:
-        """Give the notices that wait."""
+        """Return the pending notices and remove them from the stream."""
         pending, self._pending = list(self._pending), {}
         return pending
 
 
 def supported_filter(wanted: t.SubscriptionFilter, capabilities: Mapping[str, Any]) -> t.SubscriptionFilter:
-    """Give the part of a filter that a server with these capabilities will honour."""
+    """Return the part of a filter that a server with these capabilities supports."""
 
     def lists(kind: str) -> bool:
         return bool(capabilities.get(kind, {}).get("listChanged"))
@@ -217,7 +218,7 @@ def supported_filter(wanted: t.SubscriptionFilter, capabilities: Mapping[str, An
 async def serve_subscription(
     exchange: Exchange, hub: ChangeHub, *, wanted: t.SubscriptionFilter, max_pending: int
 ) -> t.SubscriptionsListenResult:
-    """Serve one subscription: acknowledge, then tell, until the client cancels or we end it."""
+    """Acknowledge a subscription and send notifications until the client cancels it or the server ends it."""
     listener = SubscriptionStream(wanted, max_pending)
     hub.attach(listener)
     try:
@@ -226,12 +227,12 @@ async def serve_subscription(
             t.SubscriptionsAcknowledgedNotificationParams(meta=_stamp(exchange), notifications=wanted),
         )
         while listener.ended is None:
-            if (news := listener.next_change()) is not None:
-                await news
+            if (change := listener.next_change()) is not None:
+                await change
             for notice in listener.take_pending():
                 exchange.notify(*change_notification(notice, _stamp(exchange)))
             await exchange.connection.drain()
-        # One page of 2026-07-28 wants this notification, another the result: both are satisfied, in this order.
+        # One page of 2026-07-28 requires this notification, another the result: send both, in this order.
         params = t.CancelledNotificationParams(request_id=exchange.id, reason=listener.ended)
         exchange.notify("notifications/cancelled", params)
         return t.SubscriptionsListenResult(meta=_stamp(exchange))
@@ -240,14 +241,14 @@ async def serve_subscription(
 
 
 def _stamp(exchange: Exchange) -> dict[str, Any]:
-    """Say which subscription a message belongs to; made anew each time, since thousands may wait for one."""
+    """Return the ``_meta`` that names the subscription; created each time, since thousands of streams may be open."""
     return {t.META_SUBSCRIPTION_ID: exchange.id}
 
 
 def change_notification(
     notice: ChangeNotice, meta: dict[str, object] | None
 ) -> tuple[str, t.NotificationParams | None]:
-    """Give the method and params that tell of a change."""
+    """Return the method and params of the notification for a change."""
     kind, uri = notice
     if uri is not None:
         return _METHODS[kind], t.ResourceUpdatedNotificationParams(uri=uri, meta=meta)

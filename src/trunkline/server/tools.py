@@ -1,7 +1,7 @@
-"""Tools: a function of the user's as the protocol sees it, and one call of it.
+"""Tools: how a function is listed, and how it is called.
 
-What a tool does wrong is an answer for the model (``isError``); what the server does wrong is logged whole and answered
-without its text.
+An error that a tool raises for the model becomes a result with ``isError``. An unexpected error is logged in full, and
+the result does not contain its message unless the server's ``mask_error_details`` is off.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("trunkline")
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """What may be said about a tool beside its function."""
+    """The options of a tool."""
 
     name: str | None = None
     title: str | None = None
@@ -53,18 +53,19 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     exclude_args: Sequence[str] = ()
     timeout: float | None = None
     single_use: bool = False
-    #: Whether a value that is no object is sent as ``{"result": …}`` in every revision; None: as the server says.
+    #: Whether a value that is not an object is sent as ``{"result": …}`` in every revision; None uses the server's
+    #: ``wrap_results``.
     wrap_result: bool | None = None
-    #: What a caller's token must allow; over HTTP who lacks it neither sees nor calls the tool.
+    #: The scopes that a caller's token needs; over HTTP, the tool is hidden from other callers.
     scopes: tuple[str, ...] = ()
 
 
 class HasHeaderParameters(Protocol):
-    """What knows which arguments HTTP repeats in headers."""
+    """A tool with arguments that HTTP repeats in headers."""
 
     @property
     def headers(self) -> tuple[HeaderParameter, ...]:
-        """The arguments."""
+        """The arguments that HTTP repeats in headers."""
 
 
 class ToolDefinition:
@@ -90,14 +91,15 @@ class ToolDefinition:
     )
 
     def __init__(self, function: Callable[..., object], options: ToolOptions, *, owner: Server) -> None:
-        """Make a tool of a function."""
+        """Create a tool from a function."""
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
-            raise TypeError("a tool needs a name: give name= for a lambda or a callable object")
-        self.name = name
-        self.options = options = replace(options, annotations=_annotations(options.annotations))
-        self.scopes = options.scopes
-        self.function = HandlerFunction(
+            raise TypeError("a tool needs a name: pass name= for a lambda or a callable object")
+        self.name: str = name
+        options = replace(options, annotations=_annotations(options.annotations))
+        self.options: ToolOptions = options
+        self.scopes: tuple[str, ...] = options.scopes
+        self.function: HandlerFunction = HandlerFunction(
             function,
             owner=owner,
             what=f"tool {name!r}",
@@ -105,27 +107,27 @@ class ToolDefinition:
             exclude=options.exclude_args,
             unchecked=options.input_schema is not None,
         )
-        #: The servers whose middleware stands around a call, outermost first, the root left out.
+        #: The servers whose middleware wraps a call, outermost first, without the root server.
         self.mounted_by: tuple[Server, ...] = ()
-        #: What this is a copy of, if it is mounted from another server.
+        #: The original of this copy, if it is mounted from another server.
         self.source: ToolDefinition | None = None
         #: The arguments that HTTP repeats in headers.
         self.headers: tuple[HeaderParameter, ...] = ()
         self._listed: t.Tool | None = None
         schema = options.input_schema
         self._validator = None if schema is None else _compiled(schema, f"tool {name!r}: input_schema")
-        #: What is done to a result before it leaves, where something was said about it by hand.
+        #: Applied to a result if ``output_schema`` was given.
         self._finish: Callable[[Any, t.CallToolResult], t.CallToolResult] | None = None
         if options.output_schema is None:
             self._finish = _drop_structured
         elif options.output_schema is not msgspec.UNSET:
             self._finish = partial(_check_output, _compiled(options.output_schema, f"tool {name!r}: output_schema"))
         self._encode: Callable[[Any], bytes] | None = None
-        #: Whether results go into ``{"result": …}`` in all revisions, or only where the revision demands an object.
+        #: Whether results are wrapped as ``{"result": …}`` in all revisions, or only where the revision requires it.
         self._wraps = owner.wraps_results if options.wrap_result is None else options.wrap_result
         self._wrap: Callable[[], bool] = self._describes_other_than_objects
         self._prepared = False
-        # The function itself, where nothing stands between the arguments and its call.
+        # The function itself, if it can be called with the arguments alone.
         self._plain: Callable[..., Awaitable[Any]] | None = None
         self._bind: Callable[[Raw | None], dict[str, Any]] = self._bind_by_schema
         self._check()
@@ -133,7 +135,7 @@ class ToolDefinition:
     # --- listing -----------------------------------------------------------------------------------------------------
 
     def listed(self) -> t.Tool:
-        """Describe the tool; made when first wanted, since schemas cost more than registration."""
+        """Return the tool as it is listed; built on first use, since schemas cost more than registration."""
         if self._listed is None:
             options, signature = self.options, self.function.signature
             output = self._output_schema()
@@ -152,12 +154,12 @@ class ToolDefinition:
         return self._listed
 
     def _output_schema(self) -> dict[str, Any] | None:
-        """Return the schema of what the function returns, not yet in an object."""
+        """Return the schema of what the function returns, not yet wrapped."""
         written = self.options.output_schema
         return self.function.signature.output_schema() if written is msgspec.UNSET else written
 
     def _describes_other_than_objects(self) -> bool:
-        """Return True if the output schema allows anything but objects; computed once, when first needed."""
+        """Return whether the output schema allows anything but objects; computed on first use."""
         output = self._output_schema()
         found = bool(output) and needs_wrapping(output or {})
         self._wrap = partial(bool, found)
@@ -166,7 +168,10 @@ class ToolDefinition:
     # --- calling -----------------------------------------------------------------------------------------------------
 
     async def call(self, exchange: Exchange, arguments: Raw | None) -> t.CallToolResult:
-        """Call the tool; only a cancellation, a refusal for the caller or a fault of ours is raised."""
+        """Call the tool and return its result.
+
+        Errors of the tool become results; only a cancellation or an error response is raised.
+        """
         function = self.function
         if not self._prepared:
             self._prepare()
@@ -191,14 +196,14 @@ class ToolDefinition:
                 raise
             return error_result(str(error))
         except InvalidResult as error:
-            log.error("tool %r returned what its output schema forbids: %s", self.name, error)
-            return error_result(f"Tool {self.name!r} failed: its result does not fit its output schema.")
+            log.error("the result of tool %r does not match its output schema: %s", self.name, error)
+            return error_result(f"Tool {self.name!r} failed: its result does not match its output schema.")
         except RequestFailed:
             raise
         except ExceptionGroup as error:
             return self._failed_in_group(error, exchange)
         except (Exception, SystemExit) as error:
-            # A tool that wants to end the program (argument parsers do) has failed; the server goes on.
+            # A tool that exits the program (argument parsers do) has failed; the server continues.
             log.exception("tool %r failed (request %r)", self.name, exchange.id)
             return error_result(
                 str(error) if not function.owner.masks_errors else f"Tool {self.name!r} failed unexpectedly."
@@ -214,27 +219,27 @@ class ToolDefinition:
             raise ToolError(f"Tool {self.name!r} took longer than {seconds:g} s.") from error
 
     def _failed_in_group(self, group: ExceptionGroup[Exception], exchange: Exchange) -> t.CallToolResult:
-        """Answer what a task group of the tool raised: by the failure that was meant for the caller, if there is one.
+        """Return the result for an exception group of the tool: the first error meant for the caller counts.
 
         Raises:
-            RequestFailed, MissingCapability: that is what there is.
+            RequestFailed, MissingCapability: that error is an error response.
         """
-        meant = find_caller_error(group)
-        if meant is None:
+        found = find_caller_error(group)
+        if found is None:
             log.error("tool %r failed (request %r)", self.name, exchange.id, exc_info=group)
             masked = f"Tool {self.name!r} failed unexpectedly."
             return error_result(masked if self.function.owner.masks_errors else str(group))
-        if isinstance(meant, RequestFailed) or not (
-            isinstance(meant, HandlerError) or exchange.admitted.caller.revision.handshake
+        if isinstance(found, RequestFailed) or not (
+            isinstance(found, HandlerError) or exchange.admitted.caller.revision.handshake
         ):
-            raise meant from group
-        return error_result(str(meant))
+            raise found from group
+        return error_result(str(found))
 
     def _check(self) -> None:
-        """Refuse what clients would have to refuse: a schema of no object, or headers that break their rules.
+        """Check what clients would reject: an input schema that is not an object, or invalid header parameters.
 
         Raises:
-            TypeError: the reason.
+            TypeError: the tool is not valid; the message says why.
         """
         schema, signature = self.options.input_schema, self.function.signature
         if schema is None and isinstance(signature, Signature) and _declares_header(signature.annotations):
@@ -251,13 +256,13 @@ class ToolDefinition:
             raise TypeError(f"tool {self.name!r}: {error}") from error
 
     def _spend(self, exchange: Exchange) -> None:
-        """Let sealed state resume this tool once only."""
-        nonce = None if exchange.questions is None else exchange.questions.nonce
+        """Mark the sealed state of a resumed call as used, so that it cannot be used again."""
+        nonce = None if exchange.elicitor is None else exchange.elicitor.nonce
         if nonce is not None and not self.function.owner.seal.spend(nonce):
             raise InvalidParams("The request state was used already; start the call again.")
 
     def _prepare(self) -> None:
-        """Find out, at the first call, how arguments come in and how the result goes out."""
+        """Choose, at the first call, how arguments are bound and how the result is encoded."""
         options, signature = self.options, self.function.signature
         if options.input_schema is not None:
             self._bind = self._bind_by_schema
@@ -271,7 +276,7 @@ class ToolDefinition:
         self._prepared = True
 
     def _bind_by_schema(self, arguments: Raw | None) -> dict[str, Any]:
-        """Check the arguments against a hand-written schema."""
+        """Validate the arguments against the given input schema."""
         assert self._validator is not None
         try:
             value = {} if arguments is None else msgspec.json.decode(arguments)
@@ -286,15 +291,15 @@ class ToolDefinition:
         signature = self.function.signature
         assert isinstance(signature, UncheckedSignature)
         if signature.names is not None:
-            # A schema may let pass what its function cannot be given.
+            # A schema may allow arguments that its function does not have.
             check_names(value, signature.names, required=signature.required)
         return value
 
 
 def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], Awaitable[t.CallToolResult]]:
-    """Make the handler of ``tools/call``.
+    """Return the handler of ``tools/call``.
 
-    It has no coroutine of its own: the tool's is awaited in its place, since this is the path that matters most.
+    It is not a coroutine function: it returns the tool's coroutine, since this is the hottest path.
     """
 
     def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Awaitable[t.CallToolResult]:
@@ -314,10 +319,10 @@ def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestPa
 
 
 def check_headers(tool: HasHeaderParameters, exchange: Exchange, arguments: Raw | None) -> None:
-    """See that the arguments that HTTP repeats in headers are the same in both places.
+    """Check that arguments which HTTP repeats in headers have the same values in both places.
 
     Raises:
-        HeaderMismatch: they are not, so whoever routed the request by its headers was misled.
+        HeaderMismatch: they differ, so a proxy that routed the request by its headers was misled.
     """
     caller = exchange.admitted.caller
     if caller.origin.headers is None or Feature.ROUTING_HEADERS not in caller.revision.features:
@@ -327,7 +332,7 @@ def check_headers(tool: HasHeaderParameters, exchange: Exchange, arguments: Raw 
     try:
         given = {} if arguments is None else msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Whoever reads them next says what is wrong.
+        # Binding the arguments reports what is wrong with them.
         return
     members = given if isinstance(given, dict) else {}
     problem = compare_parameter_headers(caller.origin.headers, members, parameters=tool.headers)
@@ -336,17 +341,17 @@ def check_headers(tool: HasHeaderParameters, exchange: Exchange, arguments: Raw 
 
 
 def error_result(message: str) -> t.CallToolResult:
-    """Make the result of a tool that failed in a way the model should read."""
+    """Return the result of a tool that failed with a message for the model."""
     return t.CallToolResult(content=[t.TextContent(text=message)], is_error=True)
 
 
 def _declares_header(annotations: Iterable[object]) -> bool:
-    """Tell whether an annotation puts its argument into a header, without making schemas of all the others."""
+    """Return whether an annotation declares a header, without building a schema."""
     return any("x-mcp-header" in repr(getattr(each, "__metadata__", "")) for each in annotations)
 
 
 def _compiled(schema: dict[str, object], what: str) -> Validator:
-    """Compile a schema written by hand, so that what is wrong with it is said where it was written."""
+    """Compile a given schema, so that an error in it is raised at registration."""
     from trunkline.protocol.json_schema import SchemaError, compile_schema
 
     try:
@@ -356,32 +361,32 @@ def _compiled(schema: dict[str, object], what: str) -> Validator:
 
 
 def _drop_structured(value: object, result: t.CallToolResult) -> t.CallToolResult:
-    """Leave the structured value out, unless the function made the whole result."""
+    """Remove the structured content, unless the function returned the whole result."""
     whole = isinstance(value, t.CallToolResult | ToolResult)
     return result if whole else replace(result, structured_content=msgspec.UNSET)
 
 
-def _check_output(promise: Validator, value: object, result: t.CallToolResult) -> t.CallToolResult:
-    """See that a result keeps the promise of an output schema written by hand.
+def _check_output(validator: Validator, value: object, result: t.CallToolResult) -> t.CallToolResult:
+    """Validate a result against a given output schema.
 
     Raises:
-        ResultError: it does not.
+        InvalidResult: it does not match.
     """
     if result.is_error:
         return result
     if result.structured_content is msgspec.UNSET:
-        # A text or a list goes out as content by itself; the schema says that it is a value.
+        # A string or a list is sent as content by default; the schema declares it to be a value.
         result = with_structured(value, result)
     if result.structured_content is msgspec.UNSET:
         raise InvalidResult("there is no structured value")
-    problem = promise.first_violation(msgspec.json.decode(msgspec.json.encode(result.structured_content)))
+    problem = validator.first_violation(msgspec.json.decode(msgspec.json.encode(result.structured_content)))
     if problem is not None:
         raise InvalidResult(problem.message, path=problem.path)
     return result
 
 
 def _is_object(arguments: Raw | None) -> bool:
-    """Tell whether arguments were left out or are an object, whatever is in it."""
+    """Return whether the arguments are missing, null or an object."""
     return arguments is None or bytes(arguments)[:1] in (b"{", b"n")
 
 

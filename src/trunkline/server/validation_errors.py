@@ -1,13 +1,13 @@
-"""What is said when a value does not fit its type: where, what was expected, which JSON type came; never the value.
+"""Validation errors, and the coercion of what models send.
 
-It knows nothing of functions or requests. Both engines complain in their own words; `explain` reads msgspec's, the
-pydantic module its own, and both end in the sentences made here. The text of an error that user code raised itself
-(a `__post_init__`, a validator) is passed on: its author wrote it for the caller.
+An error says where a value does not match its type, what was expected, and which JSON type was found; never the value
+itself. It knows neither functions nor requests. msgspec and pydantic have their own messages; `explain_msgspec_error`
+and the pydantic module rewrite them. The message of an error raised by user code (a `__post_init__`, a validator) is
+kept: its author wrote it for the caller.
 
-What models send, bent towards the type that was asked for: "3" for 3, "[1, 2]" for a list, 3.0 for 3.
-
-It runs only after a strict reading failed, over decoded JSON and msgspec's description of the type, and decides
-nothing: whatever it returns is read strictly again. Where text is allowed, text stays what was sent.
+Coercion converts values towards the expected type: "3" to 3, "[1, 2]" to a list, 3.0 to 3. It runs only after strict
+reading failed, on decoded JSON and msgspec's description of the type, and its result is read strictly again. Where text
+is allowed, text stays unchanged.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ __all__ = [
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from trunkline.types.json_values import JsonValue
 
-#: The step of a path that means a key of an object rather than a member.
+
+#: The step of a path for a key of an object rather than a member.
 KEY = "(key)"
 
-#: How much of a name the caller made up is said back to it.
+#: How many characters of an unknown name are repeated in an error.
 _NAME_LIMIT = 64
-_CHOICES_SHOWN = 20
+_CHOICES_SHOWN = 20  # More do not help a model to correct an argument.
 
 _KINDS = MappingProxyType(
     {
@@ -76,7 +78,7 @@ _INVALID = MappingProxyType(
     }
 )
 
-# Compiled by the first message that is explained: a server that starts needs none of them.
+# Compiled on first use: starting a server needs none of them.
 _LOCATED = r"(?s) - at (`key` in )?`\$(.*)`$"
 _STEP = r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]"
 _EXPECTED = r"(?s)Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)"
@@ -85,25 +87,25 @@ _UNKNOWN = r"(?s)Object contains unknown field `(.*)`"
 
 
 class InvalidValue(ValueError):
-    """A value does not fit its type; ``path`` says where (dotted, empty for the whole), ``message`` why."""
+    """A value does not match its type; ``path`` is where (dotted, empty for the whole value), ``message`` why."""
 
     def __init__(self, message: str, *, path: str = "") -> None:
-        """Show the path before the sentence."""
+        """Create the error; its text is the path and the message."""
         super().__init__(f"{path}: {message}" if path else message)
         self.path = path
         self.message = message
 
 
 class InvalidArguments(InvalidValue):
-    """The arguments of a call do not fit the function; the caller can read the text and try again."""
+    """The arguments of a call do not match the function; the message is for the caller, who may try again."""
 
 
 class InvalidResult(InvalidValue):
-    """A function returned what its return annotation does not allow; a fault of the function."""
+    """A function returned a value that does not match its return annotation: a bug in the function."""
 
 
 def json_kind(value: object) -> str:
-    """Name the JSON type of a decoded value, with its article."""
+    """Return the name of a decoded value's JSON type, with its article."""
     match value:
         case None:
             return "null"
@@ -124,22 +126,22 @@ def json_kind(value: object) -> str:
 
 
 def join_path(steps: Sequence[str | int]) -> str:
-    """Write a path the way every error shows it: ``filters.0.name``."""
+    """Return a path as errors show it: ``filters.0.name``."""
     return ".".join(str(step)[:_NAME_LIMIT] for step in steps)
 
 
 def describe_choices(choices: Collection[object]) -> str:
-    """List what is allowed, shortened when it is long."""
+    """Return the allowed values as text, shortened if there are many."""
     shown = [repr(choice) for choice in list(choices)[:_CHOICES_SHOWN]]
     more = len(choices) - len(shown)
     return f"one of {', '.join(shown)}" + (f" and {more} more" if more else "")
 
 
 def check_names(given: Collection[str], known: Collection[str], *, required: Collection[str]) -> None:
-    """Refuse unknown argument names with the nearest known one, and name all that are missing.
+    """Check the names of arguments.
 
     Raises:
-        ArgumentError: a name is unknown or missing.
+        InvalidArguments: names are unknown or missing; the message suggests the closest known names.
     """
     unknown = [name for name in given if name not in known]
     if unknown:
@@ -150,7 +152,7 @@ def check_names(given: Collection[str], known: Collection[str], *, required: Col
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Give the end of a sentence about an unknown name: the nearest known one, or nothing."""
+    """Return a suggestion of the closest known name, to be appended to an error; empty if there is none."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(known), n=1)
@@ -162,14 +164,16 @@ def _unknown_argument(name: str, known: Collection[str]) -> str:
     if hint := did_you_mean(name, known) or did_you_mean(name.lower(), known):
         return f"unknown argument {name!r}{hint}"
     if not known:
-        return f"unknown argument {name!r}; there are none"
-    return f"unknown argument {name!r}; known are {', '.join(repr(each) for each in list(known)[:_CHOICES_SHOWN])}"
+        return f"unknown argument {name!r}; there are no arguments"
+    return (
+        f"unknown argument {name!r}; the arguments are {', '.join(repr(each) for each in list(known)[:_CHOICES_SHOWN])}"
+    )
 
 
 def explain_msgspec_error(text: str) -> tuple[list[str | int], str]:
-    """Take msgspec's words apart into the steps of the path and our sentence for them.
+    """Split an error message of msgspec into the steps of the path and our own message.
 
-    An enum's complaint holds the value, so its sentence is left empty: whoever knows the type fills it in.
+    msgspec's message for an enum contains the value, so ours is empty then: the caller, which knows the type, fills it.
     """
     steps: list[str | int] = []
     located = re.search(_LOCATED, text)
@@ -179,10 +183,10 @@ def explain_msgspec_error(text: str) -> tuple[list[str | int], str]:
             steps.append(name or (int(index) if index else "*"))
         if located[1]:
             steps.append(KEY)
-    return steps, _sentence(text)
+    return steps, _rewrite(text)
 
 
-def _sentence(text: str) -> str:
+def _rewrite(text: str) -> str:
     if text in _INVALID:
         return f"expected {_INVALID[text]}, got a string"
     if text.startswith(("Invalid enum value", "Invalid value")):
@@ -200,17 +204,13 @@ def _sentence(text: str) -> str:
     return text
 
 
-if TYPE_CHECKING:
-    from trunkline.types.json_values import JsonValue
-
-
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.0{1,30})?")
-# JSON's own grammar for numbers, so that "nan", "inf" and "1_000" stay text.
+# JSON's grammar for numbers, so that "nan", "inf" and "1_000" stay text.
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,307})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?")
 #: Seconds; longer ones no duration can hold.
 _LONGEST_DURATION = 1e12
 _BOOLEANS = MappingProxyType({"true": True, "True": True, "false": False, "False": False})
-#: Above this a double no longer holds every integer, so a fraction of zero proves nothing.
+#: Above this a double cannot represent every integer, so a fraction of zero proves nothing.
 _EXACT = 2**53
 
 _TEXTS = (
@@ -234,7 +234,7 @@ _OBJECTS = (*_RECORDS, mi.DictType)
 
 
 def coerce(value: JsonValue, kind: mi.Type) -> Any:
-    """Give the value as the type would have it, or as it is where nothing fits."""
+    """Return the value converted towards the type, or unchanged if nothing fits."""
     kinds = _alternatives(kind)
     if isinstance(value, str):
         return _from_text(value, kinds)
@@ -261,7 +261,7 @@ def _from_number(value: int | float, kinds: list[mi.Type]) -> Any:
 
 
 def choices_at(kind: mi.Type, steps: list[str | int]) -> list[Any]:
-    """List the values allowed at a path, if the type there is an enum, literals or tagged records."""
+    """Return the values allowed at a path, if the type there is an enum, literals or tagged records."""
     kinds = _alternatives(kind)
     for step in steps:
         tags = [each.tag for each in kinds if isinstance(each, mi.StructType) and each.tag_field == step]

@@ -1,12 +1,12 @@
-"""Worker threads for sync functions: calls go in from an event loop, results come back to it in bursts.
+"""Worker threads for sync functions: calls are submitted from an event loop, and results return to it in bursts.
 
-It knows nothing of tools or requests: a function, its arguments and a context. Most functions are short, and for them
-one thread that takes a burst of calls one after another is much cheaper than a thread woken for each. So a call wakes a
-thread only if none is awake; if calls still wait a moment later, those awake are held up, and their number is doubled,
-up to a bound, unless what they do keeps the processor busy: then more of them would only fight for it. A result is put
-on the outbox of the loop that asked, and the loop is woken only if it has not been woken since it last looked. A thread
-cannot be stopped from outside; a cancelled call that has not started never starts, and the result of one that has is
-dropped.
+It knows neither tools nor requests, only functions, arguments and contexts. Most functions are short, and for them
+one thread that runs a burst of calls one after another is much cheaper than waking a thread for each. So a call wakes a
+thread only if none is awake. If calls are still queued a moment later, the awake threads are blocked, and their number
+is doubled, up to a maximum, unless they keep the processor busy: then more threads would only compete for it. A result
+is put into the outbox of its event loop, which is woken only if it has not been woken since it last emptied the outbox.
+A thread cannot be stopped from outside; a cancelled call that has not started never starts, and the result of one that
+has started is dropped.
 """
 
 from __future__ import annotations
@@ -22,75 +22,75 @@ from typing import Any, TypeAlias
 
 __all__ = ["WorkerPool"]
 
-# What would end the event loop, or pass for a cancellation, if it came out of an await. Other exceptions cross as they
-# are, also those that are no `Exception`.
-_NOT_FOR_A_LOOP = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration)
+# Exceptions that would stop the event loop, or look like a cancellation, if an await raised them. All others are
+# raised unchanged, including those that are not an `Exception`.
+_UNSAFE_IN_LOOP = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration)
 
 
-# So long the threads that are awake have for what waits, before more are woken.
-_PATIENCE = 0.001
-_TELLS_OF_THREADS = hasattr(time, "pthread_getcpuclockid")
-# Threads count as busy that together use a processor for such a share of the time; a short time tells little, and only
-# those that are as good as idle do not count as busy then.
+# How many seconds calls may be queued before more threads are woken.
+_WAKE_DELAY = 0.001
+_HAS_THREAD_CLOCKS = hasattr(time, "pthread_getcpuclockid")
+# Threads count as busy if together they use the processor for this share of the time. Over a period shorter than
+# ``_SHORT`` the measurement is unreliable, so the smaller share ``_IDLE`` counts then.
 _BUSY = 0.5
-_IDLE = 0.25
-_SHORT = 0.01
-# So long each thread may keep the processor busy without an end of any call, before one that waits gets a thread.
+_IDLE = 0.25  # Of one processor, measured over less than `_SHORT`.
+_SHORT = 0.01  # Seconds; below them one time slice of the scheduler decides the share.
+# How many seconds per awake thread may pass without any call finishing before a queued call gets another thread.
 _STUCK = 0.02
 
 
 class WorkerPool:
-    """Runs sync functions in at most so many threads, for one event loop after another."""
+    """Runs sync functions in up to ``max_threads`` threads, for one event loop after another."""
 
     __slots__ = (
         "_awake",
+        "_check_scheduled",
         "_clocks",
         "_closed",
-        "_ended",
+        "_finished",
         "_jobs",
         "_lock",
-        "_looking",
         "_max_threads",
+        "_monitor",
         "_outbox",
-        "_pace",
         "_threads",
         "_too_many",
         "_wakes",
     )
 
     def __init__(self, max_threads: int) -> None:
-        """Start no thread yet.
+        """Create the pool without starting a thread.
 
         Raises:
-            ValueError: the bound leaves no thread at all.
+            ValueError: ``max_threads`` is less than one.
         """
         if max_threads < 1:
-            raise ValueError(f"A worker pool needs at least one thread, not {max_threads}")
+            raise ValueError(f"a worker pool needs at least one thread, not {max_threads}")
         self._max_threads = max_threads
         self._threads = 0
-        #: Threads that take calls, or are in one, stuck ones included; changed under the lock.
+        #: The number of threads that run calls or look for some, including blocked ones; changed under the lock.
         self._awake = 0
         self._closed = False
         self._lock = threading.Lock()
         self._jobs: deque[_Job] = deque()
-        #: Each item wakes one thread: True to take calls, False to end.
+        #: Each item wakes one thread: True to run calls, False to exit.
         self._wakes: SimpleQueue[bool] = SimpleQueue()
         self._outbox: _Outbox | None = None
-        self._looking = False
-        #: How many calls have ended, about: what counts is whether it is another number than before.
-        self._ended = 0
-        self._pace = _Pace()
+        self._check_scheduled = False
+        #: Roughly the number of finished calls: only whether it has changed matters.
+        self._finished = 0
+        self._monitor = _LoadMonitor()
         self._clocks: list[int] = []
-        #: Whether one of the threads that are awake is to sleep; said by the loop's thread.
+        #: Whether one of the awake threads should sleep; set by the event loop's thread.
         self._too_many = False
 
     def submit(
         self, function: Callable[..., object], kwargs: Mapping[str, object], context: contextvars.Context | None = None
     ) -> asyncio.Future[Any]:
-        """Have a function called in a thread and give the future of its result, in the running loop.
+        """Call a function in a worker thread and return the future of its result, in the running event loop.
 
         The function runs in ``context``, which must not be entered elsewhere meanwhile, or in a copy of the caller's.
-        ``SystemExit`` and its like become the ``RuntimeError`` of this call, with the original as its cause.
+        ``SystemExit`` and similar exceptions are raised as a ``RuntimeError`` with the original as its cause.
 
         Raises:
             RuntimeError: the pool is closed, or no event loop is running.
@@ -99,54 +99,54 @@ class WorkerPool:
         outbox = self._outbox
         if outbox is None or outbox.loop is not loop:
             outbox = self._outbox = _Outbox(loop)
-            self._looking = False
+            self._check_scheduled = False
         if context is None:
             context = contextvars.copy_context()
         future: asyncio.Future[Any] = loop.create_future()
         if self._closed:
-            raise RuntimeError("The worker pool is closed")
+            raise RuntimeError("the worker pool is closed")
         self._jobs.append((outbox, future, function, kwargs, context))
-        # Read without the lock: a thread that is about to sleep looks at the calls once more after it says so.
+        # Read without the lock: a thread that is about to sleep checks the queue once more after changing the counter.
         if self._awake == 0:
             self._wake(1)
-        elif not self._looking:
-            self._looking = True
-            self._pace.begin(time.monotonic(), self._used(), self._ended)
-            loop.call_later(_PATIENCE, self._look)
+        elif not self._check_scheduled:
+            self._check_scheduled = True
+            self._monitor.begin(time.monotonic(), self._cpu_time(), self._finished)
+            loop.call_later(_WAKE_DELAY, self._check_load)
         return future
 
     def close(self) -> None:
-        """Let the threads end, each after the call it is in; calls that have not started fail."""
+        """Stop the threads, each after its current call; calls that have not started fail."""
         with self._lock:
             self._closed = True
             unstarted = self._take_all()
             for _ in range(self._threads):
                 self._wakes.put(False)
         for outbox, future, *_ in unstarted:
-            outbox.post(future, (None, RuntimeError("The worker pool was closed before the call could start")))
+            outbox.post(future, (None, RuntimeError("the worker pool was closed before the call could start")))
 
-    def _look(self) -> None:
-        """Wake more threads if calls still wait; in the loop's thread."""
-        self._looking = self._too_many = False
-        waiting = len(self._jobs)
-        if not waiting or self._closed:
+    def _check_load(self) -> None:
+        """Wake more threads if calls are still queued; runs in the event loop's thread."""
+        self._check_scheduled = self._too_many = False
+        queued = len(self._jobs)
+        if not queued or self._closed:
             return
         awake = self._awake
-        if not awake or self._pace.more_would_help(time.monotonic(), self._used(), self._ended, awake):
-            self._wake(min(waiting, max(1, awake)))
+        if not awake or self._monitor.more_would_help(time.monotonic(), self._cpu_time(), self._finished, awake):
+            self._wake(min(queued, max(1, awake)))
         else:
             self._too_many = awake > 1
         outbox = self._outbox
         if (self._too_many or self._awake < self._max_threads) and outbox is not None and not outbox.loop.is_closed():
-            self._looking = True
-            outbox.loop.call_later(_PATIENCE, self._look)
+            self._check_scheduled = True
+            outbox.loop.call_later(_WAKE_DELAY, self._check_load)
 
-    def _used(self) -> float:
-        """Give the time for which the threads have used a processor, where the system tells it of each; else none."""
-        return sum(map(time.clock_gettime, self._clocks)) if _TELLS_OF_THREADS else 0.0
+    def _cpu_time(self) -> float:
+        """Return the processor time used by the threads; zero if the system cannot measure it."""
+        return sum(map(time.clock_gettime, self._clocks)) if _HAS_THREAD_CLOCKS else 0.0
 
     def _wake(self, count: int) -> None:
-        """Wake so many threads, sleeping ones first, new ones up to the bound."""
+        """Wake ``count`` threads, sleeping ones first, then new ones up to the maximum."""
         with self._lock:
             for _ in range(count):
                 if self._awake < self._threads:
@@ -156,12 +156,12 @@ class WorkerPool:
                 self._awake += 1
 
     def _start_thread(self) -> bool:
-        # A daemon: a stuck function must not keep the process from ending.
+        # A daemon thread: a blocked function must not keep the process from exiting.
         thread = threading.Thread(target=self._work, name=f"trunkline-worker-{self._threads}", daemon=True)
         try:
             thread.start()
         except RuntimeError:
-            # The system gives no more threads: those there are must do, but with none the call would wait for ever.
+            # The system has no more threads. The existing ones must suffice; without any, the call would never run.
             if not self._threads:
                 self._take_all()
                 raise
@@ -175,21 +175,21 @@ class WorkerPool:
             try:
                 taken.append(self._jobs.popleft())
             except IndexError:
-                # A thread was quicker.
+                # A worker thread took the last one.
                 break
         return taken
 
     def _work(self) -> None:
-        """Be one thread: take calls while there are any, then sleep until woken."""
-        if _TELLS_OF_THREADS:
+        """Run calls while there are any, then sleep until woken; the main function of a thread."""
+        if _HAS_THREAD_CLOCKS:
             self._clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
         while True:
-            # Nothing of a call stays in this frame: an idle thread keeps no arguments of its last one.
-            while self._serve() and not self._too_many:
+            # No part of a call stays in this frame, so an idle thread keeps no arguments of its last call alive.
+            while self._run_next() and not self._too_many:
                 pass
             with self._lock:
                 if self._too_many and self._awake > 1:
-                    # One goes to sleep although calls wait: the others are faster without it.
+                    # This thread sleeps although calls are queued: the others are faster without it.
                     self._too_many = False
                 elif self._jobs:
                     continue
@@ -197,41 +197,41 @@ class WorkerPool:
             if not self._wakes.get():
                 return
 
-    def _serve(self) -> bool:
-        """Run one call; False if there is none."""
+    def _run_next(self) -> bool:
+        """Run one call; return False if there is none."""
         try:
             outbox, future, function, kwargs, context = self._jobs.popleft()
         except IndexError:
             return False
         outcome = _CANCELLED if future.cancelled() else _call(function, kwargs, context)
         outbox.post(future, outcome)
-        self._ended += 1
-        # The traceback of an error leads back to this frame: what it still held would wait for the collector.
+        self._finished += 1
+        # The traceback of an error refers to this frame; these references would be a cycle for the garbage collector.
         del future, outcome
         return True
 
 
-class _Pace:
-    """Whether more threads would help: not while those there are get on, and keep the processor busy with it."""
+class _LoadMonitor:
+    """Decides whether more threads would help: not while the awake ones finish calls and keep the processor busy."""
 
-    __slots__ = ("_cpu", "_ended", "_got_on", "_since")
+    __slots__ = ("_cpu", "_finished", "_progress_at", "_since")
 
-    def begin(self, at: float, cpu: float, ended: int) -> None:
-        """Take the time, the time for which threads have used a processor, and how many calls have ended."""
-        self._since = self._got_on = at
+    def begin(self, at: float, cpu: float, finished: int) -> None:
+        """Start a period: the time, the processor time of the threads, and the number of finished calls."""
+        self._since = self._progress_at = at
         self._cpu = cpu
-        self._ended = ended
+        self._finished = finished
 
-    def more_would_help(self, at: float, cpu: float, ended: int, awake: int) -> bool:
-        """Judge by what was done since the last looks."""
-        if ended != self._ended:
-            self._got_on, self._ended = at, ended
-        passed = at - self._since
-        busy = cpu - self._cpu >= (_BUSY if passed >= _SHORT else _IDLE) * passed
-        if not busy or at - self._got_on >= _STUCK * awake:
-            self.begin(at, cpu, ended)
+    def more_would_help(self, at: float, cpu: float, finished: int, awake: int) -> bool:
+        """Return whether more threads would help, judged by the period since the last checks."""
+        if finished != self._finished:
+            self._progress_at, self._finished = at, finished
+        elapsed = at - self._since
+        busy = cpu - self._cpu >= (_BUSY if elapsed >= _SHORT else _IDLE) * elapsed
+        if not busy or at - self._progress_at >= _STUCK * awake:
+            self.begin(at, cpu, finished)
             return True
-        if passed >= _SHORT:
+        if elapsed >= _SHORT:
             self._since, self._cpu = at, cpu
         return False
 
@@ -247,16 +247,16 @@ class _Outbox:
         self._woken = False
 
     def post(self, future: asyncio.Future[object], outcome: _Outcome) -> None:
-        """Hand over how a call ended, from any thread."""
-        # Append first, then look at the flag that the drain lowers before it takes anything: whoever finds it raised
-        # knows that a drain is still to come. Two threads that both find it lowered cost a wake-up too many, no more.
+        """Add the outcome of a call; may be called from any thread."""
+        # Append first, then read the flag, which the drain clears before it takes anything: if the flag is set, a drain
+        # is still to come. Two threads that both find it cleared only cost one superfluous wake-up.
         self._results.append((future, outcome))
         if not self._woken:
             self._woken = True
             try:
                 self.loop.call_soon_threadsafe(self._drain)
             except RuntimeError:
-                # The loop is closed: nobody waits for these results any more.
+                # The event loop is closed: nothing awaits these results any more.
                 self._results.clear()
 
     def _drain(self) -> None:
@@ -272,9 +272,9 @@ class _Outbox:
                 future.set_exception(error)
 
 
-# How a call ended: with a result, or with an error.
+# The outcome of a call: a result, or an error.
 _Outcome: TypeAlias = tuple[Any, BaseException | None]
-# A call on its way to a thread.
+# A queued call.
 _Job: TypeAlias = tuple[_Outbox, asyncio.Future[Any], Callable[..., Any], Mapping[str, Any], contextvars.Context]
 
 _CANCELLED: _Outcome = (None, None)
@@ -283,10 +283,10 @@ _CANCELLED: _Outcome = (None, None)
 def _call(function: Callable[..., object], kwargs: Mapping[str, object], context: contextvars.Context) -> _Outcome:
     try:
         return context.run(function, **kwargs), None
-    except _NOT_FOR_A_LOOP as raised:
+    except _UNSAFE_IN_LOOP as raised:
         name = getattr(function, "__name__", None) or repr(function)
         return None, _caused(RuntimeError(f"{name} raised {type(raised).__name__} in its worker thread"), raised)
-    except BaseException as raised:  # noqa: BLE001  (whatever it is, it belongs to the caller)
+    except BaseException as raised:  # noqa: BLE001  (it is passed on to the caller)
         return None, raised
 
 

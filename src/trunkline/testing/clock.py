@@ -19,7 +19,7 @@ class FakeTimer:
 
     def __init__(self, when: float, callback: Callable[[], None]) -> None:
         """Create a timer; use ``FakeClock.call_at``."""
-        self.when = when
+        self.when: float = when
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:

@@ -1,8 +1,8 @@
 """The check of a transport: what every Link must do.
 
-Give ``check_link`` a function that makes two fresh, joined links; it fails with an ``AssertionError`` that names the
-promise that was broken. It is the first test of a new transport. ``check_link_members`` takes a function that makes one
-link, and checks only what needs no far end: for transports whose ends cannot be joined as equals, such as HTTP.
+Pass ``check_link`` a function that creates two connected links; it raises an ``AssertionError`` that names the
+requirement that is violated. It is the first test of a new transport. ``check_link_members`` takes a function that
+creates one link, and checks only what needs no other end: for transports whose ends differ, such as HTTP.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["RecordingReceiver", "check_link", "check_link_members"]
 MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
 MakeLink = Callable[[], Awaitable[Link]]
 
-_LARGE = 2 * 1024 * 1024
+_LARGE = 2 * 1024 * 1024  # More than any pipe or socket buffers, so that a write has to wait.
 
 
 class RecordingReceiver:

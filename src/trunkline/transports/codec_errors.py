@@ -1,7 +1,4 @@
-"""The error paths of encoding and decoding that links share.
-
-A message too long to read, a message that cannot be encoded.
-"""
+"""Errors of encoding and decoding, shared by the links: a message too long to read, one that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ log = logging.getLogger("trunkline.transports")
 
 
 def too_long_error(line: OversizedLine) -> InvalidMessage:
-    """Return the error for a message too long to be read: what to answer, or what the request it answers fails with."""
+    """Return the error for an oversized message: the answer to it, or the failure of the request it answers."""
     from trunkline.protocol.partial_message import inspect_partial
 
     seen = inspect_partial(line.head, line.tail)
@@ -31,14 +28,14 @@ def too_long_error(line: OversizedLine) -> InvalidMessage:
 
 
 def is_identified(head: bytes) -> bool:
-    """Tell whether the end of a line too long has nothing to add to its beginning."""
+    """Return whether the beginning of an oversized line identifies the message, so that its end is not needed."""
     from trunkline.protocol.partial_message import inspect_partial
 
     return not inspect_partial(head).open
 
 
 def encode_each(batch: Sequence[Outbound]) -> list[bytes]:
-    """Encode what can be encoded when a batch as a whole cannot: a bad answer becomes an error, all else is dropped."""
+    """Encode a batch message by message: an answer that cannot be encoded becomes an error, others are dropped."""
     encoded: list[bytes] = []
     for outbound in batch:
         message = outbound.message

@@ -7,27 +7,29 @@ message to it on arrival, and accepts messages to send without ever blocking: wh
 A transport implements four methods: ``attach``, ``send``, ``drain`` and ``aclose``. The other members describe what
 differs between transports (over HTTP a request is an exchange of its own, a response may end before its request does);
 their defaults hold for any transport that is one duplex stream of messages.
+
+A transport that listens creates links by itself, and passes each to an ``Acceptor``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from trunkline.protocol.caller import Origin
+from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.jsonrpc import Incoming, Outbound
 from trunkline.protocol.revisions import Revision
 from trunkline.types import RequestId
 
-__all__ = ["Link", "LinkWrapper", "Receiver"]
+__all__ = ["AcceptedConnection", "Acceptor", "Link", "LinkWrapper", "Receiver"]
 
 
 class Receiver(Protocol):
     """The owner of a Link; all calls come from the event loop's thread, in order of arrival."""
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Called with one decoded message, a batch, or a note that something undecodable came."""
+        """Called with one decoded message, a batch, or the error of an undecodable message."""
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
         """Called when nothing sent can arrive any more: for one request of ours, or for all.
@@ -71,7 +73,7 @@ class Link(ABC):
     def independent_requests(self) -> bool:
         """Whether each request of ours is an exchange of its own.
 
-        Then the failure of one says nothing about the others, and no response can arrive late.
+        Then the failure of one does not affect the others, and no response can arrive late.
         """
         return False
 
@@ -166,3 +168,39 @@ class LinkWrapper(Link):
     async def wait_idle(self) -> None:
         """Wait until the inner link is idle."""
         await self._link.wait_idle()
+
+
+class AcceptedConnection(Receiver, Protocol):
+    """A connection that an ``Acceptor`` made, as the transport sees it."""
+
+    @property
+    def session(self) -> Session | None:
+        """The session, once ``initialize`` has made it."""
+
+    @property
+    def exchanges(self) -> Mapping[RequestId, object]:
+        """The requests being served."""
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+
+
+class Acceptor(Protocol):
+    """Serves the links that a listening transport creates."""
+
+    def accept(self, link: Link) -> AcceptedConnection:
+        """Serve a link until it ends."""
+
+    def accept_one(
+        self, link: Link, session: Session | None, prefix: str, create_task: Callable[..., Any] | None
+    ) -> Receiver:
+        """Serve a link that brings one message, within a session or alone; nothing needs to be closed.
+
+        ``create_task`` is called with the coroutine that serves the message; by default it becomes a task.
+        """
+
+    def end_subscriptions(self) -> None:
+        """End the subscription streams, which have no end of their own: the transport is about to stop."""
+
+    async def release(self) -> None:
+        """Called when no more links follow."""

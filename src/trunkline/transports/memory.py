@@ -1,8 +1,8 @@
-"""Two links joined inside one process: for tests, for ``Client(server)``, for servers mounted in a host.
+"""Two connected links inside one process: for tests, for ``Client(server)``, for servers mounted in a host.
 
-Messages cross as bytes, so both ends see exactly what a pipe would carry and nothing is shared by reference. What one
-end sends the other takes at once, in its own context and without a turn of the event loop; only what it sends back
-while it is taking waits for its turn. Both ends live in the same loop.
+Messages cross as bytes, so both ends see exactly what a pipe would carry and nothing is shared by reference. A message
+is delivered at once, in the receiving end's context and without a turn of the event loop; only messages sent back
+during a delivery wait for the next turn. Both ends use the same loop.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from trunkline.transports.link import Link, Receiver
 __all__ = ["MemoryLink", "memory_pair"]
 
 _LIMITS = Limits()
-# A longer burst is delivered in the next turn of the loop, so that a sender in a loop does not starve the others.
+# A longer burst is delivered in the next turn of the loop, so that one busy sender does not starve the others.
 _BURST = 64
 
 
 class MemoryLink(Link):
-    """One end of a pair; ``memory_pair`` makes both."""
+    """One end of a pair; ``memory_pair`` creates both."""
 
     __slots__ = (
         "_busy",
@@ -44,14 +44,14 @@ class MemoryLink(Link):
     )
 
     def __init__(self, limits: Limits) -> None:
-        """Make an end that is joined to nothing yet."""
+        """Create an end that is not connected yet."""
         self._limits = limits
         self._other: MemoryLink = self
         self._receiver: Receiver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context: contextvars.Context | None = None
         self._inbox: list[bytes] = []
-        #: Bytes in the inbox: what the other end has sent and this one has not yet taken.
+        #: Bytes in the inbox: sent by the other end and not delivered yet.
         self._size = 0
         self._room = asyncio.Event()
         self._closed = False
@@ -60,10 +60,10 @@ class MemoryLink(Link):
         self._woken = False
 
     def attach(self, receiver: Receiver) -> None:
-        """Start to deliver, beginning with what came before."""
+        """Start to deliver, beginning with the messages that have already arrived."""
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
-        # The other end schedules the delivery; its context variables are none of our receiver's business.
+        # The other end schedules the delivery; its context variables must not reach our receiver.
         self._context = contextvars.copy_context()
         if self._inbox or self._other._closed:
             self._loop.call_soon(self._deliver, context=self._context)
@@ -83,17 +83,17 @@ class MemoryLink(Link):
             other._size += sum(map(len, encoded))
             other._wake()
         else:
-            context.run(other._take, encoded)
+            context.run(other._deliver_messages, encoded)
 
     async def drain(self) -> None:
-        """Wait until the other end has taken enough."""
+        """Wait until the inbox of the other end is below the limit."""
         other = self._other
         while other._size > self._limits.write_bytes and not (self._closed or other._closed):
             other._room.clear()
             await other._room.wait()
 
     async def aclose(self) -> None:
-        """End both directions: what was sent before still arrives, then the other end is told."""
+        """Close both directions: messages sent before are still delivered, then the other end gets the end."""
         if self._closed:
             return
         self._closed = True
@@ -106,28 +106,28 @@ class MemoryLink(Link):
             self._other._wake()
 
     def _wake(self) -> None:
-        """Deliver what waits in the next turn of the loop."""
+        """Deliver the inbox in the next turn of the loop."""
         if self._loop is not None and not self._woken:
             self._woken = True
             self._loop.call_soon(self._deliver, context=self._context)
 
     def _deliver(self) -> None:
-        """Hand over all that has come; what comes meanwhile waits for the next turn."""
+        """Deliver the inbox; messages that arrive meanwhile wait for the next turn."""
         self._woken = False
         inbox, self._inbox = self._inbox, []
         self._size = 0
         self._room.set()
-        self._take(inbox)
+        self._deliver_messages(inbox)
         if self._other._closed and not self._inbox:
             self._end()
 
-    def _take(self, lines: list[bytes]) -> None:
-        """Hand messages to the receiver, in the context it was attached in."""
+    def _deliver_messages(self, messages: list[bytes]) -> None:
+        """Deliver messages to the receiver, in the context it was attached in."""
         receiver, limits = self._receiver, self._limits
         assert receiver is not None
         self._busy = True
         try:
-            for data in lines:
+            for data in messages:
                 if self._closed:
                     return
                 if len(data) > limits.message_bytes:
@@ -146,7 +146,7 @@ class MemoryLink(Link):
 
 
 def memory_pair(limits: Limits = _LIMITS) -> tuple[MemoryLink, MemoryLink]:
-    """Make two joined ends; what one sends the other receives."""
+    """Create two connected ends; what one sends the other receives."""
     left, right = MemoryLink(limits), MemoryLink(limits)
     left._other, right._other = right, left
     return left, right

@@ -1,6 +1,6 @@
 """A link over two open file descriptors and its non-blocking writer; stdio on both sides is built on it.
 
-Also tunes the C library's memory while large messages pass.
+Also tunes the C library's allocator while large messages are exchanged.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ __all__ = ["MemoryTuner", "PipeLink", "PipeOutput", "keep_freed_memory", "trim_m
 
 # glibc's malloc.h: how much freed memory is kept, and how many buffers may be mapped on their own.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-_KEPT = 256 * 1024 * 1024
-_QUIET_SECONDS = 5.0
+_KEPT = 256 * 1024 * 1024  # Memory that malloc keeps between large messages: a few of the largest (64 MiB).
+_QUIET_SECONDS = 5.0  # After this long without large messages the memory is returned.
 
 
 class MemoryTuner:
-    """Keeps freed memory while large messages come."""
+    """Makes the C library keep freed memory while large messages are exchanged."""
 
     __slots__ = ("_scheduled", "_seen")
 
     def __init__(self) -> None:
-        """Wait for the first."""
+        """Change nothing before the first large message."""
         self._seen = False
         self._scheduled = False
 
     def large_message_seen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Learn that a part of a large message came or went."""
+        """Called when a part of a large message was read or written."""
         self._seen = True
         if not self._scheduled and keep_freed_memory():
             self._scheduled = True
@@ -59,47 +59,47 @@ class MemoryTuner:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Have the C library keep freed memory instead of giving it back; tell whether it does."""
+    """Make the C library keep freed memory instead of returning it to the system; return whether that worked."""
     import ctypes
 
     try:
         mallopt = ctypes.CDLL(None).mallopt
         return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _KEPT))
     except (OSError, AttributeError):
-        # Another C library than glibc; it has its own ways.
+        # A C library other than glibc.
         return False
 
 
 def trim_memory() -> None:
-    """Have the C library give back all that is free."""
+    """Make the C library return all free memory to the system."""
     import ctypes
 
     ctypes.CDLL(None).malloc_trim(0)
 
 
 _LIMITS = Limits()
-# One read takes all that a pipe holds by default; after a full one the next is larger.
+# One read returns all that a pipe holds by default; after a full one the next is larger.
 _READ_BYTES = 64 * 1024
-_LARGE_READ_BYTES = 1024 * 1024
+_LARGE_READ_BYTES = 1024 * 1024  # The largest pipe buffer that Linux grants without privileges.
 # A large pipe saves a quarter of the CPU of a large message: fewer turns of reader and writer. But Linux lets a user
 # hold 64 MiB in pipes before it shrinks the next ones to two pages, so only pipes that carry such messages grow.
 _LARGE_PIPE_BYTES = 1024 * 1024
-_LARGE_MESSAGE_BYTES = 256 * 1024
+_LARGE_MESSAGE_BYTES = 256 * 1024  # Four times the usual pipe buffer (64 KiB): from here on, a larger pipe pays.
 # Up to this size joining messages into one buffer is cheaper than handing the kernel a list.
 _JOIN_BYTES = 64 * 1024
-_WRITE_PARTS = 64
-# Enough for all that a socket's buffer holds, and an end to what one busy peer may take of a loop's turn.
+_WRITE_PARTS = 64  # Far below IOV_MAX (1024), and more does not make a write faster.
+# Enough for a full socket buffer, and a bound on how much of the loop's time one busy peer takes.
 _SOCKET_READS = 64
 
 
 class PipeLink(Link):
-    """Carries messages over a descriptor to read and one to write, both owned by the link from now on."""
+    """Carries messages over a descriptor to read and one to write, both owned by the link."""
 
-    #: Whether the process is there for this link, so that its memory may be set up for large messages.
+    #: Whether the process exists for this link, so that its allocator may be tuned for large messages.
     owns_process = False
 
     def __init__(self, read_fd: int, write_fd: int, *, limits: Limits = _LIMITS, origin: Origin = STREAM) -> None:
-        """Take the descriptors; nothing is read before ``attach``."""
+        """Wrap the descriptors; nothing is read before ``attach``."""
         self._limits = limits
         self._origin = origin
         self._lines = LineReader(limits.message_bytes, enough=is_identified)
@@ -109,12 +109,13 @@ class PipeLink(Link):
         self._was_blocking = os.get_blocking(read_fd)
         if self._is_socket:
             os.set_blocking(read_fd, False)
-        self._output = PipeOutput(write_fd, high_water=limits.write_bytes, broken=self._output_broken)
-        self._large = MemoryTuner() if self.owns_process else None
-        self._output.large = self._large
+        self._tuner = MemoryTuner() if self.owns_process else None
+        self._output = PipeOutput(
+            write_fd, high_water=limits.write_bytes, on_broken=self._output_broken, tuner=self._tuner
+        )
         self._receiver: Receiver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: Whether the loop calls when there is something to read; a thread does the reading where it cannot.
+        #: Whether the loop watches the descriptor; where it cannot, a thread reads.
         self._reading = False
         self._reading_thread = False
         self._ended = False
@@ -129,11 +130,11 @@ class PipeLink(Link):
             self._loop.add_reader(self._read_fd, self._drain_socket if self._is_socket else self._read_once)
             self._reading = True
         except (OSError, ValueError, RuntimeError):
-            # Regular files and the null device cannot be waited for.
+            # The loop cannot watch regular files and the null device.
             self._read_in_thread(self._loop)
 
     def send(self, batch: Sequence[Outbound]) -> None:
-        """Write the messages, together, as far as they go; keep the rest."""
+        """Write the messages together, as far as the kernel accepts them; keep the rest."""
         try:
             lines = [encode(outbound.message) for outbound in batch]
         except Exception:  # noqa: BLE001 - send never raises
@@ -145,7 +146,7 @@ class PipeLink(Link):
         await self._output.drain()
 
     async def aclose(self) -> None:
-        """Stop reading, give what is unsent a bounded time to leave, and close both descriptors."""
+        """Stop reading, wait a bounded time for unsent data to be sent, and close both descriptors."""
         self._end(None)
         try:
             await self._output.flush(self._limits.exit_seconds)
@@ -155,7 +156,7 @@ class PipeLink(Link):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _drain_socket(self) -> None:
-        """Read a socket until it has nothing more.
+        """Read a socket until it is empty.
 
         When the other side was reset, uvloop calls once and then never again: what is not read now is never read.
         """
@@ -164,7 +165,7 @@ class PipeLink(Link):
                 return
 
     def _read_once(self) -> bool:
-        """Read what there is and deliver it; tell whether there was anything."""
+        """Read once and deliver the messages; return whether more may be read."""
         try:
             data = os.read(self._read_fd, self._read_bytes)
         except (BlockingIOError, InterruptedError):
@@ -181,8 +182,8 @@ class PipeLink(Link):
             self._read_bytes = _LARGE_READ_BYTES
             if self._lines.held > _LARGE_MESSAGE_BYTES:
                 _enlarge(self._read_fd)
-                if self._large is not None and self._loop is not None:
-                    self._large.large_message_seen(self._loop)
+                if self._tuner is not None and self._loop is not None:
+                    self._tuner.large_message_seen(self._loop)
         self._received(data)
         return self._reading
 
@@ -195,7 +196,7 @@ class PipeLink(Link):
             receiver.message_received(decode(line, limits) if isinstance(line, bytes) else too_long_error(line), origin)
 
     def _input_ended(self, error: OSError | None) -> None:
-        """Deliver the last line if it has no newline, then say that the input is over."""
+        """Deliver the last line if it has no newline, then report the end of the input."""
         self._stop_reading()
         for line in self._lines.finish():
             if isinstance(line, bytes) and self._receiver is not None and not self._ended:
@@ -209,7 +210,7 @@ class PipeLink(Link):
         self._end(_lost("writing", error))
 
     def _end(self, error: Exception | None) -> None:
-        """Tell the receiver, once, that nothing more comes."""
+        """Report the end to the receiver, once."""
         if self._ended:
             return
         self._ended = True
@@ -232,16 +233,16 @@ class PipeLink(Link):
             os.set_blocking(self._read_fd, self._was_blocking)
             os.close(self._read_fd)
 
-    # --- what the loop cannot wait for -------------------------------------------------------------------------------
+    # --- descriptors that the loop cannot watch ----------------------------------------------------------------------
 
     def _read_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         import threading
 
         self._reading_thread = True
-        taken = threading.Semaphore(1)
+        delivered = threading.Semaphore(1)
 
-        def take(data: bytes) -> None:
-            taken.release()
+        def deliver(data: bytes) -> None:
+            delivered.release()
             if data and not self._ended:
                 self._received(data)
             elif not data:
@@ -252,11 +253,11 @@ class PipeLink(Link):
             try:
                 data = b"-"
                 while data and not self._ended:
-                    taken.acquire()
+                    delivered.acquire()
                     data = _read_or_end(self._read_fd)
-                    loop.call_soon_threadsafe(take, data)
+                    loop.call_soon_threadsafe(deliver, data)
             except RuntimeError:
-                return  # The loop is closed; nobody listens any more.
+                return  # The loop is closed: no receiver is left.
             finally:
                 os.close(self._read_fd)
 
@@ -264,50 +265,51 @@ class PipeLink(Link):
 
 
 class PipeOutput:
-    """Writes to one descriptor without ever waiting; a regular file or a terminal is written to straight."""
+    """Writes to one descriptor without ever blocking; a regular file or a terminal is written to directly."""
 
     __slots__ = (
-        "_broken",
         "_closed",
         "_fd",
         "_high_water",
         "_loop",
+        "_on_broken",
         "_room",
         "_size",
+        "_tuner",
         "_unsent",
         "_waitable",
         "_waits",
         "_was_blocking",
-        "large",
     )
 
-    def __init__(self, fd: int, *, high_water: int, broken: Callable[[OSError], None]) -> None:
-        """Take the descriptor; ``broken`` is called at most once, when it cannot be written to any more."""
+    def __init__(
+        self, fd: int, *, high_water: int, on_broken: Callable[[OSError], None], tuner: MemoryTuner | None = None
+    ) -> None:
+        """Wrap the descriptor; ``on_broken`` is called at most once, when it can no longer be written to."""
         self._fd = fd
         self._high_water = high_water
-        self._broken = broken
-        #: The same as the link's.
-        self.large: MemoryTuner | None = None
+        self._on_broken = on_broken
+        self._tuner = tuner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsent: deque[memoryview] = deque()
         self._size = 0
-        #: Whether the loop has been asked to call when the descriptor is writable.
+        #: Whether the loop watches the descriptor for being writable.
         self._waits = False
         self._room = asyncio.Event()
         self._closed = False
         mode = os.fstat(fd).st_mode
         self._waitable = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-        # The flag belongs to the open file, which others may share (a shell's terminal), so it is put back at the end.
+        # The flag belongs to the open file, which others may share (a shell's terminal), so it is restored at the end.
         self._was_blocking = os.get_blocking(fd)
         os.set_blocking(fd, not self._waitable)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Learn the loop, and write what was sent before."""
+        """Set the loop, and write what was sent before."""
         self._loop = loop
         self._flush()
 
     def write_lines(self, lines: list[bytes]) -> None:
-        """Write these lines with their newlines, at once as far as the kernel takes them."""
+        """Write these lines with their newlines, at once as far as the kernel accepts them."""
         if self._closed or not lines:
             return
         if self._unsent or self._loop is None:
@@ -351,7 +353,7 @@ class PipeOutput:
             deadline.cancel()
 
     def close(self) -> None:
-        """Drop what is unsent and close the descriptor, which is left as it was found."""
+        """Drop unsent data and close the descriptor; its blocking flag is restored."""
         if self._closed:
             return
         self._closed = True
@@ -370,7 +372,7 @@ class PipeOutput:
             self._size += len(line) + 1
 
     def _flush(self) -> None:
-        """Write until the kernel takes no more; then have the loop call again."""
+        """Write until the kernel accepts no more; then let the loop call again."""
         while self._unsent:
             parts = list(islice(self._unsent, _WRITE_PARTS))
             try:
@@ -392,7 +394,7 @@ class PipeOutput:
             self._stop_waiting()
 
     def _drop(self, written: int) -> bool:
-        """Forget what was written; tell whether the last part was written only in part."""
+        """Remove what was written; return whether the last buffer was written only in part."""
         unsent = self._unsent
         while written:
             head = unsent[0]
@@ -415,18 +417,18 @@ class PipeOutput:
         self._room.set()
 
     def _grow(self) -> bool:
-        """Make room for a large message; tell whether the pipe takes more now."""
-        if self.large is not None and self._loop is not None:
-            self.large.large_message_seen(self._loop)
+        """Enlarge the pipe for a large message; return whether it accepts more now."""
+        if self._tuner is not None and self._loop is not None:
+            self._tuner.large_message_seen(self._loop)
         return _enlarge(self._fd)
 
     def _break(self, error: OSError) -> None:
         self.close()
-        self._broken(error)
+        self._on_broken(error)
 
 
 def _enlarge(fd: int) -> bool:
-    """Make a pipe larger; tell whether it is larger now than it was."""
+    """Enlarge a pipe; return whether it is larger than before."""
     if sys.platform != "linux":
         return False
     try:
@@ -445,7 +447,7 @@ def _read_or_end(fd: int) -> bytes:
         return b""
 
 
-def _lost(doing: str, error: OSError) -> ConnectionLost:
-    lost = ConnectionLost(f"{doing} failed: {error.strerror or error}")
+def _lost(action: str, error: OSError) -> ConnectionLost:
+    lost = ConnectionLost(f"{action} failed: {error.strerror or error}")
     lost.__cause__ = error
     return lost

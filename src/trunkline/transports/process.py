@@ -1,7 +1,4 @@
-"""The client side of stdio.
-
-Starts a server as a child process under a watcher, talks to it over its pipes, and shuts it down.
-"""
+"""The client side of stdio: starts a server as a child process under a watcher, and shuts it down."""
 
 from __future__ import annotations
 
@@ -26,6 +23,7 @@ from trunkline.types import RequestId
 
 __all__ = [
     "INHERITED",
+    "STRAY_OUTPUT",
     "LaunchedProcess",
     "ProcessLink",
     "find_interpreter",
@@ -34,26 +32,29 @@ __all__ = [
     "server_environment",
 ]
 
-#: Variables a server process inherits; a star at the end stands for any ending.
+#: Variables that a server process inherits; a star at the end matches any ending.
 INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-# All the watcher itself may need: some interpreters are not found to be whole without them.
+# The variables that the watcher itself may need: some interpreters do not start without them.
 _LOADER_VARIABLES = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 
 
 class LaunchedProcess:
-    """Our ends of a server that was started: its pipes, and the socket to its watcher."""
+    """A started server: our ends of its pipes, and the socket to its watcher."""
 
     __slots__ = ("control", "stderr", "stdin", "stdout", "watcher")
 
     def __init__(self, control: socket.socket, watcher: subprocess.Popen[bytes], *, pipes: Sequence[int]) -> None:
-        """Take the ends, in the order stdin, stdout, stderr."""
+        """Set our ends; the pipes in the order stdin, stdout, stderr."""
+        self.stdin: int
+        self.stdout: int
+        self.stderr: int
         self.stdin, self.stdout, self.stderr = pipes
-        self.control = control
-        self.watcher = watcher
+        self.control: socket.socket = control
+        self.watcher: subprocess.Popen[bytes] = watcher
 
 
 def server_environment(given: Mapping[str, str] | None, inherit: Collection[str] = INHERITED) -> dict[str, str]:
-    """Make the environment of a server process: the inherited names that are set, then what was given."""
+    """Return the environment of a server process: the inherited variables, then the given ones."""
     exact = {name for name in inherit if not name.endswith("*")}
     prefixes = tuple(name[:-1] for name in inherit if name.endswith("*"))
     env = {
@@ -68,10 +69,10 @@ def server_environment(given: Mapping[str, str] | None, inherit: Collection[str]
 def launch_process(
     command: Sequence[str], *, env: dict[str, str], cwd: str | os.PathLike[str] | None, exit_seconds: float
 ) -> LaunchedProcess:
-    """Start a watcher that starts the server.
+    """Start a watcher, which starts the server.
 
     Raises:
-        LinkError: there is no such command or directory, or no process can be started; the message says which.
+        LinkError: the command or directory does not exist, or no process can be started; the message says which.
     """
     path = find_program(command[0], env, cwd=cwd)
     record = _launch_file(pack_launch(path, list(command), env))
@@ -96,7 +97,7 @@ def launch_process(
 
 
 def find_program(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[str] | None) -> str:
-    """Find the program as the server's own PATH gives it; the errors name what is missing."""
+    """Return the path of a program, found in the server's own PATH; the errors name what is missing."""
     if cwd is not None and not os.path.isdir(cwd):
         raise LinkError(f"cannot start {name}: there is no directory {os.fspath(cwd)}")
     if os.path.dirname(name):
@@ -119,7 +120,7 @@ def find_program(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[st
 
 
 def _launch_file(data: bytes) -> int:
-    """Put the launch record into an unnamed file and give its descriptor, at the start."""
+    """Write the launch record to an unnamed file and return its descriptor, at the start."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("trunkline-launch")
     else:
@@ -138,12 +139,12 @@ def _start_watcher(
 ) -> subprocess.Popen[bytes]:
     """Start the watcher with the server's ends of the pipes as its own standard streams."""
     stdin, stdout, stderr = pipes
-    # Imported by name, the module comes from its compiled file; run by path, it would be compiled each time.
+    # Imported by name, the module is loaded from its compiled file; run by path, it would be compiled each time.
     code = f"import sys; sys.path.append({os.path.dirname(__file__)!r}); import watcher; watcher.main()"
-    words = [find_interpreter(), "-I", "-S", "-c", code, str(control), str(record), str(os.getpid()), str(seconds)]
+    command = [find_interpreter(), "-I", "-S", "-c", code, str(control), str(record), str(os.getpid()), str(seconds)]
     try:
         return subprocess.Popen(
-            words,
+            command,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -157,25 +158,28 @@ def _start_watcher(
 
 
 def find_interpreter() -> str:
-    """Find the Python that runs the watcher; in a frozen program ``sys.executable`` is the program itself."""
-    beside = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    for path in (sys.executable, beside):
+    """Return the Python that runs the watcher; in a frozen program ``sys.executable`` is the program itself."""
+    installed = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    for path in (sys.executable, installed):
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return path
     raise LinkError("cannot start a server process: no Python interpreter is found to run its watcher")
 
 
 _LIMITS = Limits()
-# The pipe of an exited server ends with it, unless a process it left behind holds it open.
+# The output of an exited server ends with it, unless a process that it left behind holds the pipe open.
 _OUTPUT_SECONDS = 0.3
-# An exit follows the end of the output at once, unless the server only closed its output.
+# A server exits right after the end of its output, unless it only closed its output.
 _EXIT_SECONDS = 1.0
-# A watcher gives up earlier by itself, unless it was stopped.
+# A watcher exits earlier by itself, unless it was stopped.
 _KILL_SECONDS = 10.0
-_TAIL_LINES = 10
-_TAIL_CHARACTERS = 2000
+_TAIL_LINES = 10  # A short traceback.
+_TAIL_CHARACTERS = 2000  # About a screen.
 
 log = logging.getLogger("trunkline.transports")
+
+#: The log message about output that is not a message; ``trunkline doctor`` recognizes its records by it.
+STRAY_OUTPUT = "the server %s wrote something to stdout that is not a message (%s; %d so far); logs belong on stderr"
 
 
 class ProcessLink(PipeLink):
@@ -187,7 +191,7 @@ class ProcessLink(PipeLink):
     def __init__(
         self, name: str, launched: LaunchedProcess, *, limits: Limits, on_stderr: Callable[[bytes], None] | None
     ) -> None:
-        """Take a server that was just launched; ``name`` is what errors call it."""
+        """Wrap a server that was just launched; ``name`` is used in messages."""
         super().__init__(launched.stdout, launched.stdin, limits=limits, origin=STDIO)
         self._name = name
         self._stderr_fd = launched.stderr
@@ -203,7 +207,7 @@ class ProcessLink(PipeLink):
         self._failure: int | None = None
         self._output_closed = False
         self._filter: StdoutFilter | None = None
-        #: The server's exit status once it has ended; the negative number of the signal if one ended it.
+        #: The server's exit status once it has exited; the negative number of the signal if one ended it.
         self.status: int | None = None
 
     @classmethod
@@ -218,10 +222,10 @@ class ProcessLink(PipeLink):
         on_stderr: Callable[[bytes], None] | None = None,
         name: str | None = None,
     ) -> ProcessLink:
-        """Start a server; ``on_stderr`` is given what it writes to stderr, as it comes; ``name`` is for messages.
+        """Start a server; ``on_stderr`` is called with its stderr output as it arrives; ``name`` is used in messages.
 
         Raises:
-            LinkError: there is no such command or directory, or no process can be started; the message says which.
+            LinkError: the command or directory does not exist, or no process can be started; the message says which.
         """
         launched = launch_process(
             command, env=server_environment(env, inherit_env), cwd=cwd, exit_seconds=limits.exit_seconds
@@ -230,11 +234,11 @@ class ProcessLink(PipeLink):
 
     @property
     def skipped_lines(self) -> int:
-        """How many lines on the server's stdout were no messages."""
+        """How many lines on the server's stdout were not messages."""
         return 0 if self._filter is None else self._filter.skipped
 
     def stderr_tail(self) -> str:
-        """Give the end of what the server wrote to stderr, as far as it is kept."""
+        """Return the end of the server's stderr output, as far as it is kept."""
         return self._stderr[-self._limits.stderr_bytes :].decode("utf-8", "replace")
 
     def attach(self, receiver: Receiver) -> None:
@@ -244,9 +248,9 @@ class ProcessLink(PipeLink):
         self._watch(asyncio.get_running_loop())
 
     async def aclose(self) -> None:
-        """End the server by the ladder: input closed, then TERM, then KILL for all it started; bounded.
+        """Stop the server in steps: close its input, then TERM, then KILL for all processes it started; bounded.
 
-        Cancelled while it waits, it kills at once.
+        If this is cancelled while it waits, the server is killed at once.
         """
         self._end(None)
         self._watch(asyncio.get_running_loop())
@@ -256,7 +260,7 @@ class ProcessLink(PipeLink):
             async with asyncio.timeout(3 * self._limits.exit_seconds + 5):
                 await self._gone.wait()
         except TimeoutError:
-            log.warning("the watcher of %s does not answer", self._name)
+            log.warning("the watcher of %s does not respond", self._name)
         finally:
             self._release()
 
@@ -271,7 +275,7 @@ class ProcessLink(PipeLink):
         loop.add_reader(self._stderr_fd, self._stderr_readable)
 
     def _control_readable(self) -> None:
-        """Take all notes there are, and the end if it is there: uvloop may not call again after a reset."""
+        """Read all notices, and the end if it has arrived: uvloop may not call again after a reset."""
         while self._control is not None:
             try:
                 data = self._control.recv(4096)
@@ -279,9 +283,9 @@ class ProcessLink(PipeLink):
                 return
             except OSError:
                 data = b""
-            for note in self._notices.feed(data):
-                if isinstance(note, bytes):
-                    word, _, number = note.partition(b" ")
+            for notice in self._notices.feed(data):
+                if isinstance(notice, bytes):
+                    word, _, number = notice.partition(b" ")
                     self._notice_received(word, int(number))
             if not data:
                 self._watcher_gone()
@@ -304,7 +308,7 @@ class ProcessLink(PipeLink):
         self._conclude_within(_EXIT_SECONDS)
 
     def _conclude_within(self, seconds: float) -> None:
-        """Declare the server gone after a while, or earlier if more is known by then."""
+        """Report the end of the server after this delay, or earlier if more is known by then."""
         if self._conclusion is not None:
             self._conclusion.cancel()
         if seconds and self._loop is not None:
@@ -319,7 +323,7 @@ class ProcessLink(PipeLink):
         self._start_shutdown()
 
     def _exit_error(self) -> ServerExited:
-        """Say how the server ended."""
+        """Return the error that says how the server ended."""
         if self._failure is not None:
             text = f"cannot start {self._name}: {os.strerror(self._failure)}"
         elif self.pid is None:
@@ -332,7 +336,7 @@ class ProcessLink(PipeLink):
             text = f"the server {self._name} closed its pipes but did not exit"
         stderr = self.stderr_tail()
         lines = stderr.strip().splitlines()[-_TAIL_LINES:]
-        # Whole lines: whoever hides a secret in them would not know half of it again.
+        # Whole lines: redaction would not recognize half of a secret.
         while len(lines) > 1 and sum(map(len, lines)) + len(lines) > _TAIL_CHARACTERS:
             del lines[0]
         tail = "\n".join(lines)[-_TAIL_CHARACTERS:]
@@ -342,7 +346,7 @@ class ProcessLink(PipeLink):
     # --- stderr ------------------------------------------------------------------------------------------------------
 
     def _stderr_readable(self) -> None:
-        """Read what there is: keep the end of it, show all of it."""
+        """Read once: keep the end of the output, and pass all of it to the callback."""
         if self._stderr_fd < 0:
             return
         try:
@@ -370,12 +374,12 @@ class ProcessLink(PipeLink):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _start_shutdown(self) -> None:
-        """Close the server's input and have the watcher climb the ladder, on its own from here."""
+        """Close the server's input and let the watcher run the shutdown steps."""
         self._output.close()
         self._order(b"c")
 
     def _order(self, order: bytes) -> None:
-        """Tell the watcher what to do, each thing once."""
+        """Send an order to the watcher, each one once."""
         if self._control is not None and order not in self._orders:
             self._orders += order
             try:
@@ -384,7 +388,7 @@ class ProcessLink(PipeLink):
                 return
 
     def _watcher_gone(self) -> None:
-        """Take the watcher's status; if it was killed before its time, end the server from here."""
+        """Reap the watcher; if it was killed before it reported the server's exit, kill the server from here."""
         control, self._control = self._control, None
         if control is None:
             return
@@ -408,7 +412,7 @@ class ProcessLink(PipeLink):
             Thread(target=_wait_or_kill, args=(self._watcher,), daemon=True, name="trunkline-watcher").start()
 
     def _release(self) -> None:
-        """Free everything; a watcher that still climbs is told to kill now, which takes it milliseconds."""
+        """Free all resources; a watcher that still waits is ordered to kill now, which takes milliseconds."""
         if self._control is not None:
             self._order(b"k")
             self._reap()
@@ -420,32 +424,27 @@ class ProcessLink(PipeLink):
 
 
 class StdoutFilter:
-    """Stands before the receiver and keeps out what a server printed to stdout by mistake."""
+    """A receiver that drops what a server printed to stdout by mistake, and forwards messages to another."""
 
     __slots__ = ("_name", "_receiver", "skipped")
 
     def __init__(self, receiver: Receiver, name: str) -> None:
         self._receiver = receiver
         self._name = name
-        self.skipped = 0
+        self.skipped: int = 0
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Pass messages on, and answers that were too long; count lines that are none."""
+        """Forward messages, and answers that were too long; count other lines."""
         if isinstance(incoming, InvalidMessage) and incoming.id is None and not incoming.too_long:
             self.skipped += 1
-            # At 1, 2, 4, 8, ...: a server that prints for ever does not fill the log.
+            # At 1, 2, 4, 8, ...: a server that keeps printing does not fill the log.
             if self.skipped & (self.skipped - 1) == 0:
-                log.warning(
-                    "the server %s wrote to stdout what is no message (%s; %d so far); logs belong on stderr",
-                    self._name,
-                    incoming.message,
-                    self.skipped,
-                )
+                log.warning(STRAY_OUTPUT, self._name, incoming.message, self.skipped)
             return
         self._receiver.message_received(incoming, origin)
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Pass the end on."""
+        """Forward the end."""
         self._receiver.eof_received(error, about=about)
 
 

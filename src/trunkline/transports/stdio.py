@@ -1,8 +1,8 @@
-"""The server side of stdio: takes the process's own standard streams as the wire.
+"""The server side of stdio: messages over the standard streams of the process.
 
 ``StdioLink.claim`` moves the real input and output to private descriptors and puts the null device and stderr in their
-place. Whatever else runs in the process, a ``print`` in a handler, a C library, a child process that inherits the
-streams, can then neither write onto the wire nor read from it. The claim lasts as long as the process.
+place. Other code in the process (a ``print`` in a handler, a C library, a child process that inherits the streams) can
+then neither write to the transport nor read from it. The claim lasts as long as the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StdioLink(PipeLink):
 
     @classmethod
     def claim(cls, limits: Limits = _LIMITS) -> StdioLink:
-        """Take the standard streams away from everybody else in the process.
+        """Move the standard streams to private descriptors, out of reach of other code in the process.
 
         Raises:
             LinkError: the process was started without a standard input or output.
@@ -43,7 +43,7 @@ class StdioLink(PipeLink):
         except OSError:
             _replace(1, os.O_WRONLY)
         if sys.stdout is not None and sys.stderr is not None:
-            # What was printed before and is still in the buffer leaves now, to stderr like all that follows.
+            # What was printed before and is still in the buffer is written now, to stderr like all that follows.
             sys.stdout.flush()
             sys.stdout = sys.stderr
         return cls(read_fd, write_fd, limits=limits, origin=STDIO)

@@ -1,4 +1,4 @@
-"""A link over asyncio streams that somebody else opened: a TCP or Unix socket, a pipe, a TLS connection.
+"""A link over asyncio streams that the caller opened: a TCP or Unix socket, a pipe, a TLS connection.
 
 The streams do the buffering; one task reads. For plain descriptors ``PipeLink`` is cheaper.
 """
@@ -19,11 +19,11 @@ from trunkline.transports.link import Link, Receiver
 __all__ = ["StreamLink"]
 
 _LIMITS = Limits()
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 256 * 1024  # Four times the limit of asyncio's own buffer (64 KiB).
 
 
 class StreamLink(Link):
-    """Carries messages, one a line, over a reader and a writer, both owned by the link from now on."""
+    """Carries messages, one per line, over a reader and a writer, both owned by the link."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class StreamLink(Link):
         limits: Limits = _LIMITS,
         origin: Origin = STREAM,
     ) -> None:
-        """Take the streams; nothing is read before ``attach``."""
+        """Wrap the streams; nothing is read before ``attach``."""
         self._reader = reader
         self._writer = writer
         self._limits = limits
@@ -49,7 +49,7 @@ class StreamLink(Link):
         self._task = asyncio.get_running_loop().create_task(self._read(receiver), name="trunkline-stream")
 
     def send(self, batch: Sequence[Outbound]) -> None:
-        """Give the messages to the writer, as one write."""
+        """Pass the messages to the writer, as one write."""
         if self._writer.is_closing():
             return
         try:
@@ -68,7 +68,7 @@ class StreamLink(Link):
             self._end(_lost(error))
 
     async def aclose(self) -> None:
-        """Stop reading, give what is unsent a bounded time to leave, and close the streams."""
+        """Stop reading, wait a bounded time for unsent data to be sent, and close the streams."""
         self._end(None)
         task = self._task
         if task is not None and task is not asyncio.current_task():

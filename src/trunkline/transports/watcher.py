@@ -1,23 +1,23 @@
-"""The tiny program between a client and a server process: it starts the server and sees to it that nothing outlives.
+"""The small program between a client and a server process: it starts the server and cleans up after it.
 
 It runs as a process of its own (``python -I -S``), imports next to nothing, and is the parent of the server. That
 order is the point: the watcher exists before the server does, so there is no moment at which the client can die and
-leave a server nobody watches; and as a *subreaper* (Linux) it inherits whatever the server's descendants leave behind,
-also those that left the process group by ``setsid`` or by a double fork. A parent-death signal would reach only the
-direct child; a watcher beside the server, started at the same time, would not inherit the orphans. The price is one
-small interpreter (some 10 ms before the server starts, 5 MB of its own); what can wait is done after the start.
+leave an unwatched server; and as a *subreaper* (Linux) it inherits the orphans among the server's descendants, also
+those that left the process group by ``setsid`` or by a double fork. A parent-death signal would reach only the direct
+child; a watcher that is a sibling of the server would not inherit the orphans. The price is one small interpreter (some
+10 ms before the server starts, 5 MB of memory); what can wait is done after the start.
 
-Killing one process after another loses against a server whose processes fork and exit faster than they are found. So
+Killing one process after another fails against a server whose processes fork and exit faster than they are found. So
 where the user may write the kernel's control groups (cgroup v2), the server is started in one of its own, which the
-kernel ends at one blow. Everywhere else a process is *stopped* the moment it is found, before its children are looked
-for, until a round finds none that is new; only then all are killed, and that again until nothing is left.
+kernel kills as a whole. Everywhere else a process is *stopped* the moment it is found, before its children are listed,
+until a round finds no new one; only then all are killed, and that is repeated until none is left.
 
-It holds one socket to the client. It tells: ``started PID``, ``failed ERRNO``, ``exited STATUS``. It is told: ``c``,
-close by the ladder (wait, TERM, wait, KILL), or ``k``, kill now; the end of the socket, or of the parent, means that
-the client died, and the ladder runs with short waits. Everything the server started ends with it.
+It has one socket to the client. It sends ``started PID``, ``failed ERRNO`` and ``exited STATUS``. It receives ``c``,
+shut down in steps (wait, TERM, wait, KILL), or ``k``, kill now; the end of the socket, or of the parent, means that the
+client died, and the steps run with short waits. Everything the server started ends with it.
 """
 
-# The signal module proper imports enum, which costs as much as all else.
+# The signal module proper imports enum, which costs as much as all other imports.
 import _signal  # type: ignore[import-not-found]
 import os
 import select
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 __all__ = ["ControlGroup", "Watcher", "descendants", "main", "pack_launch", "unpack_launch"]
 
-# Longest wait of each step after the client has died.
+# The longest wait of each step after the client has died.
 _ORPHAN_SECONDS = 1.0
-# Longest fight against processes that fork; a client waits a little longer.
+# How long processes that keep forking are killed; a client waits a little longer.
 _KILL_SECONDS = 5.0
-_TICK_SECONDS = 0.02
-_PR_SET_CHILD_SUBREAPER = 36
+_TICK_SECONDS = 0.02  # A server that exits is noticed without a noticeable delay, and waiting costs nearly nothing.
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h.
 
 
 def pack_launch(path: str, argv: list[str], env: dict[str, str]) -> bytes:
-    """Write down what to start; it travels in a file, because a command line can be read by everybody."""
+    """Encode what to start; it is passed in a file, because every user can read a command line."""
     parts = [path, str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
     return b"\0".join(os.fsencode(part) for part in parts)
 
 
 def unpack_launch(data: bytes) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
-    """Read what to start: the path, the arguments and the environment."""
+    """Decode what to start: the path, the arguments and the environment."""
     path, count, *rest = data.split(b"\0")
     argv, pairs = rest[: int(count)], rest[int(count) :]
     env = {}
@@ -56,7 +56,7 @@ def unpack_launch(data: bytes) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
 
 
 def descendants(root: int) -> list[tuple[int, int]]:
-    """List all processes below one as (pid, process group), from the proc file system; nothing where there is none."""
+    """Return all descendants of a process as (pid, process group); empty where there is no proc file system."""
     children: dict[int, list[tuple[int, int]]] = {}
     try:
         names = os.listdir("/proc")
@@ -69,18 +69,18 @@ def descendants(root: int) -> list[tuple[int, int]]:
                 pid, parent, group = row
                 children.setdefault(parent, []).append((pid, group))
     found: list[tuple[int, int]] = []
-    ahead = [root]
-    while ahead:
-        below = children.pop(ahead.pop(), [])
+    queue = [root]
+    while queue:
+        below = children.pop(queue.pop(), [])
         found += below
-        ahead += [pid for pid, _ in below]
+        queue += [pid for pid, _ in below]
     return found
 
 
 def _read_row(pid: int) -> tuple[int, int, int] | None:
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            # The name stands in brackets and may itself hold brackets and spaces.
+            # The name is in brackets and may itself contain brackets and spaces.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -88,14 +88,14 @@ def _read_row(pid: int) -> tuple[int, int, int] | None:
 
 
 def _children(pid: int) -> list[int]:
-    """List the children of a process, of all its threads; faster by far than a look at every process."""
+    """Return the children of a process, of all its threads; far faster than listing every process."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
                 found += [int(word) for word in file.read().split()]
     except OSError:
-        # It is gone, and its children are ours.
+        # It has exited, and its children are children of this process.
         pass
     return found
 
@@ -105,7 +105,7 @@ def _lists_children() -> bool:
 
 
 class ControlGroup:
-    """A control group (cgroup v2) of the server's own, below the watcher's."""
+    """A control group (cgroup v2) for the server alone, below the watcher's."""
 
     def __init__(self, parent: str, path: str) -> None:
         """Set the folders of the watcher's group and of the server's group."""
@@ -114,7 +114,7 @@ class ControlGroup:
 
     @classmethod
     def make(cls) -> "ControlGroup | None":
-        """Make a group and move this process into it, so that the server is born there; None where not allowed."""
+        """Create a group and move this process into it, so that the server starts there; None where not permitted."""
         parent = _own_group()
         if parent is None:
             return None
@@ -194,7 +194,7 @@ class Watcher:
         self._watch_parent()
 
     def run(self) -> None:
-        """Watch until told to end, then end the server and all it started."""
+        """Watch until ordered to stop, then stop the server and all processes it started."""
         self._reap()
         while not self._order and not self._orphaned:
             self._wait(self._timeout)
@@ -205,7 +205,7 @@ class Watcher:
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def _watch_parent(self) -> None:
-        """Have the parent's death wake the poll; the socket does too, unless a fork of the client holds it open."""
+        """Wake the poll when the parent dies; the socket does too, unless a fork of the client holds it open."""
         try:
             self._poll.register(os.pidfd_open(self._parent), select.POLLIN)
             self._timeout = None
@@ -217,7 +217,7 @@ class Watcher:
         events = self._poll.poll(None if seconds is None else max(0, int(seconds * 1000)))
         for fd, _ in events:
             if fd == self._control:
-                self._hear()
+                self._read_order()
             elif fd == self._children_fd:
                 _drain(fd)
             else:
@@ -226,7 +226,7 @@ class Watcher:
         if os.getppid() != self._parent:
             self._orphaned = True
 
-    def _hear(self) -> None:
+    def _read_order(self) -> None:
         try:
             order = os.read(self._control, 1)
         except OSError:
@@ -238,7 +238,7 @@ class Watcher:
             self._orphaned = True
 
     def _reap(self) -> None:
-        """Take the status of every child that has ended, ours or inherited."""
+        """Reap every child that has exited, our own or inherited."""
         while not self._alone:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -247,7 +247,7 @@ class Watcher:
                 return
             if pid == 0:
                 return
-            # Its number may soon be another's.
+            # Its pid may soon be reused.
             self._stopped.discard(pid)
             if pid == self._server:
                 self._server_exited = True
@@ -256,13 +256,13 @@ class Watcher:
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Climb the ladder; what is gone at a step spares the next."""
+        """Run the shutdown steps until no process is left."""
         if self._order != b"k":
-            # The closed input is a message to the server only: leftovers of one that is gone are not waited for.
+            # The closed input is a message to the server only: once it has exited, its leftovers are not waited for.
             self._wait_until(lambda: self._server_exited)
             if self._gone():
                 return
-            self._strike(_signal.SIGTERM)
+            self._signal_all(_signal.SIGTERM)
             self._wait_until(self._gone)
         until = time.monotonic() + _KILL_SECONDS
         if self._group is not None:
@@ -272,11 +272,11 @@ class Watcher:
             self._wait(_TICK_SECONDS)
 
     def _wait_until(self, over: "Callable[[], bool]") -> None:
-        """Wait for one step of the ladder; shorter when the client is dead, not at all when told to kill."""
+        """Wait for the end of one step; shorter when the client is dead, not at all when ordered to kill."""
         started = time.monotonic()
         while not over() and self._order != b"k":
-            patience = min(self._seconds, _ORPHAN_SECONDS) if self._orphaned else self._seconds
-            left = started + patience - time.monotonic()
+            timeout = min(self._seconds, _ORPHAN_SECONDS) if self._orphaned else self._seconds
+            left = started + timeout - time.monotonic()
             if left <= 0:
                 return
             self._wait(min(left, _TICK_SECONDS if self._server_exited else left))
@@ -293,36 +293,36 @@ class Watcher:
     def _kill(self, until: float) -> None:
         """Stop everything below this process until nothing new appears there, then kill it."""
         if not _lists_children():
-            self._strike(_signal.SIGKILL)
+            self._signal_all(_signal.SIGKILL)
             return
         self._stopped.clear()
         while self._stop_new() and time.monotonic() < until:
             self._reap()
         for pid in self._stopped:
             _signal_quietly(os.kill, pid, _signal.SIGKILL)
-        self._strike(_signal.SIGKILL)
+        self._signal_all(_signal.SIGKILL)
 
     def _stop_new(self) -> bool:
-        """Stop the descendants not stopped yet, each before its children are looked for; return True if there were any.
+        """Stop the descendants not stopped yet, each before its children are listed; return whether there were any.
 
-        One that is stopped forks no more, so what is below it does not change. Children of one that exited before it
-        was stopped are children of this process by then, and found in the next round.
+        A stopped process does not fork, so its descendants do not change. Children of one that exited before it was
+        stopped are children of this process by then, and are found in the next round.
         """
         new, stopped = False, self._stopped
-        ahead = _children(os.getpid())
-        while ahead:
-            pid = ahead.pop()
+        queue = _children(os.getpid())
+        while queue:
+            pid = queue.pop()
             if pid not in stopped:
                 new = True
                 stopped.add(pid)
                 _signal_quietly(os.kill, pid, _signal.SIGSTOP)
-            ahead += _children(pid)
+            queue += _children(pid)
         return new
 
-    def _strike(self, number: int) -> None:
+    def _signal_all(self, number: int) -> None:
         """Signal the server's group and every descendant outside it."""
         below = descendants(os.getpid())
-        # Once the server is reaped its number may be another's, unless its group still has members.
+        # Once the server is reaped its pid may be reused, unless its group still has members.
         if not self._server_exited or not below or any(group == self._server for _, group in below):
             _signal_quietly(os.killpg, self._server, number)
         for pid, group in below:
@@ -338,7 +338,7 @@ def _signal_quietly(send: "Callable[[int, int], None]", target: int, number: int
 
 
 def _wake_on_child() -> int:
-    """Give a descriptor that becomes readable whenever a child ends."""
+    """Return a descriptor that becomes readable whenever a child exits."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
@@ -354,21 +354,21 @@ def _drain(fd: int) -> None:
         return
 
 
-def send_notice(control: int, note: str) -> None:
-    """Send the client a line; it may be gone."""
+def send_notice(control: int, notice: str) -> None:
+    """Send a line to the client, which may have exited."""
     try:
-        os.write(control, f"{note}\n".encode())
+        os.write(control, f"{notice}\n".encode())
     except OSError:
         return
 
 
 def _start(path: bytes, argv: list[bytes], env: dict[bytes, bytes]) -> int:
-    """Start the server in a session of its own, with the signals Python ignores set back."""
+    """Start the server in a session of its own, with the signals that Python ignores reset."""
     return os.posix_spawn(path, argv, env, setsid=True, setsigdef=[_signal.SIGPIPE, _signal.SIGXFSZ])
 
 
-def _step_aside() -> None:
-    """Let go of the server's streams, whose ends must be seen, and of what could end this process early."""
+def _detach() -> None:
+    """Release the server's streams, whose ends must be seen, and ignore signals that would end this process."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -378,7 +378,7 @@ def _step_aside() -> None:
 
 
 def _become_subreaper() -> None:
-    """Inherit the orphans among the descendants, where the kernel offers it; before there are any."""
+    """Inherit the orphans among the descendants, where the kernel supports it; called before there are any."""
     if sys.platform != "linux":
         return
     try:
@@ -397,7 +397,7 @@ def _become_subreaper() -> None:
 
 
 def main() -> None:
-    """Start what the launch file says and watch it; arguments are the socket, the file, the client's pid, seconds."""
+    """Start and watch the server of the launch file; arguments: the socket, the file, the client's pid, seconds."""
     control, launch, parent = (int(word) for word in sys.argv[1:4])
     os.set_inheritable(control, False)
     if os.getppid() != parent:
@@ -416,6 +416,6 @@ def main() -> None:
     send_notice(control, f"started {server}")
     if group is not None and not group.leave():
         group = None
-    _step_aside()
+    _detach()
     Watcher(control, parent=parent, server=server, seconds=float(sys.argv[4]), group=group).run()
     os._exit(0)

@@ -2,10 +2,15 @@
 
 Names are the schema's. One struct holds the members of every revision; ``trunkline.protocol`` knows which revision has
 which. Reading is lenient where existing programs are careless, writing never is.
+
+Import from here: the modules inside are not part of the public API, whatever their names.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from trunkline._lazy import lazy_exports
 from trunkline.types.base import (
     META_CLIENT_CAPABILITIES,
     META_CLIENT_INFO,
@@ -138,6 +143,9 @@ from trunkline.types.tools import (
     ToolExecution,
 )
 
+if TYPE_CHECKING:
+    from trunkline.types.json_values import JsonInput, JsonObject, JsonValue
+
 __all__ = [
     "META_CLIENT_CAPABILITIES",
     "META_CLIENT_INFO",
@@ -191,6 +199,9 @@ __all__ = [
     "InputRequests",
     "InputRequiredResult",
     "InputResponses",
+    "JsonInput",
+    "JsonObject",
+    "JsonValue",
     "ListPromptsResult",
     "ListResourceTemplatesResult",
     "ListResourcesResult",
@@ -255,3 +266,9 @@ __all__ = [
     "UnsubscribeRequestParams",
     "Wire",
 ]
+
+if not TYPE_CHECKING:
+    # Only annotations name these, so no program loads them at start.
+    __getattr__, __dir__ = lazy_exports(
+        __name__, {"trunkline.types.json_values": ("JsonInput", "JsonObject", "JsonValue")}, *__all__
+    )

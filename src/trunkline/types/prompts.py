@@ -1,7 +1,4 @@
-"""Prompts, the templates that a server offers to the user, and completion of their arguments and of the variables.
-
-Of resource templates.
-"""
+"""Prompts, the templates that a server offers to the user, and completion of arguments and of template variables."""
 
 from __future__ import annotations
 

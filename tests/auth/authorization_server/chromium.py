@@ -41,7 +41,7 @@ class Page:
         self._next = 0
 
     async def command(self, method: str, **params: Any) -> Any:
-        """Give a command and wait for its result."""
+        """Send a command and wait for its result."""
         self._next += 1
         await self._socket.send_json({"id": self._next, "method": method, "params": params})
         while True:
@@ -68,7 +68,7 @@ class Page:
             await asyncio.sleep(0.02)
 
     async def frame(self) -> str:
-        """Give the address that the frame inside the page has in the end; a refused one has one of the browser's."""
+        """Return the final URL of the frame inside the page; a refused one shows an error URL of the browser."""
         while True:
             tree = (await self.command("Page.getFrameTree"))["frameTree"]
             for child in tree.get("childFrames", []):

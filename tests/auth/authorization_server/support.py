@@ -1,4 +1,4 @@
-"""An authorization server asked in this process: a browser with cookies, a client with PKCE, documents of strangers."""
+"""Drives an authorization server in this process: a browser with cookies, a client with PKCE, third-party documents."""
 
 from __future__ import annotations
 
@@ -239,5 +239,5 @@ def contents(folder: Path) -> bytes:
 
 
 def modes(folder: Path) -> set[int]:
-    """Give the modes of the files of a folder."""
+    """Return the modes of the files of a folder."""
     return {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()}

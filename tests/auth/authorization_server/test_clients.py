@@ -1,4 +1,4 @@
-"""Clients that make themselves known: by registering, and by a document at their own address."""
+"""Registration of clients, and clients identified by a document at their own URL."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def post_json(
         "http://[::1]:3000/callback",
     ],
 )
-def test_an_address_on_https_or_loopback_is_good(uri: str) -> None:
+def test_a_redirect_uri_on_https_or_loopback_is_accepted(uri: str) -> None:
     assert redirect_uri_problem(uri) is None
 
 
@@ -105,7 +105,7 @@ def test_an_address_on_https_or_loopback_is_good(uri: str) -> None:
     ],
     ids=repr,
 )
-def test_any_other_address_is_not(uri: object) -> None:
+def test_any_other_redirect_uri_is_refused(uri: object) -> None:
     assert redirect_uri_problem(uri) is not None
 
 
@@ -153,11 +153,11 @@ def test_any_other_address_is_not(uri: object) -> None:
     ],
     ids=repr,
 )
-def test_addresses_are_compared_as_written_but_for_the_port_of_loopback(asked: str, known: str, good: bool) -> None:
+def test_redirect_uris_are_compared_exactly_but_for_the_port_of_loopback(asked: str, known: str, good: bool) -> None:
     assert is_registered(asked, [known]) is good
 
 
-def test_a_private_scheme_is_good_where_it_was_allowed() -> None:
+def test_a_private_scheme_is_accepted_if_allowed() -> None:
     assert redirect_uri_problem("cursor://oauth/callback", schemes=["cursor"]) is None
     assert redirect_uri_problem("javascript:alert(1)", schemes=["javascript"]) is not None
 
@@ -167,11 +167,11 @@ def test_a_private_scheme_is_good_where_it_was_allowed() -> None:
     [
         pytest.param({"redirect_uri": "https://evil.example/callback"}, id="another"),
         pytest.param({"redirect_uri": f"{CALLBACK}/../x"}, id="a longer one"),
-        pytest.param({"client_id": "nobody"}, id="of nobody"),
+        pytest.param({"client_id": "nobody"}, id="an unknown client"),
         pytest.param({"client_id": None}, id="of no client"),
     ],
 )
-def test_nobody_is_sent_to_an_address_that_is_not_the_clients(changes: dict[str, str | None]) -> None:
+def test_an_unregistered_redirect_uri_is_not_redirected_to(changes: dict[str, str | None]) -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         url = authorize_url(**{"client_id": client["client_id"], **changes})
@@ -199,7 +199,7 @@ LOOPBACK = "http://127.0.0.1/callback"
     ],
     ids=repr,
 )
-def test_a_loopback_address_is_the_one_that_was_registered_but_for_its_port(asked: str) -> None:
+def test_a_loopback_redirect_may_differ_only_in_its_port(asked: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, redirect_uris=[LOOPBACK])
         good = await Browser(server).get(authorize_url(client_id=client["client_id"], redirect_uri=LOOPBACK))
@@ -215,7 +215,7 @@ def test_a_loopback_address_is_the_one_that_was_registered_but_for_its_port(aske
 @pytest.mark.parametrize(
     "uri", [f"{LOOPBACK}#", f"{CALLBACK}#x", f"{LOOPBACK}\n", f" {CALLBACK}", "https://app.example.net/c\tb"], ids=repr
 )
-def test_an_address_with_a_fragment_or_a_character_that_none_has_is_not_registered(uri: str) -> None:
+def test_a_redirect_uri_with_a_fragment_or_an_invalid_character_is_not_registered(uri: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         body = json.dumps({"redirect_uris": [CALLBACK, uri]}).encode()
         response = await post_json(server, body)
@@ -227,7 +227,7 @@ def test_an_address_with_a_fragment_or_a_character_that_none_has_is_not_register
 # --- registering ------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_is_told_what_was_understood() -> None:
+def test_a_registration_is_answered_with_the_stored_metadata() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, application_type="native", logo_uri="https://x.example/l.png")
         assert client["client_name"] == "Notes"
@@ -241,7 +241,7 @@ def test_a_client_is_told_what_was_understood() -> None:
     run(story)
 
 
-def test_a_client_that_says_nothing_of_it_gets_a_secret() -> None:
+def test_a_client_without_an_auth_method_gets_a_secret() -> None:
     async def story(server: AuthorizationServer) -> None:
         body = json.dumps({"redirect_uris": [CALLBACK]}).encode()
         client = (await post_json(server, body)).json
@@ -278,7 +278,7 @@ def test_a_client_that_says_nothing_of_it_gets_a_secret() -> None:
         ),
     ],
 )
-def test_a_client_that_cannot_be_is_not_taken_in(changes: dict[str, Any], error: str) -> None:
+def test_an_invalid_client_is_not_registered(changes: dict[str, Any], error: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         given = {"client_name": "Notes", "redirect_uris": [CALLBACK], **changes}
         response = await post_json(server, json.dumps(given).encode())
@@ -288,14 +288,14 @@ def test_a_client_that_cannot_be_is_not_taken_in(changes: dict[str, Any], error:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"x"', b"\xff", b"[" * 50_000], ids=lambda body: repr(body[:8]))
-def test_what_is_no_object_is_refused(body: bytes) -> None:
+def test_a_registration_that_is_not_an_object_is_refused(body: bytes) -> None:
     async def story(server: AuthorizationServer) -> None:
         assert (await post_json(server, body)).status == 400
 
     run(story)
 
 
-def test_a_client_cannot_register_to_act_for_itself() -> None:
+def test_a_client_cannot_register_for_client_credentials() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(
             server,
@@ -313,7 +313,7 @@ def test_a_client_cannot_register_to_act_for_itself() -> None:
 # n8n CVE-2026-42236: unauthenticated registration without bound.
 
 
-def test_a_flood_of_registrations_is_slowed_by_address() -> None:
+def test_registrations_are_rate_limited_by_address() -> None:
     async def story(server: AuthorizationServer) -> None:
         body = json.dumps({"redirect_uris": [CALLBACK]}).encode()
         statuses = [(await post_json(server, body)).status for _ in range(25)]
@@ -336,7 +336,7 @@ def test_the_number_of_registered_clients_is_bounded_and_they_expire() -> None:
     run(story, clock=clock, registered_clients=5)
 
 
-def test_a_client_that_is_used_is_kept() -> None:
+def test_a_client_in_use_does_not_expire() -> None:
     clock = Clock()
 
     async def story(server: AuthorizationServer) -> None:
@@ -449,7 +449,7 @@ def test_a_document_that_is_not_the_clients_is_refused(found: object) -> None:
         "file:///etc/passwd",
     ],
 )
-def test_an_address_that_names_no_document_is_not_fetched(client_id: str) -> None:
+def test_a_client_id_that_is_not_a_document_url_is_not_fetched(client_id: str) -> None:
     documents = Documents()
 
     async def story(server: AuthorizationServer) -> None:
@@ -462,7 +462,7 @@ def test_an_address_that_names_no_document_is_not_fetched(client_id: str) -> Non
 @pytest.mark.parametrize(
     ("said", "again_after"), [("", 3601.0), ("max-age=120", 121.0), ("no-store", 61.0), ("max-age=99999999", 86401.0)]
 )
-def test_a_document_is_kept_for_as_long_as_it_says_within_bounds(said: str, again_after: float) -> None:
+def test_a_document_is_cached_as_long_as_it_says_within_bounds(said: str, again_after: float) -> None:
     documents, clock = Documents({DOCUMENT: document()}), Clock()
     documents.headers["cache-control"] = said
 
@@ -478,7 +478,7 @@ def test_a_document_is_kept_for_as_long_as_it_says_within_bounds(said: str, agai
     run(story, fetcher=documents, clock=clock)
 
 
-def test_a_missing_document_is_not_asked_for_again_at_once() -> None:
+def test_a_missing_document_is_not_fetched_again_at_once() -> None:
     documents = Documents()
 
     async def story(server: AuthorizationServer) -> None:
@@ -489,7 +489,7 @@ def test_a_missing_document_is_not_asked_for_again_at_once() -> None:
     assert documents.asked == [f"GET {DOCUMENT}", "closed"]
 
 
-def test_nobody_has_us_fetch_without_end() -> None:
+def test_fetches_of_client_documents_are_rate_limited() -> None:
     documents = Documents()
 
     async def story(server: AuthorizationServer) -> None:
@@ -501,7 +501,7 @@ def test_nobody_has_us_fetch_without_end() -> None:
     assert len(documents.asked) == 21
 
 
-def test_the_guarded_client_is_what_fetches() -> None:
+def test_the_guarded_fetcher_is_used() -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await Browser(server).get(authorize_url("https://127.0.0.1:1/client.json"))
         assert response.status == 400
@@ -521,7 +521,7 @@ def test_documents_can_be_switched_off() -> None:
     assert documents.asked == ["closed"]
 
 
-def test_a_document_may_bring_keys() -> None:
+def test_a_document_may_contain_keys() -> None:
     from joserfc import jwt
     from joserfc.jwk import ECKey
 

@@ -1,4 +1,4 @@
-"""What seldom happens to an authorization server: slow and broken requests, keys that cannot be had, its own life."""
+"""Edge cases of the authorization server: slow and broken requests, unavailable keys, its lifespan."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def answered(server: AuthorizationServer, messages: list[Message], **head:
 # --- bodies and queries -----------------------------------------------------------------------------------------------
 
 
-def test_a_body_may_come_in_pieces() -> None:
+def test_a_body_may_arrive_in_pieces() -> None:
     async def story(server: AuthorizationServer) -> None:
         body = json.dumps({"redirect_uris": [CALLBACK]}).encode()
         pieces: list[Message] = [
@@ -92,7 +92,7 @@ def test_a_body_that_ends_early_is_refused() -> None:
     run(story)
 
 
-def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_never_arrives_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "BODY_SECONDS", 0.01)
 
     async def story(server: AuthorizationServer) -> None:
@@ -110,7 +110,7 @@ def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPat
         pytest.param("client_id=" + "x" * 20_000, 414, id="too long"),
     ],
 )
-def test_a_link_that_cannot_be_read_is_answered_with_a_page(query: str, status: int) -> None:
+def test_an_invalid_link_is_answered_with_a_page(query: str, status: int) -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await Browser(server).get(f"{ISSUER}/authorize?{query}")
         assert response.status == status
@@ -119,7 +119,7 @@ def test_a_link_that_cannot_be_read_is_answered_with_a_page(query: str, status: 
     run(story)
 
 
-def test_cookies_may_come_in_headers_of_their_own() -> None:
+def test_each_cookie_may_have_its_own_header() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -134,7 +134,7 @@ def test_cookies_may_come_in_headers_of_their_own() -> None:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_allowed_at_once_where_that_was_said() -> None:
+def test_auto_approve_needs_no_consent() -> None:
     issuer = "http://127.0.0.1:8123"
 
     async def story(server: AuthorizationServer) -> None:
@@ -145,7 +145,7 @@ def test_everything_is_allowed_at_once_where_that_was_said() -> None:
     run(story, issuer=issuer, users=None, auto_approve="ada")
 
 
-def test_the_only_redirect_address_need_not_be_said() -> None:
+def test_the_only_redirect_uri_may_be_omitted() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         assert (await Browser(server).get(authorize_url(client["client_id"], redirect_uri=None))).status == 200
@@ -157,7 +157,7 @@ def test_the_only_redirect_address_need_not_be_said() -> None:
     ("changes", "error"),
     [({"state": "x" * 5000}, "invalid_request"), ({"client_id": "nightly"}, "unauthorized_client")],
 )
-def test_more_requests_that_are_told_to_a_configured_client(changes: dict[str, str], error: str) -> None:
+def test_more_invalid_requests_are_reported_to_a_configured_client(changes: dict[str, str], error: str) -> None:
     clients = [
         OAuthClient(client_id="known", redirect_uris=(CALLBACK,)),
         OAuthClient(
@@ -209,7 +209,7 @@ def test_a_scope_without_a_description_is_shown_as_it_is() -> None:
         ({"client_assertion": "e30.e30.e30", "client_id": "nightly", **ASSERTED}, "invalid_client"),
     ],
 )
-def test_an_assertion_that_is_none_proves_nothing(form: dict[str, str], error: str) -> None:
+def test_an_invalid_assertion_is_refused(form: dict[str, str], error: str) -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
 
     async def story(server: AuthorizationServer) -> None:
@@ -219,7 +219,7 @@ def test_an_assertion_that_is_none_proves_nothing(form: dict[str, str], error: s
     run(story, clients=[machine])
 
 
-def test_a_client_says_the_same_name_everywhere() -> None:
+def test_the_client_id_must_match_the_credentials() -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
     auth = "Basic " + base64.b64encode(b"nightly:" + b"s" * 32).decode()
 
@@ -231,7 +231,7 @@ def test_a_client_says_the_same_name_everywhere() -> None:
 
 
 @pytest.mark.parametrize("found", [None, b"<html>"], ids=["nothing", "a page"])
-def test_keys_that_cannot_be_had_prove_nothing(found: object) -> None:
+def test_a_signature_is_refused_if_the_keys_cannot_be_fetched(found: object) -> None:
     keys = "https://robots.example/keys.json"
     robot = OAuthClient(client_id="robot", jwks_uri=keys, grant_types=("client_credentials",))
 
@@ -258,7 +258,7 @@ def test_a_client_may_register_its_keys() -> None:
     run(story)
 
 
-def test_acting_for_itself_needs_a_resource_we_serve() -> None:
+def test_client_credentials_need_a_resource_of_this_server() -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
 
     async def story(server: AuthorizationServer) -> None:
@@ -269,7 +269,7 @@ def test_acting_for_itself_needs_a_resource_we_serve() -> None:
     run(story, clients=[machine])
 
 
-def test_taking_back_needs_a_token() -> None:
+def test_a_revocation_needs_a_token() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         response = await exchange(server, path="revoke", client_id=client["client_id"])
@@ -278,7 +278,7 @@ def test_taking_back_needs_a_token() -> None:
     run(story)
 
 
-def test_a_client_that_is_gone_when_its_user_decides_gets_nothing() -> None:
+def test_a_client_removed_before_the_decision_gets_nothing() -> None:
     clock = Clock()
 
     async def story(server: AuthorizationServer) -> None:
@@ -292,7 +292,7 @@ def test_a_client_that_is_gone_when_its_user_decides_gets_nothing() -> None:
     run(story, clock=clock)
 
 
-def test_a_function_that_gives_no_subject_is_said() -> None:
+def test_a_function_that_returns_no_subject_is_an_error() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -306,7 +306,7 @@ def test_a_function_that_gives_no_subject_is_said() -> None:
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def test_many_tokens_are_remembered_and_none_is_forgotten_to_be_checked() -> None:
+def test_the_cache_of_verified_tokens_is_bounded_and_checks_every_new_token() -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
 
     async def story(server: AuthorizationServer) -> None:
@@ -325,10 +325,10 @@ def test_many_tokens_are_remembered_and_none_is_forgotten_to_be_checked() -> Non
     run(story, clients=[machine])
 
 
-# --- its own life -----------------------------------------------------------------------------------------------------
+# --- its lifespan -----------------------------------------------------------------------------------------------------
 
 
-def test_it_lives_as_an_application_of_its_own() -> None:
+def test_the_authorization_server_is_an_asgi_application_with_a_lifespan() -> None:
     async def main() -> list[str]:
         server = make_server()
         coming: list[Message] = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
@@ -349,7 +349,7 @@ def test_it_lives_as_an_application_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("host", "status"), [("localhost:8123", 200), ("[::1]:8123", 200), ("evil.example", 403)])
-def test_on_loopback_it_goes_by_any_loopback_name(host: str, status: int) -> None:
+def test_any_loopback_name_is_accepted_on_loopback(host: str, status: int) -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await ask(server, "GET", "http://127.0.0.1:8123/jwks", headers={"host": host})
         assert response.status == status
@@ -357,7 +357,7 @@ def test_on_loopback_it_goes_by_any_loopback_name(host: str, status: int) -> Non
     run(story, issuer="http://127.0.0.1:8123")
 
 
-def test_a_question_without_a_body_is_answered_without_one() -> None:
+def test_a_head_request_is_answered_without_a_body() -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await ask(server, "HEAD", f"{ISSUER}/jwks")
         assert (response.status, response.body) == (200, b"")
@@ -366,7 +366,7 @@ def test_a_question_without_a_body_is_answered_without_one() -> None:
     run(story)
 
 
-def test_what_is_counted_is_bounded_itself() -> None:
+def test_the_counters_of_the_rate_limiter_are_bounded() -> None:
     clock = Clock()
     throttle = RateLimiter(1, 60, clock=clock)
     assert [throttle.count(f"{n}") for n in range(4096)] == [0] * 4096
@@ -399,7 +399,7 @@ def make_proxy(fetcher: Any, **options: Any) -> OAuthProxy:
         pytest.param({"access_token": "t", "id_token": "a.e30.c"}, id="an empty ID token"),
     ],
 )
-async def test_whoever_the_provider_does_not_name_is_nobody(answer: dict[str, str]) -> None:
+async def test_a_sign_in_without_a_subject_of_the_provider_fails(answer: dict[str, str]) -> None:
     proxy = make_proxy(Documents({"https://p.example/token": answer}))
     client = await register(proxy)
     browser = Browser(proxy)
@@ -411,12 +411,12 @@ async def test_whoever_the_provider_does_not_name_is_nobody(answer: dict[str, st
     await proxy.aclose()
 
 
-async def test_a_link_back_that_cannot_be_read_is_answered_with_a_page() -> None:
+async def test_an_invalid_callback_is_answered_with_a_page() -> None:
     proxy = make_proxy(Documents())
     assert (await Browser(proxy).get(f"{ISSUER}/callback?state=a&state=b")).status == 400
 
 
-async def test_a_crowd_of_sign_ins_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_sign_ins_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trunkline.auth.authorization_server.oauth_proxy._STATES", 1)
 
     proxy = make_proxy(Documents())
@@ -430,7 +430,7 @@ async def test_a_crowd_of_sign_ins_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert [await sign_in(), await sign_in()] == [200, 503]
 
 
-async def test_a_token_that_the_provider_gave_without_an_end_is_not_refreshed() -> None:
+async def test_a_provider_token_without_an_expiry_is_not_refreshed() -> None:
     provider = Documents({"https://p.example/token": {"access_token": "t"}})
 
     proxy = make_proxy(provider, identify=lambda answer: "ada")
@@ -450,7 +450,7 @@ async def test_a_token_that_the_provider_gave_without_an_end_is_not_refreshed() 
     await proxy.aclose()
 
 
-async def test_the_provider_is_asked_by_the_guarded_client() -> None:
+async def test_the_provider_is_called_by_the_guarded_fetcher() -> None:
     proxy = OAuthProxy(
         issuer=ISSUER,
         upstream_authorize="https://p.example/authorize",

@@ -1,4 +1,4 @@
-"""The consent page in a real browser: forms, cookies, redirects and policies as they are, not as they are imagined."""
+"""The consent page in a real browser: forms, cookies, redirects and policies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Message = MutableMapping[str, Any]
 
 
 class Site:
-    """A small site of somebody else: what was asked for, and what it answers by path."""
+    """A small third-party site: the requests it got, and its answers by path."""
 
     def __init__(self, **pages: tuple[int, str]) -> None:
         self.pages = pages
@@ -51,7 +51,7 @@ class Site:
         await send({"type": "http.response.body", "body": text.encode()})
 
     async def drain(self, seconds: float) -> None:
-        """Have nothing to finish."""
+        """Do nothing."""
 
 
 class Scene:
@@ -92,7 +92,7 @@ def play(tmp_path: Path, work: Play, make: Callable[[str], AuthorizationServer] 
 
 
 @pytest.mark.parametrize("how", ["button", "enter"])
-def test_a_person_signs_in_allows_and_comes_back(tmp_path: Path, how: str) -> None:
+def test_a_user_signs_in_consents_and_is_redirected(tmp_path: Path, how: str) -> None:
     async def work(scene: Scene) -> None:
         page = scene.page
         await page.open(await scene.link())
@@ -111,7 +111,7 @@ def test_a_person_signs_in_allows_and_comes_back(tmp_path: Path, how: str) -> No
     play(tmp_path, work)
 
 
-def test_a_person_who_refuses_needs_no_password(tmp_path: Path) -> None:
+def test_denying_needs_no_password(tmp_path: Path) -> None:
     async def work(scene: Scene) -> None:
         await scene.page.open(await scene.link())
         await scene.page.click("Deny")
@@ -120,14 +120,14 @@ def test_a_person_who_refuses_needs_no_password(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
-def test_a_wrong_password_is_said_and_the_second_time_it_is_remembered_who_it_is(tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_and_the_sign_in_remembered(tmp_path: Path) -> None:
     async def work(scene: Scene) -> None:
         page, link = scene.page, await scene.link()
         await page.open(link)
         await page.type("name", "ada")
         await page.type("password", "wrong")
         await page.click("Allow")
-        await page.until("document.body.innerText.includes('Name or password is wrong')")
+        await page.until("document.body.innerText.includes('Wrong name or password')")
         await page.type("name", "ada")
         await page.type("password", PASSWORD)
         await page.click("Allow")
@@ -160,7 +160,7 @@ def test_the_page_is_styled_under_its_own_policy(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
-def test_the_page_cannot_be_put_into_another(tmp_path: Path) -> None:
+def test_the_page_cannot_be_framed(tmp_path: Path) -> None:
     async def work(scene: Scene) -> None:
         link = await scene.link()
         scene.client.pages["frame"] = (200, f'<iframe id="f" src="{link.replace("&", "&amp;")}"></iframe>')
@@ -170,7 +170,7 @@ def test_the_page_cannot_be_put_into_another(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
-def test_the_cookie_is_out_of_reach_of_scripts(tmp_path: Path) -> None:
+def test_the_cookie_is_http_only(tmp_path: Path) -> None:
     async def work(scene: Scene) -> None:
         await scene.page.open(await scene.link())
         assert await scene.page.run("document.cookie") == ""
@@ -180,7 +180,7 @@ def test_the_cookie_is_out_of_reach_of_scripts(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
-def test_a_person_goes_through_the_provider_of_a_proxy_and_back(tmp_path: Path) -> None:
+def test_a_user_signs_in_at_the_provider_of_a_proxy(tmp_path: Path) -> None:
     provider_port = free_port()
     provider = Site(authorize=(303, ""))
     answers = Documents(

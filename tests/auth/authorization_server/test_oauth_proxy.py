@@ -1,4 +1,4 @@
-"""The proxy in front of a provider: each client is allowed by itself, in one browser, and sees none of its tokens."""
+"""The OAuth proxy: every client needs its own consent, in one browser, and sees no token of the provider."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run(work: Callable[[OAuthProxy], Awaitable[None]], provider: Documents | Non
 
 
 def onward(page: Response) -> dict[str, str]:
-    """Give the parameters of the address that a page leads to at once."""
+    """Return the parameters of the URL that a page redirects to."""
     found = re.search(r'content="0; url=([^"]+)"', page.text)
     assert found is not None, page.text
     url = html.unescape(found[1])
@@ -101,10 +101,10 @@ async def tokens_of(proxy: OAuthProxy, browser: Browser, client_id: str) -> dict
     return response.json
 
 
-# --- the way there and back -------------------------------------------------------------------------------------------
+# --- the redirect -----------------------------------------------------------------------------------------------------
 
 
-def test_a_person_signs_in_at_the_provider_and_the_client_gets_a_token_of_ours() -> None:
+def test_a_user_signs_in_at_the_provider_and_the_client_gets_our_token() -> None:
     provider = a_provider()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -143,7 +143,7 @@ def test_no_token_of_the_provider_reaches_a_client() -> None:
     run(story)
 
 
-def test_pkce_is_used_on_both_legs_with_secrets_of_their_own() -> None:
+def test_pkce_is_used_with_separate_verifiers_for_client_and_provider() -> None:
     provider = a_provider()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -158,7 +158,7 @@ def test_pkce_is_used_on_both_legs_with_secrets_of_their_own() -> None:
     run(story, provider)
 
 
-def test_what_is_asked_of_the_provider_is_what_was_configured() -> None:
+def test_the_configured_parameters_are_sent_to_the_provider() -> None:
     async def story(proxy: OAuthProxy) -> None:
         client = await register(proxy)
         sent = await sent_on(Browser(proxy), client["client_id"])
@@ -169,7 +169,7 @@ def test_what_is_asked_of_the_provider_is_what_was_configured() -> None:
     run(story, upstream_scopes=["read:user", "repo"], upstream_parameters={"access_type": "offline"})
 
 
-def test_the_proxy_can_prove_itself_in_the_header() -> None:
+def test_the_proxy_can_authenticate_in_the_header() -> None:
     provider = a_provider()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -182,7 +182,7 @@ def test_the_proxy_can_prove_itself_in_the_header() -> None:
     assert "client_secret" not in provider.sent[0]
 
 
-# --- who it is --------------------------------------------------------------------------------------------------------
+# --- the user ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,11 +195,11 @@ def test_the_proxy_can_prove_itself_in_the_header() -> None:
         ),
         pytest.param({"aud": "other-id"}, {}, False, id="of another client"),
         pytest.param({"exp": 1_600_000_000}, {}, False, id="expired"),
-        pytest.param({"sub": None}, {}, False, id="of nobody"),
+        pytest.param({"sub": None}, {}, False, id="no subject"),
         pytest.param({"sub": "client:nightly"}, {}, False, id="in a client's name"),
     ],
 )
-def test_the_provider_says_who_it_is(changes: dict[str, Any], options: dict[str, Any], known: bool) -> None:
+def test_the_provider_determines_the_user(changes: dict[str, Any], options: dict[str, Any], known: bool) -> None:
     async def story(proxy: OAuthProxy) -> None:
         client = await register(proxy)
         browser = Browser(proxy)
@@ -212,7 +212,7 @@ def test_the_provider_says_who_it_is(changes: dict[str, Any], options: dict[str,
     run(story, provider, upstream_userinfo=None, clock=Clock(), **options)
 
 
-def test_a_function_of_yours_can_say_who_it_is() -> None:
+def test_a_custom_function_can_determine_the_user() -> None:
     async def story(proxy: OAuthProxy) -> None:
         client = await register(proxy)
         answer = await tokens_of(proxy, Browser(proxy), client["client_id"])
@@ -224,7 +224,7 @@ def test_a_function_of_yours_can_say_who_it_is() -> None:
 
 
 @pytest.mark.parametrize("found", [b"<html>", b"[]", {"error": "bad_verification_code"}, {"access_token": 7}], ids=repr)
-def test_a_provider_that_answers_wrongly_signs_nobody_in(found: object) -> None:
+def test_an_invalid_answer_of_the_provider_fails_the_sign_in(found: object) -> None:
     async def story(proxy: OAuthProxy) -> None:
         client = await register(proxy)
         browser = Browser(proxy)
@@ -244,7 +244,7 @@ def test_a_provider_that_answers_wrongly_signs_nobody_in(found: object) -> None:
         ({}, "server_error"),
     ],
 )
-def test_a_provider_that_refuses_is_told_to_the_client_in_our_words(answer: dict[str, str], error: str) -> None:
+def test_a_refusal_of_the_provider_reaches_the_client_in_our_words(answer: dict[str, str], error: str) -> None:
     async def story(proxy: OAuthProxy) -> None:
         client = await register(proxy)
         browser = Browser(proxy)
@@ -273,7 +273,7 @@ def test_an_answer_of_another_provider_is_refused() -> None:
 # --- FastMCP GHSA-c2jp-c369-7pvx: the confused deputy -----------------------------------------------------------------
 
 
-def test_a_new_client_is_asked_for_before_anything_goes_to_the_provider() -> None:
+def test_a_new_client_needs_consent_before_the_provider_is_involved() -> None:
     async def story(proxy: OAuthProxy) -> None:
         browser = Browser(proxy)
         known = await register(proxy)
@@ -289,7 +289,7 @@ def test_a_new_client_is_asked_for_before_anything_goes_to_the_provider() -> Non
     run(story)
 
 
-def test_whoever_refuses_never_reaches_the_provider() -> None:
+def test_a_denied_consent_never_reaches_the_provider() -> None:
     provider = a_provider()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -306,7 +306,7 @@ def test_whoever_refuses_never_reaches_the_provider() -> None:
 # --- FastMCP CVE-2026-27124, GHSA-rww4, GHSA-6x8h: consent and browser ------------------------------------------------
 
 
-def test_what_one_browser_began_another_cannot_finish() -> None:
+def test_a_login_cannot_be_finished_by_another_browser() -> None:
     provider = a_provider()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -332,7 +332,7 @@ def test_a_browser_without_cookies_cannot_finish() -> None:
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", None])
-def test_a_page_that_another_site_leads_to_is_always_shown(site: str | None) -> None:
+def test_consent_is_always_asked_if_another_site_leads_to_the_page(site: str | None) -> None:
     async def story(proxy: OAuthProxy) -> None:
         client = await register(proxy)
         browser = Browser(proxy)
@@ -358,7 +358,7 @@ def test_a_consent_is_remembered_for_the_same_browser_client_and_scopes() -> Non
     run(story)
 
 
-def test_a_consent_is_forgotten_in_time() -> None:
+def test_a_remembered_consent_expires() -> None:
     clock = Clock()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -374,7 +374,7 @@ def test_a_consent_is_forgotten_in_time() -> None:
 # --- state ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_state_is_good_once() -> None:
+def test_a_state_is_accepted_once() -> None:
     async def story(proxy: OAuthProxy) -> None:
         client = await register(proxy)
         browser = Browser(proxy)
@@ -386,7 +386,7 @@ def test_a_state_is_good_once() -> None:
     run(story)
 
 
-def test_a_state_is_good_for_ten_minutes() -> None:
+def test_a_state_expires_after_ten_minutes() -> None:
     clock = Clock()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -434,7 +434,7 @@ def test_a_token_of_the_provider_is_refreshed_when_it_is_about_to_end() -> None:
     run(story, provider, clock=clock)
 
 
-def test_what_the_provider_takes_back_is_taken_back_here() -> None:
+def test_tokens_revoked_by_the_provider_are_revoked_here() -> None:
     provider, clock = a_provider(), Clock()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -453,7 +453,7 @@ def test_what_the_provider_takes_back_is_taken_back_here() -> None:
     run(story, provider, clock=clock)
 
 
-def test_a_provider_that_cannot_be_reached_ends_nothing() -> None:
+def test_an_unreachable_provider_revokes_nothing() -> None:
     provider, clock = a_provider(), Clock()
 
     async def story(proxy: OAuthProxy) -> None:
@@ -491,12 +491,12 @@ async def test_the_store_holds_no_readable_token_of_the_provider(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["upstream_authorize", "upstream_token"])
-def test_a_provider_is_on_https(name: str) -> None:
+def test_a_provider_url_must_be_https(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         make_proxy(a_provider(), **{name: "http://login.provider.example/x"})
 
 
-def test_an_option_that_a_proxy_does_not_have_is_said() -> None:
+def test_an_unknown_option_of_a_proxy_is_an_error() -> None:
     with pytest.raises(TypeError, match="users"):
         make_proxy(a_provider(), users={})
 

@@ -1,4 +1,4 @@
-"""The page that asks for consent: what it shows, whose decision counts, and what a stranger cannot do with it."""
+"""The consent page: what it shows, whose decision counts, and attacks on it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(work: Callable[[AuthorizationServer], Awaitable[None]], **options: Any) 
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_who_asks_for_what_and_where_it_leads() -> None:
+def test_the_page_shows_client_scopes_and_redirect() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, client_name="Notes for Cats")
         page = await Browser(server).get(authorize_url(client["client_id"], scope="files:read files:write"))
@@ -62,7 +62,7 @@ def test_the_page_shows_who_asks_for_what_and_where_it_leads() -> None:
 @pytest.mark.parametrize(
     ("callback", "warned"), [("http://127.0.0.1:3000/cb", True), ("http://localhost/cb", True), (CALLBACK, False)]
 )
-def test_the_page_warns_of_a_program_on_the_users_own_machine(callback: str, warned: bool) -> None:
+def test_the_page_warns_of_a_client_on_the_users_own_machine(callback: str, warned: bool) -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, redirect_uris=[callback])
         page = await Browser(server).get(authorize_url(client["client_id"], redirect_uri=callback))
@@ -71,7 +71,7 @@ def test_the_page_warns_of_a_program_on_the_users_own_machine(callback: str, war
     run(story)
 
 
-def test_a_name_that_hides_or_turns_text_is_shown_without_that() -> None:
+def test_control_characters_in_a_name_are_not_shown() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, client_name="Safe\u202egnp.exe\u200b\n\x07 App" + "x" * 200)
         page = await Browser(server).get(authorize_url(client["client_id"]))
@@ -82,7 +82,7 @@ def test_a_name_that_hides_or_turns_text_is_shown_without_that() -> None:
     run(story)
 
 
-def test_a_page_has_no_script_no_frame_and_is_kept_by_nobody() -> None:
+def test_a_page_has_no_script_cannot_be_framed_and_is_not_cached() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         page = await Browser(server).get(authorize_url(client["client_id"]))
@@ -106,7 +106,7 @@ def test_a_page_has_no_script_no_frame_and_is_kept_by_nobody() -> None:
 
 
 @pytest.mark.parametrize("field", ["client_name", "state", "scope", "resource", "client_id", "redirect_uri", "prompt"])
-def test_what_a_stranger_chose_is_escaped_everywhere(field: str) -> None:
+def test_client_supplied_values_are_escaped_everywhere(field: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         name = HOSTILE if field == "client_name" else "Notes"
         client = await register(server, client_name=name)
@@ -119,7 +119,7 @@ def test_what_a_stranger_chose_is_escaped_everywhere(field: str) -> None:
     run(story)
 
 
-def test_a_document_of_a_stranger_is_escaped_too() -> None:
+def test_values_of_a_document_are_escaped_too() -> None:
     url = "https://app.example.net/'%3Cscript%3E.json"
     documents = Documents({url: {"client_id": url, "client_name": HOSTILE, "redirect_uris": [CALLBACK]}})
 
@@ -171,7 +171,7 @@ def test_signing_in_changes_the_cookie() -> None:
     run(story)
 
 
-def test_a_cookie_that_is_there_twice_counts_as_none() -> None:
+def test_a_repeated_cookie_is_ignored() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -189,7 +189,7 @@ def test_a_cookie_that_is_there_twice_counts_as_none() -> None:
 @pytest.mark.parametrize(
     ("name", "password"), [("ada", "wrong"), ("ada", ""), ("eve", PASSWORD), ("", ""), ("ada", "x" * 2000)]
 )
-def test_a_wrong_password_is_told_on_the_page_and_gives_no_code(name: str, password: str) -> None:
+def test_a_wrong_password_is_reported_on_the_page_and_gives_no_code(name: str, password: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -203,7 +203,7 @@ def test_a_wrong_password_is_told_on_the_page_and_gives_no_code(name: str, passw
     run(story)
 
 
-def test_guessing_is_slowed_down_by_name_and_address() -> None:
+def test_sign_ins_are_rate_limited_by_name_and_address() -> None:
     clock = Clock()
 
     async def story(server: AuthorizationServer) -> None:
@@ -219,7 +219,7 @@ def test_guessing_is_slowed_down_by_name_and_address() -> None:
     run(story, clock=clock)
 
 
-def test_whoever_is_signed_in_is_asked_for_consent_only() -> None:
+def test_a_signed_in_user_is_asked_for_consent_only() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -232,7 +232,7 @@ def test_whoever_is_signed_in_is_asked_for_consent_only() -> None:
     run(story)
 
 
-def test_whoever_signs_out_is_asked_who_they_are() -> None:
+def test_signing_out_requires_a_new_sign_in() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -260,7 +260,7 @@ def test_a_session_ends() -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_a_function_of_yours_says_who_may_sign_in(asynchronous: bool) -> None:
+def test_a_custom_function_decides_who_may_sign_in(asynchronous: bool) -> None:
     def plain(name: str, password: str) -> str | None:
         return f"id-of-{name}" if password == "magic" else None
 
@@ -278,7 +278,7 @@ def test_a_function_of_yours_says_who_may_sign_in(asynchronous: bool) -> None:
     run(story, users=waiting if asynchronous else plain)
 
 
-def test_the_development_user_has_a_password_that_is_told(
+def test_the_password_of_the_development_user_is_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRUNKLINE_DEV_PASSWORD", raising=False)
@@ -320,7 +320,7 @@ def test_two_hashes_of_one_password_differ() -> None:
 # --- whose decision counts --------------------------------------------------------------------------------------------
 
 
-def test_a_decision_of_another_browser_does_not_count() -> None:
+def test_a_decision_from_another_browser_is_rejected() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         one, other = Browser(server), Browser(server)
@@ -332,7 +332,7 @@ def test_a_decision_of_another_browser_does_not_count() -> None:
     run(story)
 
 
-def test_a_decision_of_a_browser_without_cookies_does_not_count() -> None:
+def test_a_decision_from_a_browser_without_cookies_is_rejected() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         page = await Browser(server).get(authorize_url(client["client_id"]))
@@ -351,7 +351,7 @@ def test_a_decision_of_a_browser_without_cookies_does_not_count() -> None:
         pytest.param("https://sub.auth.example.com", "same-site", id="a sibling"),
     ],
 )
-def test_a_decision_that_another_site_sends_does_not_count(origin: str, site: str | None) -> None:
+def test_a_decision_sent_by_another_site_is_rejected(origin: str, site: str | None) -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -364,7 +364,7 @@ def test_a_decision_that_another_site_sends_does_not_count(origin: str, site: st
 
 
 @pytest.mark.parametrize("forged", ["", "x", "eyJ9.AAAA", "é", "a" * 20_000])
-def test_a_decision_without_the_seal_of_the_page_does_not_count(forged: str) -> None:
+def test_a_decision_without_the_token_of_the_page_is_rejected(forged: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -375,7 +375,7 @@ def test_a_decision_without_the_seal_of_the_page_does_not_count(forged: str) -> 
     run(story)
 
 
-def test_what_was_sealed_cannot_be_changed() -> None:
+def test_encrypted_values_cannot_be_modified() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -388,7 +388,7 @@ def test_what_was_sealed_cannot_be_changed() -> None:
     run(story)
 
 
-def test_a_page_is_decided_once() -> None:
+def test_a_page_can_be_decided_only_once() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -425,7 +425,7 @@ def test_a_form_without_a_decision_decides_nothing() -> None:
     run(story)
 
 
-def test_a_consent_is_not_remembered_unless_that_is_asked_for() -> None:
+def test_a_consent_is_not_remembered_by_default() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -438,7 +438,7 @@ def test_a_consent_is_not_remembered_unless_that_is_asked_for() -> None:
 # --- open redirects ---------------------------------------------------------------------------------------------------
 
 
-def test_an_error_does_not_send_people_to_an_address_that_anybody_could_register() -> None:
+def test_an_error_does_not_redirect_to_a_registered_client() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         response = await Browser(server).get(authorize_url(client["client_id"], scope="admin"))
@@ -448,7 +448,7 @@ def test_an_error_does_not_send_people_to_an_address_that_anybody_could_register
     run(story)
 
 
-def test_an_error_goes_straight_to_a_client_that_was_configured() -> None:
+def test_an_error_redirects_to_a_configured_client() -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await Browser(server).get(authorize_url("known", scope="admin"))
         assert (response.status, response.answer["error"]) == (303, "invalid_scope")
@@ -463,7 +463,7 @@ def test_an_error_goes_straight_to_a_client_that_was_configured() -> None:
     ("host", "status"),
     [("auth.example.com", 200), ("AUTH.example.com", 200), ("auth.example.com:443", 200), ("evil.example", 403)],
 )
-def test_a_server_by_itself_is_called_by_its_own_name(host: str, status: int) -> None:
+def test_a_standalone_server_checks_the_host_header(host: str, status: int) -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await ask(server, "GET", f"{ISSUER}/jwks", headers={"host": host})
         assert response.status == status
@@ -471,7 +471,7 @@ def test_a_server_by_itself_is_called_by_its_own_name(host: str, status: int) ->
     run(story)
 
 
-def test_what_is_nowhere_is_not_found() -> None:
+def test_an_unknown_path_is_not_found() -> None:
     async def story(server: AuthorizationServer) -> None:
         assert (await ask(server, "GET", f"{ISSUER}/nowhere")).status == 404
 
@@ -493,7 +493,7 @@ def test_a_verb_that_is_not_used_is_refused(method: str, path: str) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are of POSIX")
 @pytest.mark.parametrize("existing", [True, False])
-def test_the_store_is_its_owners_alone(tmp_path: Path, existing: bool) -> None:
+def test_the_store_is_private_to_its_owner(tmp_path: Path, existing: bool) -> None:
     path = tmp_path / "auth.db"
     path.write_bytes(b"") if existing else None
 
@@ -504,7 +504,7 @@ def test_the_store_is_its_owners_alone(tmp_path: Path, existing: bool) -> None:
     run(story, store=str(path))
 
 
-async def test_what_was_issued_outlives_the_process_and_no_secret_is_in_the_file(tmp_path: Path) -> None:
+async def test_issued_tokens_survive_a_restart_and_no_secret_is_in_the_file(tmp_path: Path) -> None:
     path = str(tmp_path / "auth.db")
 
     first = make_server(store=path)

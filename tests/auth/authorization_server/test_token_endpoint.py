@@ -1,4 +1,4 @@
-"""The authorization server from a client's side: what is published, how a code is had and what it is changed into."""
+"""The authorization server as a client sees it: metadata, codes, tokens, refresh and revocation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHER_VERIFIER = "another-verifier-that-is-long-enough-0123456789012"
 
 
 async def code_for(server: AuthorizationServer, client_id: str, **changes: Any) -> str:
-    """Let ada allow a client, and give the code."""
+    """Allow a client as ada, and return the code."""
     browser = Browser(server)
     page = await browser.get(authorize_url(client_id, **changes))
     assert page.status == 200, page.text
@@ -108,7 +108,7 @@ def test_metadata_is_where_clients_look_for_it(issuer: str, path: str) -> None:
     run(story, issuer=issuer)
 
 
-def test_metadata_says_what_clients_rely_on() -> None:
+def test_metadata_has_the_fields_that_clients_need() -> None:
     published = make_server().metadata()
     assert published["code_challenge_methods_supported"] == ["S256"]
     assert published["client_id_metadata_document_supported"] is True
@@ -131,16 +131,16 @@ def test_registration_can_be_switched_off() -> None:
     assert "/register" not in server.routes()
 
 
-def test_acting_for_itself_is_offered_only_if_a_client_may() -> None:
+def test_client_credentials_are_advertised_only_if_a_client_may_use_them() -> None:
     machine = OAuthClient(client_id="nightly", client_secret="s" * 32, grant_types=("client_credentials",))
     assert "client_credentials" not in make_server().metadata()["grant_types_supported"]
     assert "client_credentials" in make_server(clients=[machine]).metadata()["grant_types_supported"]
 
 
-# --- the whole way ----------------------------------------------------------------------------------------------------
+# --- end to end -------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_comes_by_a_token_that_the_server_takes() -> None:
+def test_a_client_obtains_a_token_that_the_server_accepts() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         answer = await tokens_of(server, client["client_id"])
@@ -154,7 +154,7 @@ def test_a_client_comes_by_a_token_that_the_server_takes() -> None:
     run(story)
 
 
-def test_the_answer_to_a_client_brings_code_state_and_issuer() -> None:
+def test_the_redirect_to_a_client_has_code_state_and_issuer() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -167,7 +167,7 @@ def test_the_answer_to_a_client_brings_code_state_and_issuer() -> None:
     run(story)
 
 
-def test_a_token_response_is_kept_by_nobody() -> None:
+def test_a_token_response_is_not_cached() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         response = await redeem(server, client["client_id"], await code_for(server, client["client_id"]))
@@ -177,7 +177,7 @@ def test_a_token_response_is_kept_by_nobody() -> None:
     run(story)
 
 
-def test_a_user_who_refuses_is_sent_back_with_that() -> None:
+def test_a_denied_consent_is_reported_to_the_client() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         browser = Browser(server)
@@ -225,7 +225,7 @@ def test_the_published_keys_verify_the_tokens() -> None:
         pytest.param({"prompt": "none"}, "interaction_required", id="in silence"),
     ],
 )
-def test_a_wrong_request_is_told_to_the_client(changes: dict[str, str | None], error: str) -> None:
+def test_an_invalid_request_is_reported_to_the_client(changes: dict[str, str | None], error: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         callback = "http://127.0.0.1:3000/callback"
         client = await register(server, redirect_uris=[callback])
@@ -237,7 +237,7 @@ def test_a_wrong_request_is_told_to_the_client(changes: dict[str, str | None], e
     run(story)
 
 
-def test_without_a_resource_the_only_one_is_meant() -> None:
+def test_the_resource_defaults_to_the_only_one() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         code = await code_for(server, client["client_id"], resource=None)
@@ -249,7 +249,7 @@ def test_without_a_resource_the_only_one_is_meant() -> None:
     run(story)
 
 
-def test_of_several_resources_one_must_be_named() -> None:
+def test_one_of_several_resources_must_be_named() -> None:
     async def story(server: AuthorizationServer) -> None:
         callback = "http://localhost:1/cb"
         client = await register(server, redirect_uris=[callback])
@@ -259,7 +259,7 @@ def test_of_several_resources_one_must_be_named() -> None:
     run(story, resource=[RESOURCE, "https://auth.example.com/other"])
 
 
-def test_without_a_scope_the_default_is_meant() -> None:
+def test_the_scope_has_a_default() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         assert (await tokens_of(server, client["client_id"], scope=None))["scope"] == "files:read"
@@ -267,7 +267,7 @@ def test_without_a_scope_the_default_is_meant() -> None:
     run(story, default_scopes=["files:read"])
 
 
-def test_a_client_that_registered_for_less_may_ask_for_more_later() -> None:
+def test_a_client_may_request_more_scopes_than_it_registered() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, scope="files:read")
         answer = await tokens_of(server, client["client_id"], scope="files:read files:write")
@@ -276,7 +276,7 @@ def test_a_client_that_registered_for_less_may_ask_for_more_later() -> None:
     run(story)
 
 
-def test_a_scope_that_a_configured_client_may_not_have_is_left_out() -> None:
+def test_a_scope_not_allowed_for_a_configured_client_is_omitted() -> None:
     async def story(server: AuthorizationServer) -> None:
         answer = await tokens_of(server, "known", scope="files:read files:write")
         assert answer["scope"] == "files:read"
@@ -300,7 +300,7 @@ def test_a_scope_that_a_configured_client_may_not_have_is_left_out() -> None:
         pytest.param({"grant_type": "client_credentials"}, "unauthorized_client", id="a grant it may not use"),
     ],
 )
-def test_a_code_is_good_for_nothing_else(changes: dict[str, str | None], error: str) -> None:
+def test_a_code_is_not_accepted_as_anything_else(changes: dict[str, str | None], error: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         code = await code_for(server, client["client_id"])
@@ -311,7 +311,7 @@ def test_a_code_is_good_for_nothing_else(changes: dict[str, str | None], error: 
     run(story)
 
 
-def test_a_code_that_comes_again_ends_what_it_was_changed_into() -> None:
+def test_a_reused_code_revokes_its_tokens() -> None:
     async def story(server: AuthorizationServer) -> None:
         id = (await register(server))["client_id"]
         code = await code_for(server, id)
@@ -324,7 +324,7 @@ def test_a_code_that_comes_again_ends_what_it_was_changed_into() -> None:
     run(story)
 
 
-def test_a_code_of_another_client_is_unknown_and_stays_good() -> None:
+def test_a_code_of_another_client_is_unknown_and_stays_valid() -> None:
     async def story(server: AuthorizationServer) -> None:
         mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
         code = await code_for(server, mine)
@@ -334,7 +334,7 @@ def test_a_code_of_another_client_is_unknown_and_stays_good() -> None:
     run(story)
 
 
-def test_a_code_is_good_for_a_minute() -> None:
+def test_a_code_expires_after_a_minute() -> None:
     clock = Clock()
 
     async def story(server: AuthorizationServer) -> None:
@@ -349,7 +349,7 @@ def test_a_code_is_good_for_a_minute() -> None:
 # --- refreshing -------------------------------------------------------------------------------------------------------
 
 
-def test_a_refresh_token_is_changed_for_new_ones() -> None:
+def test_a_refresh_token_is_exchanged_for_new_tokens() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server)
         first = await tokens_of(server, client["client_id"])
@@ -361,7 +361,7 @@ def test_a_refresh_token_is_changed_for_new_ones() -> None:
     run(story)
 
 
-def test_a_refresh_token_that_comes_again_ends_the_whole_family() -> None:
+def test_a_reused_refresh_token_revokes_its_family() -> None:
     async def story(server: AuthorizationServer) -> None:
         id = (await register(server))["client_id"]
         first = await tokens_of(server, id)
@@ -373,7 +373,7 @@ def test_a_refresh_token_that_comes_again_ends_the_whole_family() -> None:
     run(story)
 
 
-def test_a_refresh_token_of_another_client_is_unknown_and_stays_good() -> None:
+def test_a_refresh_token_of_another_client_is_unknown_and_stays_valid() -> None:
     async def story(server: AuthorizationServer) -> None:
         mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
         token = (await tokens_of(server, mine))["refresh_token"]
@@ -394,7 +394,7 @@ def test_a_refreshed_token_has_fewer_scopes_at_most() -> None:
     run(story)
 
 
-def test_a_client_that_did_not_ask_for_refresh_tokens_gets_none() -> None:
+def test_a_client_without_the_refresh_grant_gets_no_refresh_token() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, grant_types=["authorization_code"])
         assert "refresh_token" not in await tokens_of(server, client["client_id"])
@@ -419,7 +419,7 @@ def test_tokens_expire() -> None:
     run(story, clock=clock)
 
 
-def test_keys_change_and_old_tokens_stay_good() -> None:
+def test_tokens_stay_valid_after_a_key_rotation() -> None:
     clock = Clock()
 
     async def story(server: AuthorizationServer) -> None:
@@ -442,7 +442,7 @@ def test_keys_change_and_old_tokens_stay_good() -> None:
 
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
-def test_a_token_that_is_taken_back_ends_with_its_family(kind: str) -> None:
+def test_a_revoked_token_ends_with_its_family(kind: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         id = (await register(server))["client_id"]
         tokens = await tokens_of(server, id)
@@ -453,7 +453,7 @@ def test_a_token_that_is_taken_back_ends_with_its_family(kind: str) -> None:
     run(story)
 
 
-def test_nobody_takes_back_the_tokens_of_another() -> None:
+def test_a_client_cannot_revoke_tokens_of_another() -> None:
     async def story(server: AuthorizationServer) -> None:
         mine, theirs = (await register(server))["client_id"], (await register(server))["client_id"]
         tokens = await tokens_of(server, mine)
@@ -463,7 +463,7 @@ def test_nobody_takes_back_the_tokens_of_another() -> None:
     run(story)
 
 
-def test_what_is_no_token_is_taken_back_already() -> None:
+def test_revoking_an_unknown_token_succeeds() -> None:
     async def story(server: AuthorizationServer) -> None:
         id = (await register(server))["client_id"]
         assert (await exchange(server, path="revoke", client_id=id, token="nothing")).status == 200
@@ -471,7 +471,7 @@ def test_what_is_no_token_is_taken_back_already() -> None:
     run(story)
 
 
-# --- clients that prove themselves ------------------------------------------------------------------------------------
+# --- client authentication --------------------------------------------------------------------------------------------
 
 
 SECRET = "s3cret-s3cret-s3cret-s3cret"
@@ -491,7 +491,7 @@ def basic(name: str, secret: str) -> str:
         pytest.param({"client_id": "nightly", "client_secret": SECRET}, id="in the body"),
     ],
 )
-def test_a_client_acts_for_itself(proof: dict[str, str]) -> None:
+def test_a_client_gets_a_token_by_client_credentials(proof: dict[str, str]) -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await exchange(server, grant_type="client_credentials", resource=RESOURCE, **proof)
         assert response.json["scope"] == "files:read"
@@ -515,7 +515,7 @@ def test_a_client_acts_for_itself(proof: dict[str, str]) -> None:
         pytest.param({}, id="no client"),
     ],
 )
-def test_a_client_that_does_not_prove_itself_is_refused(proof: dict[str, str]) -> None:
+def test_an_unauthenticated_client_is_refused(proof: dict[str, str]) -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await exchange(server, grant_type="client_credentials", **proof)
         assert (response.status, response.json["error"]) == (401, "invalid_client")
@@ -524,7 +524,7 @@ def test_a_client_that_does_not_prove_itself_is_refused(proof: dict[str, str]) -
     run(story, clients=[MACHINE])
 
 
-def test_a_client_proves_itself_in_one_way_only() -> None:
+def test_a_client_must_authenticate_in_exactly_one_way() -> None:
     async def story(server: AuthorizationServer) -> None:
         response = await exchange(
             server, auth=basic("nightly", SECRET), grant_type="client_credentials", client_secret=SECRET
@@ -564,7 +564,7 @@ ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 @pytest.mark.parametrize("audience", [ISSUER, f"{ISSUER}/token", [ISSUER]])
-def test_a_client_proves_itself_by_a_signature(audience: object) -> None:
+def test_a_client_authenticates_by_a_signature(audience: object) -> None:
     key, robot = _robot()
 
     async def story(server: AuthorizationServer) -> None:
@@ -594,7 +594,7 @@ def test_a_client_proves_itself_by_a_signature(audience: object) -> None:
         pytest.param({"jti": None}, id="no name of its own"),
     ],
 )
-def test_a_signature_over_the_wrong_words_proves_nothing(changes: dict[str, Any]) -> None:
+def test_a_signature_with_wrong_claims_is_refused(changes: dict[str, Any]) -> None:
     key, robot = _robot()
 
     async def story(server: AuthorizationServer) -> None:
@@ -609,7 +609,7 @@ def test_a_signature_over_the_wrong_words_proves_nothing(changes: dict[str, Any]
     run(story, clients=[robot], clock=Clock())
 
 
-def test_a_signature_by_another_key_proves_nothing() -> None:
+def test_a_signature_by_another_key_is_refused() -> None:
     _, robot = _robot()
     other, _ = _robot()
 
@@ -621,7 +621,7 @@ def test_a_signature_by_another_key_proves_nothing() -> None:
     run(story, clients=[robot], clock=Clock())
 
 
-def test_a_signature_is_good_once() -> None:
+def test_a_signature_is_accepted_once() -> None:
     key, robot = _robot()
 
     async def story(server: AuthorizationServer) -> None:
@@ -632,7 +632,7 @@ def test_a_signature_is_good_once() -> None:
     run(story, clients=[robot], clock=Clock())
 
 
-def test_a_secret_is_no_signature() -> None:
+def test_a_secret_does_not_replace_a_signature() -> None:
     from joserfc import jwt
     from joserfc.jwk import OctKey
 
@@ -651,7 +651,7 @@ def test_a_secret_is_no_signature() -> None:
 # --- tokens that are not ours -----------------------------------------------------------------------------------------
 
 
-async def test_a_token_of_another_server_is_not_taken() -> None:
+async def test_a_token_of_another_server_is_refused() -> None:
     ours, theirs = make_server(), make_server()
     client = await register(theirs)
     token = (await tokens_of(theirs, client["client_id"]))["access_token"]
@@ -660,14 +660,14 @@ async def test_a_token_of_another_server_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "a.b.c", "..", "é", "a" * 20_000])
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_an_invalid_token_is_refused(token: str) -> None:
     async def story(server: AuthorizationServer) -> None:
         assert not await is_good(server, token)
 
     run(story)
 
 
-def test_a_request_without_a_token_is_nobody() -> None:
+def test_a_request_without_a_token_has_no_principal() -> None:
     async def story(server: AuthorizationServer) -> None:
         assert await server.verify({}) is None
 
@@ -684,9 +684,9 @@ def test_a_request_without_a_token_is_nobody() -> None:
         pytest.param({"issuer": "https://auth.example.com?x=1"}, "without query", id="a query"),
         pytest.param({"issuer": "https://a@auth.example.com"}, "issuer", id="a user"),
         pytest.param({"issuer": "auth.example.com"}, "issuer", id="no scheme"),
-        pytest.param({"users": None}, "users=", id="nobody in public"),
+        pytest.param({"users": None}, "users=", id="no users on a public address"),
         pytest.param({"users": {"ada": "plain"}}, "hash_password", id="a plain password"),
-        pytest.param({"auto_approve": "ada"}, "loopback", id="everybody in public"),
+        pytest.param({"auto_approve": "ada"}, "loopback", id="automatic approval on a public address"),
         pytest.param({"required_scopes": ["admin"]}, "admin", id="a scope that is not there"),
         pytest.param({"scopes": ["two words"]}, "word", id="a scope of two words"),
         pytest.param({"resource": "mcp"}, "resource", id="a resource that is none"),
@@ -699,11 +699,11 @@ def test_a_request_without_a_token_is_nobody() -> None:
         pytest.param({"store": "/no/such/folder/x.db"}, "store", id="a store that cannot be"),
     ],
 )
-def test_what_cannot_be_is_said_when_it_is_set_up(options: dict[str, Any], said: str) -> None:
+def test_impossible_settings_are_reported_at_setup(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make_server(**options)
 
 
-def test_an_unknown_option_is_said() -> None:
+def test_an_unknown_option_is_an_error() -> None:
     with pytest.raises(TypeError, match="colour"):
         make_server(colour="red")

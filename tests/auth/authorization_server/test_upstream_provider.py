@@ -1,4 +1,4 @@
-"""How the proxy keeps a provider's tokens: under a key that the store does not reveal, and that can be replaced."""
+"""Storage of the provider's tokens: encrypted with a key that the store does not reveal, and that can be replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trunkline.protocol.caller import Principal
 
 
 async def signed_in(proxy: OAuthProxy) -> Principal:
-    """Have a person sign in; return who calls with the token."""
+    """Sign a user in; return the principal of a call with the token."""
     client = await register(proxy)
     answer = await tokens_of(proxy, Browser(proxy), client["client_id"])
     principal = await proxy.verify({"authorization": f"Bearer {answer['access_token']}"})
@@ -86,7 +86,7 @@ def test_the_key_of_a_client_without_a_secret_is_in_a_private_file(tmp_path: Pat
     assert key.read_bytes().strip() not in (tmp_path / "proxy.db").read_bytes()
 
 
-async def test_tokens_that_were_sealed_by_the_store_alone_are_sealed_anew(tmp_path: Path) -> None:
+async def test_tokens_encrypted_with_the_store_key_alone_are_reencrypted(tmp_path: Path) -> None:
     store = tmp_path / "proxy.db"
     proxy = make_proxy(a_provider(), store=str(store), client_secret=None)
     principal = await signed_in(proxy)
@@ -122,7 +122,7 @@ async def test_a_storage_key_is_replaced_without_signing_in_again(tmp_path: Path
     assert found == ["upstream-secret-token"] * 4 + [None]
 
 
-async def test_a_key_that_changed_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_changed_storage_key_is_reported_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = str(tmp_path / "proxy.db")
     proxy = make_proxy(a_provider(), store=store, client_secret=None)
     await signed_in(proxy)
@@ -133,12 +133,12 @@ async def test_a_key_that_changed_is_told_at_the_start(tmp_path: Path, caplog: p
 
 
 @pytest.mark.parametrize("key", ["", "short", [], ["short", KEY]])
-def test_a_storage_key_is_no_word(key: str | list[str]) -> None:
+def test_a_short_storage_key_is_a_config_error(key: str | list[str]) -> None:
     with pytest.raises(ConfigError, match=r"storage_key= needs at least 32 characters.*token_urlsafe"):
         make_proxy(a_provider(), storage_key=key)
 
 
-def test_a_key_file_that_others_can_read_is_refused_with_the_step(tmp_path: Path) -> None:
+def test_a_key_file_that_others_can_read_is_refused_with_the_fix(tmp_path: Path) -> None:
     key = tmp_path / "proxy.db.key"
     key.write_text(KEY)
     key.chmod(0o640)
@@ -150,7 +150,7 @@ def test_a_key_file_that_others_can_read_is_refused_with_the_step(tmp_path: Path
         make_proxy(a_provider(), store=str(tmp_path / "proxy.db"), client_secret=None)
 
 
-def test_a_key_file_that_cannot_be_made_names_the_option(tmp_path: Path) -> None:
+def test_the_error_for_a_key_file_that_cannot_be_created_names_the_option(tmp_path: Path) -> None:
     (tmp_path / "proxy.db.key").mkdir(mode=0o700)
     with pytest.raises(ConfigError, match="storage_key="):
         make_proxy(a_provider(), store=str(tmp_path / "proxy.db"), client_secret=None)

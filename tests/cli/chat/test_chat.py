@@ -298,7 +298,7 @@ def test_ctrl_d_ends(place: Place) -> None:
 
 
 def test_ctrl_c_withdraws_a_question(place: Place) -> None:
-    script = (("you>", "please add\r"), ("Allow it?", "\x03"), ("called off", ""), ("you>", "/exit\r"))
+    script = (("you>", "please add\r"), ("Allow it?", "\x03"), ("was cancelled", ""), ("you>", "/exit\r"))
     said = with_model(place, script=script)
     assert said.code == 0
     assert "[stopped] demo/add was cancelled after" in said.screen
@@ -445,7 +445,7 @@ def test_the_commands_answer(place: Place) -> None:
         ("@demo:note://none x", "[failed]"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_the_chat_goes_on(typed: str, said: str, place: Place) -> None:
+def test_a_failed_command_is_reported_and_the_chat_continues(typed: str, said: str, place: Place) -> None:
     done = piped(place, stdin=f"{typed}\nhi\n")
     assert said in done.err
     assert done.out.endswith("You said <hi>.\n")
@@ -468,9 +468,9 @@ def test_a_file_that_is_no_conversation_is_not_written_over(place: Place) -> Non
     assert notes.read_text(encoding="utf-8") == "mine"
 
 
-def test_a_cleared_chat_begins_anew(place: Place) -> None:
+def test_clearing_a_chat_starts_an_empty_conversation(place: Place) -> None:
     done = piped(place, stdin="first\n/clear\nsecond\n")
-    assert "[note] forgotten" in done.err
+    assert "[note] cleared" in done.err
     files = sorted((place.home / "conversations").iterdir())
     assert [len(json.loads(file.read_text(encoding="utf-8"))["messages"]) for file in files[-1:]] == [2]
 
@@ -499,7 +499,7 @@ def test_without_a_model_tools_are_called_by_name(place: Place) -> None:
     typed = 'add a=4\ndemo/echo {"text": "hi"}\nadd\nadd b=x\n@demo:note://one\n/demo:greet name=ann\nnothing fits\n'
     done = piped(place, "--policy", str(rules), stdin=typed, model=False)
     assert done.code == 0
-    assert "no model is chosen" in done.err
+    assert "no model chosen" in done.err
     assert done.out == "6\nhi\n  | hello\\x1b[1m\nuser:\n  | greet\\x1b[1m ann, short\nassistant:\n  | gladly\n"
     assert "[failed] demo/add was not called: /: " in done.err
     assert "[note] no tools match 'nothing fits'" in done.err
@@ -515,7 +515,7 @@ def test_a_missing_key_ends_with_its_code(place: Place) -> None:
 def test_a_model_of_a_project_is_not_used(place: Place) -> None:
     config = write_config(place.folder / "mcp.json", {}, model={"name": place.model})
     done = command("chat", stdin="hi\n", env=place.env, cwd=place.folder)
-    assert "no model is chosen" in done.err
+    assert "no model chosen" in done.err
     named = command("chat", "-c", str(config), stdin="hi\n", env=place.env, cwd=place.folder)
     assert named.out == "You said <hi>.\n"
 

@@ -132,7 +132,7 @@ def test_an_answer_that_is_not_whole_has_a_code(place: Place) -> None:
 def test_time_that_ran_out_has_its_code(place: Place) -> None:
     done = ask(place, "slow", "--timeout", "0.5")
     assert done.code == 7
-    assert "its limit of 0.5 s" in done.err
+    assert "its time limit of 0.5 s" in done.err
 
 
 def test_what_is_piped_in_goes_with_the_message(place: Place) -> None:
@@ -204,7 +204,7 @@ def test_a_server_that_is_missing_is_said(place: Place) -> None:
     assert done.err.startswith("trunkline: gone: ")
 
 
-def test_calls_are_shown_to_whoever_wants_to_see_them(place: Place) -> None:
+def test_calls_are_shown_with_verbose(place: Place) -> None:
     done = ask(place, "please work", *allow(place), "-v")
     assert done.out == "It worked.\n"
     assert '[call] demo/work {"steps":3}\n' in done.err

@@ -39,7 +39,7 @@ def trail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_whole_trail_is_said_to_be_whole(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unchanged_trail_verifies(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run(capsys, "verify")
     last = json.loads(trail.read_bytes().splitlines()[-1])["hash"]
     assert outcome == Outcome(Exit.OK, f"{trail}: intact, 3 entries; the last is 3, {last}\n", "")
@@ -124,17 +124,17 @@ def test_entries_are_found(
     assert [each["seq"] for each in json.loads(outcome.out)["entries"]] == found
 
 
-def test_finding_nothing_is_said(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_search_result_is_reported(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "query", "--server", "x") == Outcome(Exit.OK, "", "trunkline: no matching entries\n")
 
 
-def test_a_line_that_is_no_entry_is_told(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_is_not_an_entry_is_reported(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trail.write_bytes(trail.read_bytes() + b"nonsense\n")
     outcome = run(capsys, "query", "--limit", "1", "--json")
     assert outcome.err == f"trunkline: 1 lines are not entries, the first is {trail}:4; run: trunkline audit verify\n"
 
 
 @pytest.mark.parametrize("when", ["yesterday", "5", "1y", "-3h", "99999-01-01"])
-def test_a_moment_that_is_none_is_refused(when: str, trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_time_is_rejected(when: str, trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(click.BadParameter, match="neither an age such as 30m"):
         run(capsys, "query", "--since", when)

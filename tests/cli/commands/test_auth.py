@@ -195,20 +195,20 @@ def test_without_a_browser_and_a_terminal_the_page_is_shown_and_waited_for(prote
 def test_without_a_browser_the_address_that_the_page_led_to_can_be_pasted(
     protected: Served, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = (("paste its address here: ", _redirect),)
+    script = (("paste the address of that page here: ", _redirect),)
     code, screen = at_a_terminal(monkeypatch, "auth", "login", protected.url, "--no-browser", script=script)
     assert code == 0
     assert f"logged in to {protected.url} at " in screen
 
 
-def test_who_says_nothing_when_asked_for_the_address_is_waited_for(
+def test_without_a_pasted_address_login_waits_for_the_redirect(
     protected: Served, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def end_input_and_visit(screen: str) -> str:
         threading.Thread(target=lambda: urlopen(_page(screen), timeout=10).close(), daemon=True).start()
         return "\x04"
 
-    script = (("paste its address here: ", end_input_and_visit),)
+    script = (("paste the address of that page here: ", end_input_and_visit),)
     code, screen = at_a_terminal(monkeypatch, "auth", "login", protected.url, "--no-browser", script=script)
     assert code == 0
     assert f"logged in to {protected.url} at " in screen
@@ -218,11 +218,11 @@ def test_a_browser_that_does_not_start_is_no_obstacle(
     protected: Served, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webbrowser.open", lambda url: False)
-    script = (("paste its address here: ", _redirect),)
+    script = (("paste the address of that page here: ", _redirect),)
     assert at_a_terminal(monkeypatch, "auth", "login", protected.url, script=script)[0] == 0
 
 
-def test_a_server_that_lets_everybody_in_needs_no_login(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_without_authorization_needs_no_login(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(DEMO, "--http", "0") as served:
         code, out, err = run(capsys, "auth", "login", served.url, "--json")
     assert (code, out) == (0, "null\n")
@@ -230,7 +230,7 @@ def test_a_server_that_lets_everybody_in_needs_no_login(home: Path, capsys: pyte
     assert _visits(home) == []
 
 
-def test_one_can_log_in_at_a_server_that_lets_everybody_in_if_it_says_where(
+def test_login_works_at_an_open_server_that_names_an_authorization_server(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PROTECTED_PORT", str(_free_port()))
@@ -252,7 +252,7 @@ def test_one_can_log_in_at_a_server_that_lets_everybody_in_if_it_says_where(
         pytest.param(("logout", DEMO), 1, "only a server at a URL has a login", id="logout of a file"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_a_sentence(
+def test_invalid_usage_is_reported_in_one_sentence(
     arguments: tuple[str, ...], code: int, sentence: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = run(capsys, "auth", *arguments)
@@ -339,13 +339,13 @@ def test_the_list_shows_what_is_kept_and_no_token(
 @pytest.mark.parametrize(
     ("expires_at", "renewable", "shown"),
     [
-        pytest.param(None, False, "not said", id="not said"),
-        pytest.param(1.0, False, "over", id="over"),
+        pytest.param(None, False, "unknown", id="unknown"),
+        pytest.param(1.0, False, "expired", id="expired"),
         pytest.param(1.0, True, "renewed automatically", id="renewable"),
         pytest.param(4102444800.0, False, "2", id="a time"),
     ],
 )
-def test_the_list_says_until_when(
+def test_the_list_shows_when_a_login_expires(
     expires_at: float | None,
     renewable: bool,
     shown: str,
@@ -424,4 +424,4 @@ def test_a_login_whose_server_is_away_is_forgotten_and_that_is_told(
 def test_a_logout_without_a_login_is_no_failure(what: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "auth", "logout", what)
     assert (code, out) == (0, "")
-    assert err.startswith("trunkline: there is no login")
+    assert err.startswith("trunkline: no login")

@@ -236,7 +236,7 @@ def test_a_line_of_stderr_that_never_ends_is_shown_in_pieces(capsys: pytest.Capt
 def test_a_server_that_writes_nonsense_to_stdout_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "read", ODD_TARGET, "odd:many")
     assert (code, out) == (0, "one\ntwo\n")
-    assert "wrote to stdout what is no message" in err
+    assert "wrote something to stdout that is not a message" in err
     assert "\x1b" not in err
 
 

@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_used_is_told_to_a_program_too(
     assert "there is no such file" in capsys.readouterr().out
 
 
-def test_nothing_to_explain_is_said(explained: _Explained) -> None:
+def test_explaining_without_servers_is_reported(explained: _Explained) -> None:
     ended = explained()
     assert (ended.code, ended.out) == (0, "")
     assert "no servers configured" in ended.err

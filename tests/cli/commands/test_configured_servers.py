@@ -291,7 +291,7 @@ def test_what_the_policy_never_allows_is_not_listed_and_that_is_said(desk: Desk)
     desk.policy.write_text('[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "e*"\n', encoding="utf-8")
     ended = desk.run("list", "tools", "demo")
     assert "echo" not in ended.out
-    assert "the policy never allows it: 1 tool" in ended.err
+    assert "hidden, because the policy denies it: 1 tool" in ended.err
     assert "demo/evil is left out: the scan found" in ended.err
 
 
@@ -396,12 +396,12 @@ def test_a_change_is_shown_under_the_servers_own_uri(desk: Desk) -> None:
     assert ended == (0, "a resource changed: tick://one\n", "")
 
 
-def test_log_messages_are_shown_to_whoever_wants_them(desk: Desk) -> None:
+def test_log_messages_are_shown_with_verbose(desk: Desk) -> None:
     ended = desk.run("call", "demo", "work", "-v")
     assert "[info] log\\x1b[1m 1\n" in ended.err
 
 
-def test_nothing_of_the_host_is_loaded_for_a_server_that_is_given_by_its_command(desk: Desk) -> None:
+def test_a_call_of_a_command_loads_no_host_module(desk: Desk) -> None:
     code = "import sys; from trunkline.cli.main import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", code, "call", DEMO, "echo", "text=hi"],

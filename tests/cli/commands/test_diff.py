@@ -25,7 +25,7 @@ def _write(path: Path, *pairs: tuple[str, Any, Any]) -> str:
 CALL = ("tools/call", {"name": "add", "arguments": {"a": 1}}, {"content": [{"type": "text", "text": "2"}]})
 
 
-def test_two_that_are_alike_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_recordings_have_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = _write(tmp_path / "a", CALL), _write(tmp_path / "b", CALL)
     assert run(capsys, "diff", one, two) == (0, "1 request compared, none different\n", "")
 
@@ -46,7 +46,7 @@ def test_a_changed_result_is_shown_member_by_member(tmp_path: Path, capsys: pyte
     )
 
 
-def test_a_request_of_one_alone_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_in_only_one_recording_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = _write(tmp_path / "a", CALL, ("ping", {}, {})), _write(tmp_path / "b", CALL)
     outcome = run(capsys, "diff", one, two)
     assert outcome.code == 5

@@ -90,7 +90,7 @@ def test_what_is_wrong_is_named_with_the_fix(
 
 
 def test_a_server_that_prints_is_told_of(practice: Practice) -> None:
-    noisy = f"import runpy, os; os.write(1, b'hello\\n'); runpy.run_path({DEMO!r}, run_name='__main__')"
+    noisy = f"import runpy, os; os.write(1, b'hello\\n'); runpy.run_path({DEMO!r})['server'].run()"
     found = practice.checks("bad", "-c", practice.config(bad=python(noisy, env=demo_entry()["env"])))
     assert (found["stdout"]["status"], "stderr" in found["stdout"]["fix"]) == ("warn", True)
 

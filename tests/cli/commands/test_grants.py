@@ -121,7 +121,7 @@ def test_a_grant_for_several_tools_is_one_row_and_names_them_when_it_is_shown(
     assert book.all() == []
 
 
-def test_nothing_allowed_is_said(book: GrantStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_of_grants_is_reported(book: GrantStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "list") == Outcome(Exit.OK, "", "trunkline: no grants\n")
     assert json.loads(run(capsys, "list", "--json").out) == {"grants": []}
 
@@ -148,7 +148,7 @@ def test_a_grant_that_is_not_there_is_a_mistake(
 
 
 @pytest.mark.parametrize("arguments", [(), ("--all", "x")], ids=["neither", "both"])
-def test_what_is_to_be_taken_back_must_be_said(
+def test_revoking_needs_an_id_or_all(
     arguments: tuple[str, ...], book: GrantStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(click.UsageError, match=r"Give the ID of a grant, or --all\."):

@@ -98,7 +98,7 @@ def test_what_would_be_added_is_shown_without_secrets(desk: Desk) -> None:
     assert (code, '+    "github": {' in out, "s3cret" in out + err, desk.own.exists()) == (0, True, False, False)
 
 
-def test_without_anybody_to_ask_nothing_is_written(desk: Desk) -> None:
+def test_without_confirmation_nothing_is_written(desk: Desk) -> None:
     desk.have("cursor", {"github": GITHUB})
     code, _, err = desk.run("cursor")
     assert (code, "--yes" in err, desk.own.exists()) == (6, True, False)
@@ -114,7 +114,7 @@ def test_a_person_is_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: s
 @pytest.mark.parametrize(
     ("conflict", "names"), [("skip", {"github"}), ("replace", {"github"}), ("rename", {"github", "github-cursor"})]
 )
-def test_a_name_that_is_taken_is_treated_as_was_said(desk: Desk, conflict: str, names: set[str]) -> None:
+def test_a_name_conflict_is_resolved_as_the_option_says(desk: Desk, conflict: str, names: set[str]) -> None:
     desk.have("cursor", {"github": GITHUB})
     desk.own.parent.mkdir()
     desk.own.write_text('{"mcpServers": {"github": {"command": "mine"}}} // kept', encoding="utf-8")
@@ -147,7 +147,7 @@ def test_a_file_can_be_named_and_written_elsewhere(desk: Desk) -> None:
     assert made["mcpServers"]["a"]["cwd"] == str(desk.machine.project)
 
 
-def test_what_deserves_a_look_is_said(desk: Desk) -> None:
+def test_an_import_reports_unpinned_packages_and_permissions_that_are_left_out(desk: Desk) -> None:
     desk.have("cursor", {"a": {"command": "npx", "args": ["-y", "thing"], "alwaysAllow": ["x"]}})
     _, out, _ = desk.run("cursor", "--dry-run")
     assert "without a fixed version" in out

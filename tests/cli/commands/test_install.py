@@ -262,7 +262,7 @@ def test_a_program_that_is_not_there_is_refused(desk: Desk) -> None:
     assert desk.run("no-such-program-here --x", "--into", "cursor").code == 2
 
 
-def test_undo_refuses_where_somebody_else_changed_the_file(desk: Desk) -> None:
+def test_undo_rejects_a_file_that_was_changed_since(desk: Desk) -> None:
     desk.run(DEMO, "--into", "cursor")
     desk.write("cursor", "{}")
     code, _, err = desk.run("--undo", "--into", "cursor")

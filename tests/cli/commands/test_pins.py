@@ -93,7 +93,7 @@ def test_a_list_can_be_of_one_server_or_of_what_waits(
     assert {each["name"] for each in found} == names
 
 
-def test_nothing_pinned_is_said(
+def test_an_empty_list_of_pins_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "other"))
@@ -216,7 +216,7 @@ def test_a_yes_that_is_piped_in_accepts_nothing(
     assert states(capsys) == {"read": "changed", "write": "new"}
 
 
-def test_a_script_that_means_it_says_yes(drifted: State, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_confirms_with_yes(drifted: State, capsys: pytest.CaptureFixture[str]) -> None:
     ended = run(capsys, "pins", "accept", "--all", "--yes", "--json")
     assert (ended.code, [each["name"] for each in json.loads(ended.out)["accepted"]]) == (0, ["read", "write"])
     assert states(capsys) == {"read": "pinned", "write": "pinned"}
@@ -229,7 +229,7 @@ def test_what_the_scan_found_is_accepted_too(state: State, capsys: pytest.Captur
     assert (states(capsys)["odd"], state.shows(READ, ODD).tools["files/odd"].flagged) == ("pinned", ())
 
 
-def test_nothing_to_accept_is_said(state: State, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accepting_without_changes_is_reported(state: State, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "pins", "accept", "files") == Outcome(0, "", "trunkline: nothing to accept\n")
 
 
@@ -274,7 +274,7 @@ def test_what_is_not_accepted_is_not_in_the_lock_file(drifted: State, capsys: py
         (("import", "missing.lock"), 2, "missing.lock: the lock file cannot be read"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_an_action_on_unknown_pins_is_reported(
     arguments: tuple[str, ...], code: int, message: str, state: State, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = run(capsys, "pins", *arguments)
@@ -290,7 +290,7 @@ def test_a_lock_file_is_verified(state: State, capsys: pytest.CaptureFixture[str
     assert len(json.loads(run(capsys, "pins", "verify", "pins.lock", "--json").out)["discrepancies"]) == 2
 
 
-def test_a_lock_file_of_the_team_is_taken(drifted: State, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lock_file_can_be_imported(drifted: State, capsys: pytest.CaptureFixture[str]) -> None:
     lock = {"servers": {"files": {"tool": {"read": {"pin": pin_of(CHANGED), "vetted": True}}}}}
     Path("pins.lock").write_text(json.dumps(lock))
     assert run(capsys, "pins", "import", "pins.lock").out == "imported the pins of 1 servers; 1 replaced other pins\n"
@@ -315,7 +315,7 @@ def test_pins_that_differ_from_what_is_here_are_asked_about(
     assert bool(item.changed) is changed
 
 
-def test_a_lock_file_is_taken_by_a_script_that_means_it(state: State, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_imports_a_lock_file_with_yes(state: State, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pins.lock").write_text(json.dumps({"servers": {"files": {"tool": {"read": {"pin": "0" * 64}}}}}))
     ended = run(capsys, "pins", "import", "pins.lock", "--yes", "--json")
     assert (ended.code, json.loads(ended.out)) == (0, {"servers": ["files"], "changed": 1})

@@ -140,9 +140,7 @@ def test_they_are_for_servers_of_a_configuration(
 
 
 @pytest.mark.parametrize("option", [("--lock", "pins.lock"), ("--scanning", "off")], ids=["lock", "scanning"])
-def test_the_doctor_calls_nothing_and_needs_none(
-    option: tuple[str, str], desk: Desk, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_rejects_policy_options(option: tuple[str, str], desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "doctor", "shop", "-c", str(desk.config), *option)
     assert (done.code, f"{option[0]} has no effect here" in done.err) == (1, True)
 

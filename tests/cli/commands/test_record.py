@@ -69,7 +69,7 @@ def test_a_recorded_server_works_as_it_does_alone(made: Made) -> None:
     assert made.seen == list(said_by)
 
 
-def test_all_that_is_said_is_written(made: Made) -> None:
+def test_every_message_is_recorded(made: Made) -> None:
     recording = Recording.load(made.path)
     found = read_exchanges(recording)
     listed = [len(each.answer["result"]["tools"]) for each in found if each.answer and each.method == "tools/list"]
@@ -164,11 +164,13 @@ def test_a_server_that_is_started_is_not_served_over_http(capsys: pytest.Capture
     assert "record that URL" in outcome.err
 
 
-def test_others_cannot_be_let_in(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_recording_rejects_an_address_that_other_machines_can_reach(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     url = "http://127.0.0.1:9/mcp"
     outcome = run(capsys, "record", url, "-o", str(tmp_path / "a.jsonl"), "--http", "0.0.0.0:0")
     assert outcome.code == 1
-    assert "can be reached by others" in outcome.err
+    assert "is reachable from other machines" in outcome.err
 
 
 def test_a_name_of_a_configuration_is_recorded_and_its_secrets_are_hidden(tmp_path: Path) -> None:

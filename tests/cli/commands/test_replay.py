@@ -57,7 +57,7 @@ def test_what_the_recording_does_not_have_is_refused_in_words(talk: tuple[str, P
         pytest.param(("--as", "client", TALKER, "--ignore", "result"), "not a JSON pointer", id="no pointer"),
     ],
 )
-def test_what_would_do_nothing_is_refused(
+def test_an_option_without_effect_is_rejected(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "a.jsonl").write_text("")

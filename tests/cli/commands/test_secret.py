@@ -54,7 +54,7 @@ def test_a_secret_is_read_from_a_pipe(
 ) -> None:
     assert piped(monkeypatch, f"{SECRET}\n".encode(), "secret", "set", "github") == 0
     out, err = capsys.readouterr()
-    assert (out, err) == ("kept github in the encrypted file; use it as secret://github\n", "")
+    assert (out, err) == ("stored github in the encrypted file; use it as secret://github\n", "")
     assert SECRET.encode() not in (home / "secrets").read_bytes()
 
 
@@ -62,7 +62,7 @@ def test_a_secret_is_typed_unseen(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     script = (("github (input is hidden): ", f"{SECRET}\n"),)
     code, screen = at_a_terminal(monkeypatch, "secret", "set", "github", script=script)
     assert code == 0
-    assert screen.splitlines()[-1] == "kept github in the encrypted file; use it as secret://github"
+    assert screen.splitlines()[-1] == "stored github in the encrypted file; use it as secret://github"
     assert SECRET not in screen
     assert "github" in run(capsys, "secret", "list").out
 
@@ -76,7 +76,7 @@ def test_typing_nothing_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_secret_given_as_an_argument_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "secret", "set", "github", "hunter2hunter2")
     assert (code, out) == (1, "")
-    assert "never an argument" in err
+    assert "other users could read it as an argument" in err
     assert "hunter2" not in err
 
 

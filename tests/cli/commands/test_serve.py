@@ -222,12 +222,12 @@ def _refused(url: str, token: str | None) -> int:
     return status
 
 
-def test_a_token_lets_in(served: Gateway) -> None:
+def test_a_valid_token_is_accepted(served: Gateway) -> None:
     assert "demo__echo" in run_async(_tools(served.url, TOKEN))
 
 
 @pytest.mark.parametrize("token", [None, "another"], ids=["none", "wrong"])
-def test_without_the_token_nobody_comes_in(token: str | None, served: Gateway) -> None:
+def test_requests_without_the_token_are_rejected(token: str | None, served: Gateway) -> None:
     assert _refused(served.url, token) == 401
 
 
@@ -239,7 +239,7 @@ def test_a_profile_has_a_path_of_its_own(served: Gateway) -> None:
     assert run_async(_tools(f"{served.url}/small", TOKEN)) == {"demo__add", "demo__echo"}
 
 
-def test_a_path_that_is_no_profile_is_not_the_whole(served: Gateway) -> None:
+def test_a_path_of_no_profile_does_not_serve_the_whole_catalog(served: Gateway) -> None:
     assert _refused(f"{served.url}/smal", TOKEN) == 404
 
 
@@ -270,7 +270,7 @@ def test_the_token_may_come_from_a_file(desk: Desk) -> None:
         assert "demo__add" in run_async(_tools(running.url, TOKEN))
 
 
-def test_nobody_is_asked_if_the_user_says_so(desk: Desk) -> None:
+def test_no_auth_serves_without_a_token(desk: Desk) -> None:
     with desk.serving("--no-auth") as running:
         assert "demo__add" in run_async(_tools(running.url, None))
 
@@ -285,7 +285,7 @@ def test_a_signal_ends_it_with_0(number: signal.Signals, desk: Desk) -> None:
     assert (ended.code, ended.out) == (0, "")
 
 
-def test_a_hangup_has_the_configuration_read_again(desk: Desk) -> None:
+def test_sighup_reloads_the_configuration(desk: Desk) -> None:
     with desk.serving("--no-auth") as running:
         write_config(desk.config, {"demo": demo_entry(), "two": demo_entry()})
         running.process.send_signal(signal.SIGHUP)
@@ -319,7 +319,7 @@ def test_a_configuration_that_became_wrong_changes_nothing(desk: Desk) -> None:
         assert "demo__add" in run_async(_tools(running.url, None))
 
 
-def test_a_hangup_has_the_policy_read_again(desk: Desk) -> None:
+def test_sighup_reloads_the_policy(desk: Desk) -> None:
     with desk.serving("--no-auth", "--policy", "rules.toml") as running:
         (desk.folder / "rules.toml").write_text(f"{ALLOW_ALL}\n{DENY_ADD}", encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
@@ -437,7 +437,7 @@ def test_a_gateway_that_would_start_itself_refuses(desk: Desk) -> None:
         pytest.param(("--rate", "0"), 1, "--rate", id="no rate"),
         pytest.param(("--profile", "smal"), 2, "there is no profile 'smal'", id="no file for the profile"),
         pytest.param(("--gateway", "gateway.toml", "--profile", "smal"), 2, "did you mean small?", id="no profile"),
-        pytest.param(("--gateway", "nope.toml"), 2, "nope.toml: it cannot be read", id="no gateway file"),
+        pytest.param(("--gateway", "nope.toml"), 2, "nope.toml: cannot be read", id="no gateway file"),
         pytest.param(("--policy", "nope.toml"), 2, "nope.toml", id="no policy"),
     ],
 )

@@ -55,7 +55,7 @@ def touching(mark: Path) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-c", f"open({str(mark)!r}, 'w')"]}
 
 
-def test_nothing_is_started_without_being_told_to(desk: Desk) -> None:
+def test_nothing_is_started_without_check(desk: Desk) -> None:
     write_config(desk.config, {"one": touching(desk.folder / "started")})
     assert (desk.status().code, desk.states()["one"]["state"]) == (0, "known")
     assert not (desk.folder / "started").exists()
@@ -188,7 +188,7 @@ def test_a_file_that_may_not_be_read_is_code_2(desk: Desk) -> None:
     assert (code, "it is a folder" in err) == (2, True)
 
 
-def test_a_broken_file_that_was_found_is_told_and_hides_nobody(desk: Desk, tmp_path: Path) -> None:
+def test_a_broken_file_in_a_default_location_is_reported_and_hides_no_server(desk: Desk, tmp_path: Path) -> None:
     (desk.folder / "mcp.json").write_text("{", encoding="utf-8")
     (tmp_path / "home").mkdir()
     write_config(tmp_path / "home" / "mcp.json", {"mine": {"command": "x"}})
@@ -196,7 +196,7 @@ def test_a_broken_file_that_was_found_is_told_and_hides_nobody(desk: Desk, tmp_p
     assert (code, "mine" in out, "the file is not JSON" in err) == (2, True, True)
 
 
-def test_without_any_configuration_that_is_said(desk: Desk) -> None:
+def test_a_missing_configuration_is_reported(desk: Desk) -> None:
     assert desk.found() == (
         0,
         "",

@@ -194,9 +194,7 @@ def test_a_value_that_the_file_leaves_open_is_asked_for(
     assert _states(capsys)["tool"] == "approved"
 
 
-def test_an_input_that_nobody_gives_leaves_its_server_unapproved(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_with_an_unanswered_input_stays_unapproved(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {
         "inputs": [{"type": "pickString", "id": "key", "options": ["one", "two"]}],
         "servers": {"tool": {"type": "stdio", "command": sys.executable, "args": ["${input:key}"]}},

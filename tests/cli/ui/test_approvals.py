@@ -122,7 +122,7 @@ def test_a_long_command_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command in screen
 
 
-def test_taint_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taint_is_shown_in_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     question = replace(QUESTION, act=replace(ACT, tainted=True))
     _, screen = asked(monkeypatch, question, (("Allow it?", "no\n"),))
     assert "This session contains text from an untrusted server." in screen
@@ -198,7 +198,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("word", ["a", "l"])
-def test_how_to_take_a_lasting_answer_back_is_said(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lasting_answer_names_the_command_that_revokes_it(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     question = replace(QUESTION, arguments={}, act=replace(ACT, arguments={}))
     _, screen = asked(monkeypatch, question, (("Allow it? [y/", f"{word}\n"),))
     assert "To revoke it: trunkline grants revoke." in screen

@@ -16,7 +16,8 @@ import trunkline.types as t
 from tests.cli.support import Person, Script, _terminal
 from tests.host.server_requests.support import asked_for
 from tests.support import run_async
-from trunkline.cli.ui.reviews import open_in_browser, terminal_elicitation, terminal_sampling_review
+from trunkline.cli.ui.elicitation import open_in_browser, terminal_elicitation
+from trunkline.cli.ui.reviews import terminal_sampling_review
 from trunkline.cli.ui.server_requests import TerminalRequestHandler
 from trunkline.cli.ui.terminal import Screen
 from trunkline.host.authorization.policy.decisions import Decision
@@ -158,7 +159,7 @@ def test_a_yes_is_for_once_and_without_context(monkeypatch: pytest.MonkeyPatch) 
     assert reviewed(monkeypatch, REVIEW, ("Send it", "yes\n"))[0] == YES
 
 
-def test_a_yes_for_the_session_is_given_in_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_approval_for_a_session_takes_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     decision, screen = reviewed(
         monkeypatch,
         REVIEW,
@@ -195,9 +196,9 @@ def test_tools_are_shown_whole_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert "Tell\\u001b[2J it" in screen.partition("Its own tools, none of yours:")[2]
 
 
-def test_the_last_message_may_be_typed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_message_can_be_replaced_at_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     decision, screen = reviewed(
-        monkeypatch, REVIEW, ("Send it", "edit\n"), ("anew: ", "Say hello\n"), ("Send it", "yes\n")
+        monkeypatch, REVIEW, ("Send it", "edit\n"), ("new last message: ", "Say hello\n"), ("Send it", "yes\n")
     )
     assert decision is not None
     assert decision.request is not None
@@ -245,7 +246,7 @@ def test_an_answer_is_shown_with_where_it_would_go(monkeypatch: pytest.MonkeyPat
 
 def test_an_answer_may_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     decision, _ = reviewed(
-        monkeypatch, RESPONSE, ("Send it", "edit\n"), ("anew: ", "It is fresh\n"), ("Send it", "yes\n")
+        monkeypatch, RESPONSE, ("Send it", "edit\n"), ("new response: ", "It is fresh\n"), ("Send it", "yes\n")
     )
     assert RESPONSE.response is not None
     changed = replace(RESPONSE.response, content=t.TextContent(text="It is fresh"))
@@ -261,7 +262,7 @@ def test_the_end_of_input_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reviewed(monkeypatch, REVIEW, ("Send it", "\x04"))[0] is None
 
 
-def test_without_a_terminal_nobody_is_asked() -> None:
+def test_without_a_terminal_there_is_no_prompt() -> None:
     assert terminal_sampling_review(no_input=True) is None
     assert terminal_elicitation(no_input=True) is None
 

@@ -182,14 +182,14 @@ def test_a_question_that_the_server_withdraws_is_over(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("typed", "code", "revision"), [("yes", 0, "2025-11-25"), ("no", 6, "2025-11-25"), ("yes", 0, "2026-07-28")]
 )
-def test_a_page_is_shown_whole_and_opened_by_nobody(
+def test_a_page_is_shown_in_full_and_not_opened(
     typed: str, code: int, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = (("Did you open it?", f"{typed}\n"),)
     ended, screen = at_a_terminal(monkeypatch, "call", DEMO, "visit", "--revision", revision, script=script)
     assert ended == code
     assert "  | Please pay.\n" in screen
-    assert "  https://user@example.com/pay?id=1\n  at example.com\n" in screen
+    assert "  https://user@example.com/pay?id=1\n               ^^^^^^^^^^^\nThe page is at: example.com\n" in screen
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------

@@ -16,10 +16,11 @@ from tests.support import run_async
 from trunkline.cli.client_session import error_document
 from trunkline.cli.exit_codes import CommandError
 from trunkline.cli.options import json_object, read_value, typed_arguments
-from trunkline.cli.ui.output import block_text, clip, one_line, printable, result_text, size_text, table, wire_json
-from trunkline.cli.ui.server_requests import display_host, fill_form
+from trunkline.cli.ui.elicitation import display_host, fill_form
+from trunkline.cli.ui.output import block_text, clip, one_line, result_text, size_text, table, wire_json
 from trunkline.cli.ui.terminal import EndOfInput, Screen, Terminal
 from trunkline.errors import InvalidParams
+from trunkline.protocol.printable import printable
 
 # --- output ----------------------------------------------------------------------------------------------------------
 
@@ -259,7 +260,7 @@ def test_a_field_that_may_be_left_out_is() -> None:
     assert filled({"type": "string"}, "", required=False) == ({}, "it (optional): ")
 
 
-def test_a_field_says_what_it_is() -> None:
+def test_a_field_shows_its_title_description_and_format() -> None:
     field = {"type": "string", "title": "The\x1b[1m\nunit", "description": "Of it.", "oneOf": TITLED}
     assert filled(field, "r")[1] == "The\\x1b[1m unit\n  Of it.\n  1. Red (r)\n  2. Green (g)\nit: "
 

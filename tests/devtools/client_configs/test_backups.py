@@ -49,7 +49,7 @@ def test_a_file_that_was_not_there_is_gone_again(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == []
 
 
-def test_a_change_of_somebody_elses_is_not_undone(tmp_path: Path) -> None:
+def test_undo_rejects_a_file_that_another_program_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"old")
     write_with_backup(path, b"new", before=b"old")

@@ -42,7 +42,7 @@ def test_what_is_dangerous_about_a_command_in_a_file_is_said(tmp_path: Path) -> 
     assert "warnings" not in program(tmp_path, "npx", "-y", "thing")
 
 
-def test_an_input_that_nobody_answered_is_named_with_its_variable() -> None:
+def test_an_unanswered_input_is_named_with_its_variable() -> None:
     value = ValueOrigin(key="env.A", shown="", variables=(VariableUse("api-key", "input", "unanswered"),))
     recorder = CheckRecorder()
     entry = ServerEntry(name="a", source=Source("given"), command=(sys.executable,))
@@ -53,7 +53,7 @@ def test_an_input_that_nobody_answered_is_named_with_its_variable() -> None:
 @pytest.mark.parametrize(
     ("landlock", "status"), [pytest.param(4, "ok", id="landlock"), pytest.param(0, "warn", id="nothing")]
 )
-def test_what_the_machine_can_do_is_said(landlock: int, status: str) -> None:
+def test_the_sandbox_support_of_the_machine_is_shown(landlock: int, status: str) -> None:
     recorder = CheckRecorder()
     able = Capabilities(platform="linux", architecture="x86_64", user=1, landlock=landlock, filters=True)
     check_sandboxes(recorder, able)

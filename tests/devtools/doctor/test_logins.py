@@ -119,7 +119,7 @@ def test_an_authorization_server_that_is_another_is_a_failure() -> None:
     )
 
 
-def test_an_authorization_server_that_takes_nobody_new_is_a_warning() -> None:
+def test_an_authorization_server_without_registration_is_a_warning() -> None:
     _, checks = looked(lambda server: publish(server, registration=False))
     assert (checks["authorization-server"].status, "--client-id" in (checks["authorization-server"].fix or "")) == (
         "warn",

@@ -69,7 +69,7 @@ def test_what_a_server_demands_is_kept() -> None:
         pytest.param(b"SSH-2.0-x\r\n\r\n", "http", "", id="not-http"),
     ],
 )
-def test_an_answer_that_leads_nowhere_is_a_failure_with_a_fix(reply: bytes, id: str, words: str) -> None:
+def test_an_unusable_response_is_a_failed_check_with_a_fix(reply: bytes, id: str, words: str) -> None:
     said, checks = way({"/mcp": reply})
     assert said is None
     assert (checks[id].status, words in checks[id].detail, bool(checks[id].fix)) == ("fail", True, True)
@@ -100,18 +100,18 @@ def test_a_refusal_may_be_about_the_host() -> None:
     assert "--allowed-host" in (checks["http"].fix or "")
 
 
-def test_a_local_server_that_answers_strangers_is_told_of() -> None:
+def test_a_local_server_that_accepts_foreign_origins_is_reported() -> None:
     assert way({"/mcp": answer(b"{}", JSON)})[1]["origin"].status == "warn"
 
 
-def test_a_port_where_nobody_listens_is_named() -> None:
+def test_a_refused_connection_is_a_failed_check() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         _, checks = run_async(_went(f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"))
     assert (checks["tcp"].status, "Connection refused" in checks["tcp"].detail) == ("fail", True)
 
 
-def test_a_name_that_nobody_knows_is_named() -> None:
+def test_an_unknown_host_is_named_in_the_failed_check() -> None:
     _, checks = run_async(_went("https://no-such-host.invalid/mcp"))
     assert (checks["dns"].status, "no-such-host.invalid" in checks["dns"].detail) == ("fail", True)
 
@@ -152,7 +152,7 @@ def test_a_certificate_that_is_trusted_is_dated(tmp_path: Path) -> None:
     assert checks["http"].status == "ok"
 
 
-def test_a_certificate_that_nobody_signed_is_explained(tmp_path: Path) -> None:
+def test_a_self_signed_certificate_is_explained(tmp_path: Path) -> None:
     found = secure(tmp_path, trusted=False)["tls"]
     assert (found.status, "--ca-file" in (found.fix or "")) == ("fail", True)
 

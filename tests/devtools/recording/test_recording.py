@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.devtools.recording.recording_link import RecordingLink
 from tests.support import run_async
 from trunkline import Client, Context, RequestFailed, Server, memory_pair
 from trunkline.devtools.recording.diff import MASK, compare, compare_answers, mask_varying
@@ -21,7 +22,7 @@ from trunkline.devtools.recording.format import (
     RecordingHeader,
     RecordingWriter,
 )
-from trunkline.devtools.recording.replay import RecordingLink, ReplayServer
+from trunkline.devtools.recording.replay import ReplayServer
 from trunkline.errors import ConfigError
 from trunkline.host.authorization.policy.patterns import InvalidPointer
 from trunkline.protocol.jsonrpc import Notification, Outbound, Request

@@ -246,7 +246,7 @@ def test_a_disk_that_fails_to_keep_is_a_failure(path: Path, monkeypatch: pytest.
     ]
 
 
-def test_a_trail_whose_end_is_known_to_nobody_is_not_begun_anew(path: Path) -> None:
+def test_a_trail_with_an_unknown_end_is_not_restarted(path: Path) -> None:
     path.parent.mkdir()
     Path(f"{path}.head").write_text("{")
     with pytest.raises(AuditFailed, match=r"audit\.jsonl\.head cannot be read.*to start a new trail"):
@@ -279,7 +279,7 @@ def test_a_torn_end_is_put_aside_when_the_trail_is_opened(rest: bytes, path: Pat
     )
 
 
-def test_a_second_torn_end_has_a_file_of_its_own(path: Path) -> None:
+def test_a_second_torn_end_gets_a_separate_file(path: Path) -> None:
     fill(path, 1)
     path.write_bytes(path.read_bytes() + b"one")
     fill(path, 1)
@@ -423,7 +423,7 @@ def test_a_trail_that_was_deleted_is_found(path: Path) -> None:
     assert verify(path).reason == "the end is missing: the trail had reached entry 3, but ends at 0"
 
 
-def test_a_deleted_trail_does_not_begin_anew_as_if_nothing_had_been(path: Path) -> None:
+def test_a_deleted_trail_is_not_restarted_silently(path: Path) -> None:
     fill(path, 3)
     path.unlink()
     fill(path, 1)
@@ -463,7 +463,7 @@ def forge(path: Path) -> None:
     fill(path, 3, clock=lambda: 5.0)
 
 
-def test_a_trail_that_was_written_anew_is_found_by_an_anchor(path: Path) -> None:
+def test_a_rewritten_trail_is_detected_by_an_anchor(path: Path) -> None:
     fill(path, 2)
     anchor = verify(path).hash
     fill(path, 1)
@@ -475,7 +475,7 @@ def test_a_trail_that_was_written_anew_is_found_by_an_anchor(path: Path) -> None
     )
 
 
-def test_a_trail_written_anew_without_its_note_is_found(path: Path) -> None:
+def test_a_rewritten_trail_without_its_note_is_detected(path: Path) -> None:
     fill(path, 3)
     note = Path(f"{path}.head").read_bytes()
     forge(path)
@@ -561,7 +561,7 @@ def test_a_limit_keeps_the_newest(varied: Path) -> None:
     assert [each["seq"] for each in query(varied, AuditFilter(server="files"), limit=2)] == [2, 4]
 
 
-def test_lines_that_are_no_entries_are_passed_over_and_told(varied: Path) -> None:
+def test_lines_that_are_no_entries_are_skipped_and_reported(varied: Path) -> None:
     varied.write_bytes(varied.read_bytes() + b'nonsense\n[]\n{"seq":9}\n{"at":"x"}\n\xff\n')
     told: list[tuple[str, int]] = []
     found = [each["seq"] for each in query(varied, on_unreadable=lambda name, line: told.append((name, line)))]

@@ -43,7 +43,7 @@ def test_a_missing_head_is_found(left: int, path: Path) -> None:
     assert verify(path, anchor=anchor).ok is (left == 3)
 
 
-def test_a_missing_head_is_told_when_the_trail_is_opened(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_head_is_reported_when_the_trail_is_opened(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(path, 3)
     assert not caplog.records
     Path(f"{path}.head").unlink()
@@ -58,7 +58,7 @@ def test_a_missing_head_is_told_when_the_trail_is_opened(path: Path, caplog: pyt
     assert not caplog.records
 
 
-def test_a_head_that_cannot_be_read_is_told_when_the_trail_is_opened(
+def test_a_head_that_cannot_be_read_is_reported_when_the_trail_is_opened(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(path, 2)
@@ -69,7 +69,7 @@ def test_a_head_that_cannot_be_read_is_told_when_the_trail_is_opened(
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_a_cut_end_is_told_at_the_start_and_stays_a_gap_however_long_the_trail_grows(
+def test_a_cut_end_is_reported_at_the_start_and_stays_a_gap(
     left: int, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(path, 3)
@@ -88,7 +88,7 @@ def test_a_cut_and_torn_end_stays_a_gap(path: Path) -> None:
     assert verify(path).reason == "entry 4 follows entry 1: entries were removed, inserted or moved"
 
 
-def test_a_missing_beginning_is_told_when_the_trail_is_opened(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_beginning_is_reported_when_the_trail_is_opened(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(path, 3)
     path.write_bytes(b"".join(lines(path)[1:]))
     fill(path, 1)

@@ -43,7 +43,7 @@ def question(act: Act = ACT, **more: Any) -> ApprovalRequest:
     return ApprovalRequest(act=act, decision=ASK, arguments=act.arguments, **more)
 
 
-class Faces:
+class ScriptedPrompter:
     """A face that answers as it was told, and remembers what it was asked."""
 
     def __init__(self, *answers: ApprovalAnswer | Exception | None) -> None:
@@ -88,7 +88,7 @@ READ = replace(ACT, name="read", pin="sha256:2")
 
 @pytest.mark.parametrize(("decision", "allowed"), [(ALLOW, True), (DENY, False)], ids=["allow", "deny"])
 def test_what_the_policy_decides_is_not_asked(decision: Decision, allowed: bool, book: GrantStore) -> None:
-    prompter = Faces()
+    prompter = ScriptedPrompter()
     ruling = rule(Approver(book), decision=decision, prompter=prompter)
     assert ruling == ApprovalResult(allowed=allowed, by="policy", rule=decision.rule, reason=decision.reason)
     assert prompter.asked == []
@@ -116,7 +116,7 @@ def test_what_was_allowed_for_the_session_is_not_asked(book: GrantStore) -> None
 
 def test_a_definition_that_changed_is_asked_about_again(book: GrantStore) -> None:
     book.add(make_grant(ACT, "always", now=0.0, expires=1e12))
-    prompter = Faces(NO)
+    prompter = ScriptedPrompter(NO)
     assert not rule(Approver(book), replace(ACT, pin="sha256:2"), prompter=prompter).allowed
     assert len(prompter.asked) == 1
 
@@ -129,49 +129,49 @@ def test_a_counted_grant_is_spent(book: GrantStore) -> None:
 
 @pytest.mark.parametrize(("answer", "allowed", "by"), [(YES, True, "user"), (NO, False, "user")])
 def test_the_person_decides(answer: ApprovalAnswer, allowed: bool, by: str, book: GrantStore) -> None:
-    ruling = rule(Approver(book), prompter=Faces(answer))
+    ruling = rule(Approver(book), prompter=ScriptedPrompter(answer))
     assert (ruling.allowed, ruling.by, ruling.rule) == (allowed, by, ASK.rule)
 
 
 def test_a_yes_holds_once(book: GrantStore) -> None:
-    consent, prompter = Approver(book), Faces(YES, NO)
+    consent, prompter = Approver(book), ScriptedPrompter(YES, NO)
     assert [rule(consent, prompter=prompter).allowed for _ in range(2)] == [True, False]
 
 
 # --- when nobody can be asked ----------------------------------------------------------------------------------------
 
 
-def test_without_a_face_the_denial_says_that_no_one_can_be_asked(book: GrantStore) -> None:
+def test_without_a_prompter_the_denial_says_that_no_person_can_be_asked(book: GrantStore) -> None:
     ruling = rule(Approver(book))
     assert (ruling.allowed, ruling.by) == (False, "policy")
     assert "files/write needs approval" in ruling.reason
     assert "there is no terminal or client to ask" in ruling.reason
 
 
-def test_a_broken_book_allows_nothing_and_the_denial_says_so(book: GrantStore, tmp_path: Path) -> None:
+def test_a_broken_store_allows_nothing_and_the_denial_names_it(book: GrantStore, tmp_path: Path) -> None:
     (tmp_path / "grants.json").write_text("{")
     ruling = rule(Approver(book))
     assert not ruling.allowed
     assert "grants.json: the grants cannot be read, so none is used" in ruling.reason
 
 
-def test_with_a_broken_book_the_person_can_still_say_yes(book: GrantStore, tmp_path: Path) -> None:
+def test_with_a_broken_store_the_person_can_still_say_yes(book: GrantStore, tmp_path: Path) -> None:
     (tmp_path / "grants.json").write_text("{")
-    ruling = rule(Approver(book), prompter=Faces(ApprovalAnswer(allow=True, remember="always")))
+    ruling = rule(Approver(book), prompter=ScriptedPrompter(ApprovalAnswer(allow=True, remember="always")))
     assert (ruling.allowed, ruling.grant) == (True, None)
     assert "it could not be remembered" in ruling.reason
     assert (tmp_path / "grants.json").read_text() == "{"
 
 
-def test_a_face_that_fails_is_a_no(book: GrantStore) -> None:
-    ruling = rule(Approver(book), prompter=Faces(RuntimeError("secret detail")))
+def test_a_prompter_that_fails_counts_as_a_denial(book: GrantStore) -> None:
+    ruling = rule(Approver(book), prompter=ScriptedPrompter(RuntimeError("secret detail")))
     assert (ruling.allowed, ruling.by) == (False, "policy")
     assert ruling.reason == f"the question about files/write could not be asked: RuntimeError.{STEP}"
 
 
 @pytest.mark.parametrize("answer", [True, "yes", 1, {"allow": True}, ApprovalAnswer(allow=1)], ids=repr)  # type: ignore[arg-type]
 def test_what_is_no_answer_is_a_no(answer: Any, book: GrantStore) -> None:
-    assert not rule(Approver(book), prompter=Faces(answer)).allowed
+    assert not rule(Approver(book), prompter=ScriptedPrompter(answer)).allowed
 
 
 # --- four ways to a no -----------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_what_is_no_answer_is_a_no(answer: Any, book: GrantStore) -> None:
     ids=["declined", "client declined", "cancelled", "misfit", "no answer", "none", "silence", "gone", "error"],
 )
 def test_each_no_says_how_it_came_about(answer: Any, by: str, reason: str, book: GrantStore) -> None:
-    ruling = rule(Approver(book), prompter=Faces(answer))
+    ruling = rule(Approver(book), prompter=ScriptedPrompter(answer))
     expected = reason.format("it is not an ApprovalAnswer object")
     assert (ruling.allowed, ruling.by, ruling.reason) == (False, by, expected)
 
@@ -233,7 +233,7 @@ def test_each_no_says_how_it_came_about(answer: Any, by: str, reason: str, book:
     ids=["flagged", "changed", "profile", "quoted"],
 )
 def test_a_no_that_is_no_decision_names_the_command_that_allows_it(act: Act, step: str, book: GrantStore) -> None:
-    assert rule(Approver(book), act, prompter=Faces(None)).reason.endswith(f". Allow it: {step}")
+    assert rule(Approver(book), act, prompter=ScriptedPrompter(None)).reason.endswith(f". Allow it: {step}")
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -265,14 +265,14 @@ async def aborted(question: ApprovalRequest) -> ApprovalAnswer | None:
 
 
 @pytest.mark.parametrize("prompter", [silent, stubborn])
-def test_a_question_that_nobody_answers_in_time_is_a_no(prompter: Prompter, book: GrantStore) -> None:
+def test_a_question_without_an_answer_in_time_is_denied(prompter: Prompter, book: GrantStore) -> None:
     ruling = rule(Approver(book, deadline=0.01), prompter=prompter)
     assert (ruling.allowed, ruling.by) == (False, "deadline")
     assert ruling.reason == f"the question about files/write was not answered within 0.01 s.{STEP}"
 
 
 @pytest.mark.parametrize("prompter", [impatient, aborted])
-def test_a_face_that_gives_up_by_itself_is_a_no(prompter: Prompter, book: GrantStore) -> None:
+def test_a_prompter_without_an_answer_counts_as_a_denial(prompter: Prompter, book: GrantStore) -> None:
     ruling = rule(Approver(book), prompter=prompter)
     assert (ruling.allowed, ruling.by) == (False, "policy")
 
@@ -294,13 +294,13 @@ async def test_cancelling_the_act_withdraws_the_question(book: GrantStore) -> No
     with pytest.raises(asyncio.CancelledError):
         await task
     assert withdrawn == ["write"]
-    assert (await settled(consent, prompter=Faces(YES))).allowed
+    assert (await settled(consent, prompter=ScriptedPrompter(YES))).allowed
 
 
 # --- one question at a time ------------------------------------------------------------------------------------------
 
 
-class Desk:
+class HeldPrompter:
     """A face whose questions are answered by the test, one by one."""
 
     def __init__(self) -> None:
@@ -341,16 +341,16 @@ async def started(*work: Coroutine[Any, Any, ApprovalResult]) -> list[asyncio.Ta
     return tasks
 
 
-async def test_a_face_is_asked_one_question_at_a_time(book: GrantStore) -> None:
-    consent, request_handler = Approver(book), Desk()
-    tasks = await started(*(settled(consent, named(name), prompter=request_handler) for name in "abc"))
-    assert len(request_handler.asked) == 1
-    assert await request_handler.serve(3) == ["a", "b", "c"]
+async def test_a_prompter_is_asked_one_question_at_a_time(book: GrantStore) -> None:
+    consent, held = Approver(book), HeldPrompter()
+    tasks = await started(*(settled(consent, named(name), prompter=held) for name in "abc"))
+    assert len(held.asked) == 1
+    assert await held.serve(3) == ["a", "b", "c"]
     assert [(await task).allowed for task in tasks] == [True, True, True]
 
 
-async def test_two_faces_are_asked_at_once(book: GrantStore) -> None:
-    consent, one, other = Approver(book), Desk(), Desk()
+async def test_two_prompters_are_asked_at_once(book: GrantStore) -> None:
+    consent, one, other = Approver(book), HeldPrompter(), HeldPrompter()
     tasks = await started(settled(consent, prompter=one), settled(consent, prompter=other))
     assert (len(one.asked), len(other.asked)) == (1, 1)
     await one.serve(1)
@@ -359,69 +359,69 @@ async def test_two_faces_are_asked_at_once(book: GrantStore) -> None:
 
 
 async def test_sessions_take_turns(book: GrantStore) -> None:
-    consent, request_handler = Approver(book), Desk()
+    consent, held = Approver(book), HeldPrompter()
     acts = [
         *(named(f"a{number}", "loud") for number in range(4)),
         named("b0", "b"),
         named("c0", "c"),
         named("b1", "b"),
     ]
-    tasks = await started(*(settled(consent, act, prompter=request_handler) for act in acts))
-    assert await request_handler.serve(7) == ["a0", "a1", "b0", "c0", "a2", "b1", "a3"]
+    tasks = await started(*(settled(consent, act, prompter=held) for act in acts))
+    assert await held.serve(7) == ["a0", "a1", "b0", "c0", "a2", "b1", "a3"]
     await asyncio.gather(*tasks)
 
 
-async def test_whoever_waits_is_not_asked_if_the_answer_before_covers_it(book: GrantStore) -> None:
-    consent, request_handler = Approver(book), Desk()
-    tasks = await started(settled(consent, prompter=request_handler), settled(consent, prompter=request_handler))
-    await request_handler.serve(1, ApprovalAnswer(allow=True, remember="always"))
+async def test_a_queued_request_is_not_shown_if_the_last_answer_covers_it(book: GrantStore) -> None:
+    consent, held = Approver(book), HeldPrompter()
+    tasks = await started(settled(consent, prompter=held), settled(consent, prompter=held))
+    await held.serve(1, ApprovalAnswer(allow=True, remember="always"))
     first, second = [await task for task in tasks]
     assert first.grant is not None
     assert (second.allowed, second.by) == (True, f"grant:{first.grant.id}")
-    assert len(request_handler.asked) == 1
+    assert len(held.asked) == 1
 
 
 async def test_a_question_that_waits_too_long_for_its_turn_is_a_no(book: GrantStore) -> None:
     consent = Approver(book, deadline=0.02)
-    request_handler = Desk()
-    _, second = await started(settled(consent, prompter=request_handler), settled(consent, prompter=request_handler))
+    held = HeldPrompter()
+    _, second = await started(settled(consent, prompter=held), settled(consent, prompter=held))
     ruling = await second
     assert (ruling.allowed, ruling.by) == (False, "deadline")
 
 
 async def test_a_session_may_have_so_many_questions_waiting(book: GrantStore) -> None:
-    consent, request_handler = Approver(book), Desk()
-    tasks = await started(*(settled(consent, prompter=request_handler) for _ in range(66)))
+    consent, held = Approver(book), HeldPrompter()
+    tasks = await started(*(settled(consent, prompter=held) for _ in range(66)))
     ruling = await tasks[-1]
     assert not ruling.allowed
     assert "could not be asked: 64 questions of this session wait for an answer already" in ruling.reason
-    await request_handler.serve(65)
+    await held.serve(65)
     await asyncio.gather(*tasks)
 
 
-async def test_whoever_leaves_the_queue_does_not_hold_up_the_others(book: GrantStore) -> None:
-    consent, request_handler = Approver(book), Desk()
-    tasks = await started(*(settled(consent, named(name), prompter=request_handler) for name in "abcd"))
+async def test_a_cancelled_waiter_does_not_hold_up_the_others(book: GrantStore) -> None:
+    consent, held = Approver(book), HeldPrompter()
+    tasks = await started(*(settled(consent, named(name), prompter=held) for name in "abcd"))
     tasks[1].cancel()
     tasks[3].cancel()
     await asyncio.wait([tasks[1], tasks[3]])
-    assert await request_handler.serve(2) == ["a", "c"]
+    assert await held.serve(2) == ["a", "c"]
     assert ((await tasks[0]).allowed, (await tasks[2]).allowed) == (True, True)
-    assert (await settled(consent, named("e"), prompter=Faces(YES))).allowed
+    assert (await settled(consent, named("e"), prompter=ScriptedPrompter(YES))).allowed
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_turn_that_comes_as_it_is_given_up_goes_to_the_next(moment: str, book: GrantStore) -> None:
-    consent, request_handler = Approver(book), Desk()
-    first, second, third = await started(*(settled(consent, named(name), prompter=request_handler) for name in "abc"))
+    consent, held = Approver(book), HeldPrompter()
+    first, second, third = await started(*(settled(consent, named(name), prompter=held) for name in "abc"))
     acts: dict[str, list[Callable[[], object]]] = {
         "before": [second.cancel, first.cancel],
         "after": [first.cancel, lambda: asyncio.get_running_loop().call_soon(second.cancel)],
     }
-    await request_handler.next()
+    await held.next()
     assert [act() is not None for act in acts[moment]] == [True, True]
     await asyncio.wait([first, second])
-    assert await request_handler.serve(1) == ["c"]
+    assert await held.serve(1) == ["c"]
     assert (await third).allowed
 
 
@@ -430,23 +430,25 @@ async def test_a_turn_that_comes_as_it_is_given_up_goes_to_the_next(moment: str,
 
 def test_a_yes_for_the_session_is_remembered_there(book: GrantStore) -> None:
     consent, session = Approver(book), SessionGrants()
-    ruling = rule(consent, prompter=Faces(ApprovalAnswer(allow=True, remember="session")), session_grants=session)
+    ruling = rule(
+        consent, prompter=ScriptedPrompter(ApprovalAnswer(allow=True, remember="session")), session_grants=session
+    )
     assert session.all() == [ruling.grant]
     assert book.all() == []
     assert rule(consent, replace(ACT, arguments={"path": "/x"}), session_grants=session).allowed
     assert not rule(consent, replace(ACT, session="s2"), session_grants=session).allowed
 
 
-def test_a_yes_for_always_is_remembered_in_the_book(book: GrantStore) -> None:
+def test_an_answer_of_always_is_stored(book: GrantStore) -> None:
     answer = ApprovalAnswer(allow=True, remember="always", expires=1e12, uses=5)
-    ruling = rule(Approver(book), prompter=Faces(answer))
+    ruling = rule(Approver(book), prompter=ScriptedPrompter(answer))
     assert ruling.grant is not None
     assert book.all() == [ruling.grant]
     assert (ruling.grant.expires, ruling.grant.uses) == (1e12, 5)
 
 
 def test_a_yes_for_read_only_tools_is_for_those_of_this_moment(book: GrantStore) -> None:
-    consent, prompter = Approver(book), Faces(ApprovalAnswer(allow=True, remember="read-only"))
+    consent, prompter = Approver(book), ScriptedPrompter(ApprovalAnswer(allow=True, remember="read-only"))
     ruling = rule(consent, READ, prompter=prompter, question=lambda: question(READ, tools=TOOLS))
     assert ruling.grant is not None
     assert (ruling.grant.tools, ruling.grant.read_only) == ({"read": "sha256:2", "list": "sha256:3"}, True)
@@ -469,7 +471,7 @@ def test_a_yes_for_read_only_tools_is_for_those_of_this_moment(book: GrantStore)
 
 def test_a_yes_for_a_server_is_for_its_tools_of_this_moment_in_this_session(book: GrantStore) -> None:
     consent, session = Approver(book), SessionGrants()
-    prompter = Faces(ApprovalAnswer(allow=True, remember="server"))
+    prompter = ScriptedPrompter(ApprovalAnswer(allow=True, remember="server"))
     ruling = rule(consent, prompter=prompter, session_grants=session, question=lambda: question(tools=TOOLS))
     assert session.all() == [ruling.grant]
     assert book.all() == []
@@ -480,17 +482,20 @@ def test_a_yes_for_a_server_is_for_its_tools_of_this_moment_in_this_session(book
 
 
 def test_a_yes_for_a_server_may_be_counted_too(book: GrantStore) -> None:
-    consent, prompter = Approver(book), Faces(ApprovalAnswer(allow=True, remember="read-only", uses=1, expires=1e12))
+    consent, prompter = (
+        Approver(book),
+        ScriptedPrompter(ApprovalAnswer(allow=True, remember="read-only", uses=1, expires=1e12)),
+    )
     rule(consent, READ, prompter=prompter, question=lambda: question(READ, tools=TOOLS))
     assert [rule(consent, READ).allowed for _ in range(2)] == [True, False]
 
 
 def test_a_yes_of_the_client_in_front_is_not_recorded_as_the_users(book: GrantStore) -> None:
-    assert rule(Approver(book), prompter=Faces(ApprovalAnswer(allow=True, by="client"))).by == "client"
+    assert rule(Approver(book), prompter=ScriptedPrompter(ApprovalAnswer(allow=True, by="client"))).by == "client"
 
 
 def test_a_yes_for_read_only_tools_to_a_writing_call_holds_once_for_that_call(book: GrantStore) -> None:
-    consent, prompter = Approver(book), Faces(*[ApprovalAnswer(allow=True, remember="read-only")] * 2, NO)
+    consent, prompter = Approver(book), ScriptedPrompter(*[ApprovalAnswer(allow=True, remember="read-only")] * 2, NO)
     rulings = [rule(consent, prompter=prompter, question=lambda: question(tools=TOOLS)) for _ in range(3)]
     assert [ruling.allowed for ruling in rulings] == [True, True, False]
     assert rule(consent, READ).allowed
@@ -499,7 +504,7 @@ def test_a_yes_for_read_only_tools_to_a_writing_call_holds_once_for_that_call(bo
 
 
 def test_reading_in_a_tainted_session_is_allowed_only_where_nothing_leads_out(book: GrantStore) -> None:
-    consent, prompter = Approver(book), Faces(ApprovalAnswer(allow=True, remember="read-only"))
+    consent, prompter = Approver(book), ScriptedPrompter(ApprovalAnswer(allow=True, remember="read-only"))
     rule(consent, READ, prompter=prompter, question=lambda: question(READ, tools=TOOLS))
     tainted = replace(READ, tainted=True)
     assert not rule(consent, tainted).allowed
@@ -509,10 +514,10 @@ def test_reading_in_a_tainted_session_is_allowed_only_where_nothing_leads_out(bo
 
 def test_a_grant_given_before_the_scan_found_something_is_asked_about_again(book: GrantStore) -> None:
     consent = Approver(book)
-    rule(consent, prompter=Faces(ApprovalAnswer(allow=True, remember="always")))
+    rule(consent, prompter=ScriptedPrompter(ApprovalAnswer(allow=True, remember="always")))
     flagged = replace(ACT, flagged=True)
     assert not rule(consent, flagged).allowed
-    rule(consent, flagged, prompter=Faces(ApprovalAnswer(allow=True, remember="always")))
+    rule(consent, flagged, prompter=ScriptedPrompter(ApprovalAnswer(allow=True, remember="always")))
     assert rule(consent, flagged).allowed
 
 
@@ -531,27 +536,29 @@ def test_a_grant_given_before_the_scan_found_something_is_asked_about_again(book
 def test_an_answer_for_the_server_is_offered_where_it_means_something(
     act: Act, tools: tuple[ServerTool, ...], offered: set[str], book: GrantStore
 ) -> None:
-    prompter = Faces(NO)
+    prompter = ScriptedPrompter(NO)
     rule(Approver(book), act, prompter=prompter, question=lambda: question(act, tools=tools))
     assert set(prompter.asked[0].can_remember) & {"read-only", "server"} == offered
 
 
 def test_a_yes_for_arguments_like_these_is_for_these(book: GrantStore) -> None:
     consent = Approver(book)
-    rule(consent, prompter=Faces(ApprovalAnswer(allow=True, remember="alike", vary="/path", like="/a/**")))
+    rule(consent, prompter=ScriptedPrompter(ApprovalAnswer(allow=True, remember="alike", vary="/path", like="/a/**")))
     assert rule(consent, replace(ACT, arguments={"path": "/a/c", "n": 1})).allowed
     assert not rule(consent, replace(ACT, arguments={"path": "/a/../c", "n": 1})).allowed
     assert not rule(consent, replace(ACT, arguments={"path": "/a/c", "n": 2})).allowed
 
 
 def test_likeness_that_makes_no_sense_is_not_remembered(book: GrantStore) -> None:
-    ruling = rule(Approver(book), prompter=Faces(ApprovalAnswer(allow=True, remember="alike", vary="/nowhere")))
+    ruling = rule(
+        Approver(book), prompter=ScriptedPrompter(ApprovalAnswer(allow=True, remember="alike", vary="/nowhere"))
+    )
     assert (ruling.allowed, ruling.grant) == (True, None)
     assert "there is no argument at /nowhere" in ruling.reason
 
 
-def test_without_a_book_nothing_outlives_the_session() -> None:
-    ruling = rule(Approver(None), prompter=Faces(ApprovalAnswer(allow=True, remember="always")))
+def test_without_a_store_nothing_outlives_the_session() -> None:
+    ruling = rule(Approver(None), prompter=ScriptedPrompter(ApprovalAnswer(allow=True, remember="always")))
     assert (ruling.allowed, ruling.grant) == (True, None)
 
 
@@ -570,21 +577,21 @@ def test_without_a_book_nothing_outlives_the_session() -> None:
 def test_only_what_the_question_shows_can_be_remembered(
     act: Act, definition: Any, offered: Any, book: GrantStore
 ) -> None:
-    prompter = Faces(NO)
+    prompter = ScriptedPrompter(NO)
     rule(Approver(book), act, prompter=prompter, question=lambda: question(act, definition=definition))
     assert can_remember(act, definition) == offered
     assert prompter.asked[0].can_remember == offered
 
 
-def test_a_face_cannot_remember_what_was_not_offered(book: GrantStore) -> None:
-    prompter = Faces(ApprovalAnswer(allow=True, remember="always"))
+def test_a_prompter_cannot_choose_a_scope_that_was_not_offered(book: GrantStore) -> None:
+    prompter = ScriptedPrompter(ApprovalAnswer(allow=True, remember="always"))
     ruling = rule(Approver(book), prompter=prompter, question=lambda: question(definition=None))
     assert (ruling.allowed, ruling.grant) == (True, None)
     assert book.all() == []
 
 
-def test_whoever_makes_the_question_may_offer_less(book: GrantStore) -> None:
-    prompter = Faces(NO)
+def test_an_approval_request_may_offer_fewer_scopes(book: GrantStore) -> None:
+    prompter = ScriptedPrompter(NO)
     rule(Approver(book), prompter=prompter, question=lambda: question(can_remember=("session",)))
     assert prompter.asked[0].can_remember == ("session",)
 
@@ -601,13 +608,15 @@ def test_changed_arguments_are_judged_again(book: GrantStore) -> None:
         judged.append(arguments)
         return ASK
 
-    ruling = rule(Approver(book), prompter=Faces(ApprovalAnswer(allow=True, arguments=CHANGED)), reevaluate=reevaluate)
+    ruling = rule(
+        Approver(book), prompter=ScriptedPrompter(ApprovalAnswer(allow=True, arguments=CHANGED)), reevaluate=reevaluate
+    )
     assert (ruling.allowed, ruling.arguments) == (True, CHANGED)
     assert judged == [CHANGED]
 
 
 def test_changed_arguments_do_not_escape_a_denial(book: GrantStore) -> None:
-    prompter = Faces(ApprovalAnswer(allow=True, arguments=CHANGED, remember="always"))
+    prompter = ScriptedPrompter(ApprovalAnswer(allow=True, arguments=CHANGED, remember="always"))
     ruling = rule(Approver(book), prompter=prompter, reevaluate=lambda arguments: DENY)
     assert (ruling.allowed, ruling.by, ruling.rule) == (False, "policy", DENY.rule)
     assert ruling.reason == "the policy denies the changed arguments: never there"
@@ -618,7 +627,7 @@ def test_changed_arguments_do_not_escape_a_denial(book: GrantStore) -> None:
     ("editable", "reevaluate"), [(False, lambda arguments: ALLOW), (True, None)], ids=["not editable", "no judge"]
 )
 def test_arguments_that_may_not_be_changed_are_not(editable: bool, reevaluate: Any, book: GrantStore) -> None:
-    prompter = Faces(ApprovalAnswer(allow=True, arguments=CHANGED))
+    prompter = ScriptedPrompter(ApprovalAnswer(allow=True, arguments=CHANGED))
     ruling = rule(
         Approver(book), prompter=prompter, reevaluate=reevaluate, question=lambda: question(editable=editable)
     )
@@ -627,7 +636,7 @@ def test_arguments_that_may_not_be_changed_are_not(editable: bool, reevaluate: A
 
 
 def test_what_is_remembered_is_what_was_changed_to(book: GrantStore) -> None:
-    prompter = Faces(ApprovalAnswer(allow=True, arguments=CHANGED, remember="alike"))
+    prompter = ScriptedPrompter(ApprovalAnswer(allow=True, arguments=CHANGED, remember="alike"))
     ruling = rule(Approver(book), prompter=prompter, reevaluate=lambda arguments: ASK)
     assert ruling.grant is not None
     assert ruling.grant.match == argument_pattern(CHANGED)

@@ -64,7 +64,7 @@ def test_the_stricter_of_two(one: ApprovalMode, other: ApprovalMode) -> None:
     assert stricter_mode(one, other) == APPROVAL_MODES[max(APPROVAL_MODES.index(one), APPROVAL_MODES.index(other))]
 
 
-def test_a_mode_beside_none_is_itself() -> None:
+def test_the_stricter_of_a_mode_and_none_is_the_mode() -> None:
     assert stricter_mode("client", None) == "client"
 
 

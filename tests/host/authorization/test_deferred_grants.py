@@ -59,7 +59,7 @@ def test_it_waits_for_the_list_of_that_very_server(
     assert len(book.deferred()) == 1
 
 
-def test_a_file_that_cannot_be_read_is_told_once_and_stops_nothing(
+def test_an_unreadable_file_is_reported_once_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "grants.json").write_text("{")

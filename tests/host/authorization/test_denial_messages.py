@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.host.authorization.policy.support import make_act, policy
 from trunkline.errors import ConfigError
+from trunkline.host.authorization.approval import ApprovalRequest
 from trunkline.host.authorization.denial_messages import (
     ALLOW_IT,
     CLIENT_CANNOT_ELICIT,
@@ -82,18 +83,18 @@ def test_a_flagged_or_changed_definition_is_refused_with_the_command_that_accept
     )
 
 
-def test_taint_is_told_with_its_source() -> None:
+def test_taint_is_reported_with_its_source() -> None:
     act = replace(ACT, tainted=True)
     text = refusal(act, rule_to_add(ACT), tainted_by="web/fetch")
     assert "The untrusted text came from web/fetch." in text
     assert text.endswith(f"{WRITTEN}\ntainted = true")
 
 
-def test_taint_is_not_told_where_it_is_not_the_reason() -> None:
+def test_taint_is_not_mentioned_where_it_is_not_the_reason() -> None:
     assert "untrusted text" not in refusal(replace(ACT, tainted=True), tainted_by="web/fetch")
 
 
-def test_what_went_wrong_with_remembered_answers_is_told() -> None:
+def test_a_problem_with_stored_grants_is_reported() -> None:
     assert "grants.json cannot be read." in refusal(ACT, problem="grants.json cannot be read.")
 
 
@@ -120,8 +121,10 @@ def test_where_nothing_is_asked_a_changed_tool_is_allowed_in_two_steps(no_prompt
 @pytest.mark.parametrize(("name", "said"), [("", "rule p.toml:1 requires approval"), ('name = "careful"\n', None)])
 def test_a_rule_is_named_once(name: str, said: str | None) -> None:
     decision = policy(f'[[rule]]\n{name}effect = "ask"\nserver = "files"\n').decide(ACT)
-    assert decision.reason_with_rule == (said or "rule 'careful' (p.toml:1) requires approval")
-    assert policy("").decide(ACT).reason_with_rule.endswith(f"({policy('').decide(ACT).rule})")
+    question = ApprovalRequest(act=ACT, decision=decision)
+    assert question.reason == (said or "rule 'careful' (p.toml:1) requires approval")
+    by_default = policy("").decide(ACT)
+    assert ApprovalRequest(act=ACT, decision=by_default).reason.endswith(f"({by_default.rule})")
 
 
 def test_a_policy_that_cannot_be_evaluated_names_no_rule_to_remove() -> None:

@@ -129,7 +129,7 @@ def test_a_grant_given_in_spite_of_taint_covers_both() -> None:
 
 
 @pytest.mark.parametrize(("now", "covered"), [(30 * DAY - 1, True), (30 * DAY, False)])
-def test_a_grant_ends_after_thirty_days_if_nobody_says_when(now: float, covered: bool) -> None:
+def test_a_grant_expires_after_thirty_days_by_default(now: float, covered: bool) -> None:
     assert covers(always(), ACT, now) is covered
 
 
@@ -382,7 +382,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("content", BROKEN)
-def test_a_broken_file_grants_nothing_and_says_so(content: bytes, book: GrantStore, path: Path) -> None:
+def test_a_broken_file_grants_nothing_and_is_reported(content: bytes, book: GrantStore, path: Path) -> None:
     book.add(always())
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"grants\.json: the grants cannot be read, so none is used"):
@@ -403,7 +403,7 @@ def test_a_broken_file_is_not_written_over(content: bytes, book: GrantStore, pat
 def test_a_file_that_others_can_write_grants_nothing(book: GrantStore, path: Path) -> None:
     book.add(always())
     path.chmod(0o666)
-    with pytest.raises(ConfigError, match=r"others can change grants in it: run chmod 600"):
+    with pytest.raises(ConfigError, match=r"others can change grants in it: check the file, then run chmod 600"):
         GrantStore(path).find(ACT)
 
 
@@ -456,15 +456,15 @@ def test_a_disk_that_fails_leaves_what_there_was(
     assert sorted(each.name for each in path.parent.iterdir()) == ["grants.json", "grants.json.lock"]
 
 
-def test_a_book_shows_where_it_is(book: GrantStore, path: Path) -> None:
-    assert repr(book) == f"GrantBook({str(path)!r})"
+def test_the_repr_of_a_store_shows_its_file(book: GrantStore, path: Path) -> None:
+    assert repr(book) == f"GrantStore({str(path)!r})"
 
 
 ADDING = """
 import sys
-from trunkline.host.authorization.grants import GrantBook, make_grant
+from trunkline.host.authorization.grants import GrantStore, make_grant
 from trunkline.host.authorization.policy.decisions import Act
-book = GrantBook(sys.argv[1])
+book = GrantStore(sys.argv[1])
 for number in range(20):
     book.add(make_grant(Act(kind="prompt", server=sys.argv[2], name=str(number)), "always", now=0.0, expires=1e12))
 """

@@ -84,7 +84,7 @@ def test_sources_are_bounded_and_too_many_taint_everything() -> None:
     assert (len(taint.sources) <= 257, taint.affects("s1999", "x"), taint.affects("s1", "x")) == (True, True, True)
 
 
-def test_where_it_came_from_is_told() -> None:
+def test_the_sources_of_taint_are_named() -> None:
     taint = tainted(("web", "fetch", False, OPEN), ("mail", "read", False, ToolHints()))
     assert taint.told("mail", "send") == "web, web/fetch"
     assert repr(taint) == "Taint(mail, web, web/fetch)"
@@ -212,7 +212,7 @@ def test_a_flag_undoes_no_denial() -> None:
     assert Policy([rule(effect="deny")]).decide(replace(WRITE, flagged=True)).effect == "deny"
 
 
-def test_a_decision_on_something_flagged_says_so() -> None:
+def test_a_decision_on_a_flagged_definition_names_the_cause() -> None:
     decision = Policy([rule()]).decide(replace(WRITE, flagged=True))
     assert decision.rule == "default: flagged definition"
     assert decision.reason.startswith("rule 'r' (p.toml:1) allows it, but the scan found something in its definition")

@@ -403,7 +403,7 @@ def test_when_results_are_not_enough_the_oldest_messages_are_not_sent_any_more(t
     assert sent[0].role == "user"
 
 
-def test_a_message_larger_than_the_window_says_so(tmp_path: Path) -> None:
+def test_a_message_larger_than_the_window_is_reported(tmp_path: Path) -> None:
     async def main() -> str:
         async with talking(tmp_path, {}, ["ok"], model=traits(window_tokens=8_000)) as talk:
             return noticed(await talk.say("long " * 10_000))

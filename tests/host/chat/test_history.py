@@ -106,7 +106,7 @@ def test_without_a_limit_nothing_is_timed() -> None:
     assert run_async(main()) is False
 
 
-def test_a_face_that_pauses_is_one_with_the_face_it_asks() -> None:
+def test_a_pausing_prompter_equals_the_prompter_it_wraps() -> None:
     async def prompter(question: ApprovalRequest) -> ApprovalAnswer | None:
         return None
 

@@ -100,16 +100,16 @@ def test_a_call_goes_to_its_server_and_its_result_to_the_model(tmp_path: Path) -
     assert consistent(talk.conversation.messages)
 
 
-def test_a_face_sees_a_call_proposed_begun_and_ended_in_this_order(tmp_path: Path) -> None:
+def test_the_events_of_a_call_come_in_order(tmp_path: Path) -> None:
     _, events, _ = run(tmp_path, [calls(("add", {"a": 1, "b": 2})), "ok"])
     kinds = [type(event).__name__ for event in events if not isinstance(event, TextReceived)]
-    assert kinds == ["CallProposed", "CallStarted", "Ended", "TurnEnded"]
+    assert kinds == ["CallProposed", "CallStarted", "CallFinished", "TurnEnded"]
     (proposed,), (end,) = of(events, CallProposed), ended(events)
     assert (proposed.server, proposed.tool, proposed.arguments) == ("shop", "add", {"a": 1, "b": 2})
     assert (end.preview, end.is_error, end.denied) == ("3", False, False)
 
 
-def test_progress_of_a_call_is_told(tmp_path: Path) -> None:
+def test_progress_of_a_call_is_reported(tmp_path: Path) -> None:
     _, events, _ = run(tmp_path, [calls("report"), "ok"])
     assert [(each.progress, each.total, each.message) for each in of(events, CallProgressed)] == [(1, 2, "half")]
 
@@ -145,7 +145,7 @@ def test_calls_beyond_the_concurrency_wait(
 # --- failures are results --------------------------------------------------------------------------------------------
 
 
-def test_arguments_that_do_not_fit_are_not_sent_and_the_model_learns_where(tmp_path: Path) -> None:
+def test_invalid_arguments_are_not_sent_and_the_model_gets_the_violations(tmp_path: Path) -> None:
     talk, events, shop = run(tmp_path, [calls(("add", {"a": "one", "b": 2})), "sorry"])
     assert shop.calls == []
     assert 'at "/a": expected integer, found string' in talk.last_request
@@ -241,7 +241,7 @@ def test_without_anyone_to_ask_a_call_is_denied_and_only_the_person_reads_how_to
     assert "[[rule]]" not in talk.last_request
 
 
-def test_arguments_that_the_person_changed_are_sent_and_the_model_is_told(tmp_path: Path) -> None:
+def test_edited_arguments_are_sent_and_reported_to_the_model(tmp_path: Path) -> None:
     async def prompter(question: ApprovalRequest) -> ApprovalAnswer:
         return ApprovalAnswer(allow=True, arguments={"a": 5, "b": 5})
 
@@ -288,7 +288,7 @@ def test_a_request_that_would_pass_the_limit_of_tokens_is_not_made(tmp_path: Pat
     assert talk.model.requests == []
 
 
-def test_a_limit_on_cost_says_so_where_prices_are_not_known(tmp_path: Path) -> None:
+def test_a_limit_on_cost_is_reported_where_prices_are_unknown(tmp_path: Path) -> None:
     _, events, _ = run(tmp_path, ["ok"], options=limits(cost=1.0), model=traits(input_price=None))
     assert "the cost limit has no effect" in noticed(events)
     assert heard(events)[1].cost is None
@@ -369,7 +369,7 @@ def test_usage_and_cost_are_those_of_the_turn_and_of_the_conversation(tmp_path: 
 # --- repetition ------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_that_repeats_itself_is_told_and_then_stopped(tmp_path: Path) -> None:
+def test_a_model_that_repeats_itself_is_warned_and_then_stopped(tmp_path: Path) -> None:
     same = ScriptedTurn(calls=(ScriptedCall(tool="add", arguments={"a": 1, "b": 1}),), again=True)
     talk, events, shop = run(tmp_path, [same])
     told = [any("times in a row" in text for text in texts(message)) for message in talk.conversation.messages]
@@ -451,7 +451,7 @@ def test_an_adapter_that_breaks_is_a_failure_of_the_model(
 
 
 @pytest.mark.parametrize(("stop", "reason"), [("length", "length"), ("refusal", "refusal"), ("stop_sequence", "end")])
-def test_why_the_model_stopped_is_told(tmp_path: Path, stop: Any, reason: str) -> None:
+def test_the_stop_reason_is_reported(tmp_path: Path, stop: Any, reason: str) -> None:
     _, events, _ = run(tmp_path, [ScriptedTurn(says="so", stop=stop)])
     assert heard(events)[1].reason == reason
 

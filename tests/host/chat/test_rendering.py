@@ -228,7 +228,7 @@ def test_a_picture_in_a_resource_is_shown(tmp_path: Path) -> None:
         pytest.param(BLIND, "audio/wav", False, id="deaf"),
     ],
 )
-def test_sound_is_played_to_a_model_that_hears_and_kept_for_others(
+def test_audio_is_sent_to_audio_models_and_spilled_for_others(
     tmp_path: Path, traits: Traits, mime_type: str, heard: bool
 ) -> None:
     seen = shown(tmp_path, result(t.AudioContent(data=b64(b"RIFF"), mime_type=mime_type)), traits=traits)

@@ -120,7 +120,7 @@ def test_a_reply_has_the_text_after_the_calls_and_the_calls(tmp_path: Path) -> N
     assert reply.usage.output_tokens > 0
 
 
-def test_a_call_that_was_denied_says_so_in_the_reply(tmp_path: Path) -> None:
+def test_a_denied_call_is_marked_in_the_reply(tmp_path: Path) -> None:
     async def main() -> Any:
         script = [calls(("price", {"of": "tea"}), says="I cannot."), ""]
         async with talking(tmp_path, {"shop": shop()}, script, rules=policy()) as talk:

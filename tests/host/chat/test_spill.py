@@ -109,7 +109,7 @@ def test_what_is_no_text_cannot_be_read(tmp_path: Path) -> None:
         kept.read(kept.keep(b"\x00", suffix="png").id)
 
 
-def test_an_output_beyond_the_bound_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_beyond_the_limit_is_cut_and_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 200)
     kept = spill(tmp_path)
     output = kept.keep("x" * 1000)

@@ -49,10 +49,10 @@ async def until(talk: Talking, kind: str, text: str = "Hello.") -> list[ChatEven
     return heard_so_far
 
 
-def test_a_model_that_is_stopped_while_it_talks_leaves_what_it_said(tmp_path: Path) -> None:
+def test_the_text_of_a_cancelled_answer_is_kept(tmp_path: Path) -> None:
     async def main() -> Any:
         async with talking(tmp_path, {}, [ScriptedTurn(says="I think that", hangs=True), "go on"]) as talk:
-            events = await until(talk, "Said")
+            events = await until(talk, "TextReceived")
             first = talk.conversation.messages
             await talk.say("And?")
             return events, first, talk.conversation.messages, talk.model.stopped
@@ -68,7 +68,7 @@ def test_calls_that_are_called_off_are_cancelled_at_the_server_and_say_so(tmp_pa
     async def main() -> Any:
         waiting = Waiting()
         async with talking(tmp_path, {"waiting": waiting.server}, [calls("quick", "wait"), "on"]) as talk:
-            events = await until(talk, "Ended")
+            events = await until(talk, "CallFinished")
             said = heard(await talk.say("And?"))[0]
             return events, talk.conversation, said, waiting.cancelled
 

@@ -12,10 +12,10 @@ from trunkline.host.chat.tool_schemas import (
     SCHEMA_DIALECTS,
     UnsupportedTool,
     flatten,
-    inline_references,
     schema_dialect,
     to_tool_spec,
 )
+from trunkline.protocol.json_schema import inline_references
 
 
 def projected(schema: dict[str, Any], dialect: str = "openai", **more: Any) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def test_a_description_is_clipped_to_what_a_provider_takes_and_keeps_its_sentenc
     assert said.endswith("(a) or (b).")
 
 
-def test_a_talkative_schema_loses_its_inner_descriptions_first() -> None:
+def test_a_large_schema_loses_its_nested_descriptions_first() -> None:
     inner = {f"p{number}": {"type": "string", "description": "d" * 200} for number in range(100)}
     schema = {"properties": {"a": {"type": "object", "description": "A.", "properties": inner}}}
     found = projected(schema)

@@ -118,7 +118,7 @@ def test_one_entry_is_explained_alone(tmp_path: Path) -> None:
     assert [each["server"] for each in document["problems"]] == ["a"]
 
 
-def test_settings_that_nobody_wrote_are_the_usual_ones(tmp_path: Path) -> None:
+def test_unset_settings_have_their_defaults(tmp_path: Path) -> None:
     document = explain(given(tmp_path, {"mcpServers": {"a": {"command": "x", "idleStop": 5, "roots": ["/r"]}}}))
     held = document["servers"][0]["settings"]
     assert (held["idleStop"], held["roots"], held["era"], held["perUser"]) == (5.0, ["/r"], "auto", False)
@@ -136,7 +136,7 @@ def test_an_entry_that_is_not_there_is_an_error(tmp_path: Path, name: str, said:
         explain(given(tmp_path, REMOTE), name)
 
 
-def test_an_entry_that_does_not_hold_is_explained_by_who_hides_it(tmp_path: Path) -> None:
+def test_an_inactive_entry_is_explained_by_the_entry_that_hides_it(tmp_path: Path) -> None:
     managed = write(tmp_path / "managed.json", {"deniedServers": [{"name": "github"}]})
     configuration = load_configuration(
         given=[write(tmp_path / "mcp.json", REMOTE)], managed=managed, environ={"GITHUB_TOKEN": SECRET}

@@ -78,13 +78,13 @@ def test_an_answer_that_is_no_option_is_a_problem(tmp_path: Path) -> None:
     assert "none of its options" in str(found.problem)
 
 
-def test_nobody_is_asked_for_an_entry_that_is_disabled(tmp_path: Path) -> None:
+def test_a_disabled_entry_prompts_for_no_input(tmp_path: Path) -> None:
     person = _Person("answered")
     given(tmp_path, _document(_KEY, a=_uses(disabled=True), b=_uses(enabled=False)), inputs=person)
     assert person.asked == []
 
 
-def test_nobody_is_asked_for_an_entry_that_is_hidden(tmp_path: Path) -> None:
+def test_a_hidden_entry_prompts_for_no_input(tmp_path: Path) -> None:
     person = _Person("answered")
     user = write(tmp_path / "user.json", _document(_KEY, a=_uses()))
     project = write(tmp_path / "mcp.json", {"mcpServers": {"a": {"command": "x"}}})

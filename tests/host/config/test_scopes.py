@@ -76,7 +76,7 @@ def test_of_several_files_that_were_named_a_later_one_holds(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("scope", ["project", "user"])
-def test_a_broken_file_that_was_only_found_stops_nobody_else(tmp_path: Path, scope: str) -> None:
+def test_a_broken_file_in_a_default_location_does_not_affect_the_others(tmp_path: Path, scope: str) -> None:
     broken = write(tmp_path / "broken.json", "{")
     good = write(tmp_path / "good.json", {"mcpServers": {"a": {"command": "x"}}})
     configuration = load_configuration(**{scope: broken}, given=[good], environ={})  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_a_path_that_leaves_an_allowed_one_is_not_allowed(tmp_path: Path) -> Non
     assert list(_ruled(tmp_path, rules, servers=servers).entries) == ["own", "b"]
 
 
-def test_a_server_that_is_denied_gives_its_name_to_no_other(tmp_path: Path) -> None:
+def test_a_denied_server_keeps_its_name_reserved(tmp_path: Path) -> None:
     managed = write(tmp_path / "managed.json", {"deniedServers": [{"command": ["evil"]}]})
     project = write(tmp_path / "mcp.json", {"mcpServers": {"a": {"command": "evil"}}})
     user = write(tmp_path / "user.json", {"mcpServers": {"a": {"command": "good"}}})

@@ -120,7 +120,7 @@ def test_an_explanation_shows_the_name_and_when_it_is_looked_up(tmp_path: Path) 
 
 def test_a_sealed_value_shows_nothing_of_what_variables_gave(tmp_path: Path) -> None:
     found = entry(tmp_path, {"command": "x", "env": {"A": "${B}${secret:a}"}}, {"B": "of-a-variable"})
-    assert repr(found.sealed) == "(Sealed('env.A', a),)"
+    assert repr(found.sealed) == "(SecretTemplate('env.A', a),)"
 
 
 # --- what is approved ------------------------------------------------------------------------------------------------

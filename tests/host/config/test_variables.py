@@ -107,7 +107,7 @@ def test_paths_are_relative_to_the_folder_of_the_project(tmp_path: Path, name: s
 @pytest.mark.parametrize(
     ("written", "path"), [("~/x", "/home/ada/x"), ("~", "/home/ada"), ("/x/../y", "/y"), ("~ada", "{}/~ada")]
 )
-def test_a_tilde_is_the_home_of_whoever_runs_it(tmp_path: Path, written: str, path: str) -> None:
+def test_a_tilde_is_the_home_of_the_current_user(tmp_path: Path, written: str, path: str) -> None:
     assert entry(tmp_path, {"command": "x", "cwd": written}).cwd == path.format(tmp_path)
 
 
@@ -159,7 +159,7 @@ TOKEN = "NDk4ZmE1ODctMzY5Mi00ZGQ2"
         ),
     ],
 )
-def test_whom_one_allows_is_shown_though_it_came_out_of_a_variable(
+def test_a_value_that_decides_what_runs_or_is_reached_is_shown_although_a_variable_holds_it(
     tmp_path: Path, members: dict[str, Any], value: str, shown: str
 ) -> None:
     assert entry(tmp_path, members, {"A": value}).shown == shown

@@ -153,7 +153,7 @@ async def test_a_rule_that_denies_holds(channel: str, tmp_path: Path) -> None:
 
 
 @FRONTS
-async def test_what_is_denied_whole_is_not_there(channel: str, tmp_path: Path) -> None:
+async def test_a_tool_that_is_always_denied_is_not_listed(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"s": Desk().server}, tmp_path, policy=rules(DENY_ALL), gateway=CLIENT) as stage,
         stage.client(channel) as client,
@@ -252,7 +252,7 @@ async def test_questions_of_servers_reach_a_client_that_declared_them_and_name_t
 
 
 @FRONTS
-async def test_a_server_cannot_ask_in_the_name_of_another(channel: str, tmp_path: Path) -> None:
+async def test_a_server_cannot_ask_under_the_name_of_another_server(channel: str, tmp_path: Path) -> None:
     liar, heard = Server("liar"), list[str]()
 
     @liar.tool
@@ -378,7 +378,7 @@ async def test_what_one_session_found_is_not_listed_to_another(tmp_path: Path) -
 
 
 @FRONTS
-async def test_what_is_denied_is_listed_to_no_one_who_searches(channel: str, tmp_path: Path) -> None:
+async def test_a_search_does_not_list_denied_tools(channel: str, tmp_path: Path) -> None:
     async with (
         on_stage({"s": Desk().server}, tmp_path, policy=rules(DENY_ALL), gateway=SEARCHED) as stage,
         stage.client(channel) as client,
@@ -480,7 +480,7 @@ async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 
 @CELLS
-async def test_deny_asks_no_one_and_passes_what_a_rule_allows(channel: str, upstream: str, tmp_path: Path) -> None:
+async def test_mode_deny_never_asks_and_passes_what_a_rule_allows(channel: str, upstream: str, tmp_path: Path) -> None:
     request_handler = Desk(upstream)
     policy = rules('[[rule]]\neffect = "allow"\nserver = "s"\ntool = ["look", "ask"]\n')
     async with (
@@ -498,7 +498,7 @@ async def test_deny_asks_no_one_and_passes_what_a_rule_allows(channel: str, upst
 
 
 @FRONTS
-async def test_deny_lets_a_question_pass_that_a_rule_allows(channel: str, tmp_path: Path) -> None:
+async def test_mode_deny_passes_a_question_that_a_rule_allows(channel: str, tmp_path: Path) -> None:
     policy = rules(
         '[[rule]]\neffect = "allow"\nserver = "s"\ntool = "*"\n'
         '[[rule]]\neffect = "allow"\nserver = "s"\nkind = "elicitation"\n'
@@ -563,7 +563,7 @@ async def test_no_rule_is_needed_for_the_call_after_untrusted_text(tmp_path: Pat
     assert [refused for refused, _ in outcomes] == [False] * 4
 
 
-def test_the_members_of_a_wire_message_do_not_choose_who_consented() -> None:
+def test_a_request_cannot_claim_consent() -> None:
     """What a client sends is decoded without any member for consent: there is nothing to lie about."""
     known = set(t.CallToolRequestParams.__struct_encode_fields__) | set(t.RequestMeta.__struct_encode_fields__)
     assert not {name for name in known if "consent" in name.lower() or "approv" in name.lower()}

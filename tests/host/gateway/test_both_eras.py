@@ -53,7 +53,7 @@ async def test_a_handshake_client_is_asked_as_if_it_were_connected_directly(tmp_
         assert _shared(stage) not in pids
 
 
-async def test_a_handshake_client_is_asked_through_the_door_for_http(tmp_path: Path) -> None:
+async def test_a_handshake_client_is_asked_over_http(tmp_path: Path) -> None:
     async with (
         Host.open({"b": both()}, folder=tmp_path, policy=allow("b"), audit=False) as host,
         over_http(host) as web,
@@ -72,7 +72,7 @@ async def test_a_handshake_client_is_asked_through_the_door_for_http(tmp_path: P
         pytest.param(OLD, {"elicitation": _ann}, {"asks": ["roots"]}, id="an entry that lets it ask something else"),
     ],
 )
-async def test_others_use_the_shared_connection(
+async def test_clients_without_needs_use_the_shared_connection(
     channel: str, asked: dict[str, Any], settings: dict[str, Any], tmp_path: Path
 ) -> None:
     async with on_stage({"b": both(**settings)}, tmp_path) as stage, stage.client(channel, **asked) as client:
@@ -107,9 +107,9 @@ async def test_a_server_that_may_have_one_process_alone_is_used_without_a_handsh
 _SINGLE = """
 import os, sys
 from tests.host.gateway.both_eras import make
-from trunkline.protocol.revisions import ALL_NAMES
+from trunkline.protocol.revisions import REVISION_NAMES
 os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL))
-make(list(ALL_NAMES)).run()
+make(list(REVISION_NAMES)).run()
 """
 
 

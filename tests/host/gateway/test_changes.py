@@ -57,7 +57,9 @@ async def _nothing() -> str:
 
 
 @CELLS
-async def test_a_change_of_a_resource_is_told_to_whoever_listens(channel: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_change_of_a_subscribed_resource_reaches_the_client(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
     made = board(upstream)
     async with on_stage({"b": made}, tmp_path) as stage, stage.client(channel) as client:
         async with client.listen(uris=["note://b/1"]) as changes:
@@ -99,7 +101,7 @@ async def test_a_handshake_client_subscribes_and_unsubscribes(upstream: str, tmp
 
 
 @FRONTS
-async def test_a_server_is_listened_to_only_while_somebody_wants_to_hear(channel: str, tmp_path: Path) -> None:
+async def test_a_server_subscription_ends_with_its_last_subscriber(channel: str, tmp_path: Path) -> None:
     one, two = board(NEW), board(OLD)
     async with on_stage({"b": one, "c": two}, tmp_path) as stage, stage.client(channel) as client:
         async with client.listen(uris=["note://b/1", "note://c/2"]):
@@ -187,7 +189,7 @@ def _add(made: Server, kind: str) -> None:
 
 
 @FRONTS
-async def test_what_filters_hide_is_not_told_of(channel: str, tmp_path: Path) -> None:
+async def test_filtered_items_are_not_reported(channel: str, tmp_path: Path) -> None:
     heard: list[str] = []
     made = board(NEW)
     entry = ServerEntry(

@@ -183,12 +183,25 @@ async def test_the_roots_of_the_client_reach_the_server(channel: str, upstream: 
         assert (await client.call_tool("a__folders")).data == ["file:///work"]
 
 
+@CELLS
+async def test_a_later_call_with_other_roots_reaches_the_server_with_these(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
+    # A handshake server asks once a connection; by the second call the gateway knows that it does.
+    async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage:
+        async with stage.client(channel, roots=["file:///first"]) as client:
+            assert (await client.call_tool("a__folders")).data == ["file:///first"]
+            assert (await client.call_tool("a__folders")).data == ["file:///first"]
+        async with stage.client(channel, roots=["file:///second"]) as client:
+            assert (await client.call_tool("a__folders")).data == ["file:///second"]
+
+
 def _with_roots(made: Server, *roots: str) -> ServerEntry:
     return ServerEntry(name="a", source=Source("given"), target=made, settings=ServerSettings(roots=roots))
 
 
 @CELLS
-async def test_configured_roots_stand_in_place_of_the_clients(channel: str, upstream: str, tmp_path: Path) -> None:
+async def test_configured_roots_replace_the_roots_of_the_client(channel: str, upstream: str, tmp_path: Path) -> None:
     def never() -> Any:
         raise AssertionError("the client was asked")
 
@@ -217,7 +230,7 @@ async def test_configured_roots_hold_for_a_client_that_has_none(channel: str, up
         pytest.param("a__folders", {}, id="roots"),
     ],
 )
-async def test_a_client_that_cannot_be_asked_is_told_what_the_call_needs(
+async def test_a_client_without_elicitation_gets_an_error_that_names_the_missing_rule(
     channel: str, upstream: str, name: str, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage, stage.client(channel) as client:
@@ -249,7 +262,7 @@ async def test_two_calls_of_one_client_are_answered_each_its_own(channel: str, u
 
 @CELLS
 @pytest.mark.parametrize("sessions", [8])
-async def test_no_session_hears_the_question_of_another(
+async def test_no_session_receives_the_question_of_another(
     channel: str, upstream: str, sessions: int, tmp_path: Path
 ) -> None:
     heard: Counter[tuple[str, str]] = Counter()
@@ -271,7 +284,7 @@ async def test_no_session_hears_the_question_of_another(
 
 
 @CELLS
-async def test_a_question_that_the_policy_denies_is_declined_unheard(
+async def test_a_question_that_the_policy_denies_is_declined_without_asking(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:
     policy = allow("a", more='[[rule]]\neffect = "deny"\nkind = "elicitation"\n')

@@ -77,6 +77,23 @@ async def test_a_call_by_a_name_that_is_not_known_yet_waits_too(tmp_path: Path) 
             await client.call_tool("slow__nothing")
 
 
+@FRONTS
+async def test_a_subscription_to_a_resource_of_a_starting_server_waits_too(channel: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    servers = {"slow": program("slow", "slow_notes", str(go))}
+    async with on_stage(servers, tmp_path, wait="none") as stage, stage.client(channel) as client:
+
+        async def first_change() -> Any:
+            async with client.listen(uris=["note://slow/one"]) as changes:
+                await client.call_tool("slow__pid")
+                return await anext(aiter(changes))
+
+        change = asyncio.ensure_future(first_change())
+        await until(lambda: stage.host.status()[0].state == "starting")
+        go.touch()
+        assert (await change).uri == "note://slow/one"
+
+
 async def test_a_call_to_a_server_that_takes_longer_than_lists_wait_is_waited_for(tmp_path: Path) -> None:
     go = tmp_path / "go"
     async with on_stage(_slow(go), tmp_path, wait="none", list_seconds=0.1) as stage, stage.client() as client:

@@ -100,7 +100,7 @@ async def test_a_handshake_client_hears_what_it_would_hear_without_the_gateway(
 
 
 @UPSTREAMS
-async def test_a_stateless_client_on_the_same_connection_adds_nothing_to_what_others_hear(
+async def test_a_stateless_client_does_not_change_what_others_on_the_connection_receive(
     upstream: str, tmp_path: Path
 ) -> None:
     ear = Ear()
@@ -114,7 +114,7 @@ async def test_a_stateless_client_on_the_same_connection_adds_nothing_to_what_ot
     assert ear.texts == ["mine info", "mine error"]
 
 
-async def test_clients_that_did_not_ask_never_hear_of_the_calls_of_others(tmp_path: Path) -> None:
+async def test_clients_receive_no_log_messages_of_other_clients_calls(tmp_path: Path) -> None:
     made, both = server("both", OLD), asyncio.Barrier(2)
 
     @made.tool

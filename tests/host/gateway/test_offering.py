@@ -223,7 +223,9 @@ def _returning(number: int) -> Any:
 
 
 @CELLS
-async def test_who_the_server_is_does_not_leave_the_gateway(channel: str, upstream: str, tmp_path: Path) -> None:
+async def test_the_gateway_does_not_reveal_the_upstream_server_info(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
     async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:
         info = client.server_info
         result = await client.call_tool("shop__labelled")
@@ -267,7 +269,7 @@ async def test_wrong_arguments_are_answered_as_the_server_answers_them(
 
 @FRONTS
 @pytest.mark.parametrize("name", ["shop__nothing", "add", "shop/add", "other__add", ""])
-async def test_a_name_that_is_none_here_is_an_unknown_tool(channel: str, name: str, tmp_path: Path) -> None:
+async def test_a_name_that_is_not_served_is_an_unknown_tool(channel: str, name: str, tmp_path: Path) -> None:
     async with on_stage({"shop": shop(NEW)}, tmp_path) as stage, stage.client(channel) as client:
         with pytest.raises(InvalidParams, match="Unknown tool") as refused:
             await client.call_tool(name, {})
@@ -276,7 +278,7 @@ async def test_a_name_that_is_none_here_is_an_unknown_tool(channel: str, name: s
 
 @CELLS
 @pytest.mark.parametrize("uri", ["note://shop/9", "note://1", "note://other/1", "nonsense", "page://shop/x/../text"])
-async def test_a_resource_that_is_none_is_not_found_as_the_clients_revision_says_it(
+async def test_an_unknown_resource_gets_the_not_found_error_of_the_clients_revision(
     channel: str, upstream: str, uri: str, tmp_path: Path
 ) -> None:
     async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(channel) as client:

@@ -155,7 +155,9 @@ async def _status(url: str, *, verb: str = "POST", **headers: str) -> int:
         pytest.param({"mcp-session-id": "guess"}, id="session"),
     ],
 )
-async def test_nobody_comes_in_without_the_token(path: str, verb: str, headers: dict[str, str], tmp_path: Path) -> None:
+async def test_a_request_without_the_token_is_rejected(
+    path: str, verb: str, headers: dict[str, str], tmp_path: Path
+) -> None:
     async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
         assert await _status(f"{web.url}{path}", verb=verb, **headers) == 401
 
@@ -176,7 +178,7 @@ async def test_a_token_is_made_up_for_each_gateway(tmp_path: Path) -> None:
         pytest.param({"Origin": "https://evil.example"}, 403, id="origin"),
     ],
 )
-async def test_a_page_of_somebody_elses_is_refused_even_with_the_token(
+async def test_a_request_from_a_foreign_origin_is_rejected_even_with_the_token(
     path: str, headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     async with served(Office(NEW), tmp_path, profiles={"dev": Profile()}) as web:
@@ -190,8 +192,8 @@ async def test_a_page_of_somebody_elses_is_refused_even_with_the_token(
         pytest.param({"no_auth": True, "token": "x"}, "no_auth", id="token and none"),
         pytest.param({"auth": USERS, "token": "x"}, "one of them", id="two ways"),
         pytest.param({"http": "0.0.0.0:0", "no_auth": True}, "can be reached by others", id="open to the world"),
-        pytest.param({"http": "localhost:port"}, "no address", id="no port"),
-        pytest.param({"http": "127.0.0.1:70000"}, "no address", id="large port"),
+        pytest.param({"http": "localhost:port"}, "is not an address", id="no port"),
+        pytest.param({"http": "127.0.0.1:70000"}, "is not an address", id="large port"),
     ],
 )
 async def test_a_gateway_that_would_not_be_safe_is_not_served(
@@ -203,7 +205,7 @@ async def test_a_gateway_that_would_not_be_safe_is_not_served(
 
 
 @FRONTS
-async def test_a_gateway_on_this_machine_may_ask_nobody(channel: str, tmp_path: Path) -> None:
+async def test_a_loopback_gateway_may_use_mode_deny(channel: str, tmp_path: Path) -> None:
     async with served(Office(NEW), tmp_path, no_auth=True) as web, web.client(channel) as client:
         assert web.token is None
         assert (await client.call_tool("o__hi")).data == "hi"
@@ -336,7 +338,7 @@ async def test_two_users_never_share_a_connection_to_a_server_that_is_each_ones_
 
 
 @FRONTS
-async def test_who_a_signed_token_names_stands_in_the_trail(channel: str, tmp_path: Path) -> None:
+async def test_the_subject_of_a_signed_token_is_in_the_trail(channel: str, tmp_path: Path) -> None:
     verifier = JWTVerifier(issuer=ISSUER, audience=AUDIENCE, keys=jwks(ec_key()), now=lambda: NOW)
     trail = tmp_path / "trail.jsonl"
     async with (
@@ -444,7 +446,7 @@ async def test_the_gateway_can_be_mounted_in_another_application(channel: str, u
 
     async with Host.open({"o": Office(upstream).server}, folder=tmp_path, policy=allow("o"), audit=False) as host:
         gateway = host.asgi(no_auth=True, profiles={"dev": Profile(tools=Filters(allow=("hi",)))})
-        app = starlette.Starlette(handlers=[routing.Mount("/tools", app=gateway)])
+        app = starlette.Starlette(routes=[routing.Mount("/tools", app=gateway)])
         async with small(app=_drained(app)) as running:
             async with Client(f"{running.url}/tools/mcp", revision=channel, elicitation=lambda _: "Ada") as client:
                 assert (await client.call_tool("o__ask")).data == "Ada"

@@ -65,7 +65,7 @@ def _lanes(stage: Stage) -> int:
 
 
 @FRONTS
-async def test_a_client_that_can_answer_nothing_is_not_said_to(channel: str, tmp_path: Path) -> None:
+async def test_for_a_client_without_capabilities_none_are_declared(channel: str, tmp_path: Path) -> None:
     async with on_stage({"g": growing()}, tmp_path) as stage, stage.client(channel) as client:
         assert await _declared(client) == []
         # Servers fall back to what they know where there are no roots, and fail where they ask for them in vain.
@@ -86,7 +86,7 @@ async def test_a_server_is_told_what_the_one_client_can_answer(channel: str, cap
         assert await _declared(other) == []
 
 
-async def test_roots_of_an_entry_are_declared_for_everybody(tmp_path: Path) -> None:
+async def test_configured_roots_are_declared_for_every_client(tmp_path: Path) -> None:
     async with on_stage({"g": growing(roots=[str(tmp_path)])}, tmp_path) as stage, stage.client(OLD) as client:
         assert await _declared(client) == ["roots"]
         (text,) = (await client.call_tool("g__folders")).content

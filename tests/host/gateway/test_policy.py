@@ -255,7 +255,9 @@ def test_the_server_sees_what_the_policy_saw(pairs: list[tuple[str, Any]], tmp_p
 
 
 @CELLS
-async def test_nobody_to_ask_is_a_no_that_names_the_rule_to_add(channel: str, upstream: str, tmp_path: Path) -> None:
+async def test_without_a_prompt_a_call_is_denied_and_the_rule_to_add_is_named(
+    channel: str, upstream: str, tmp_path: Path
+) -> None:
     shelf = Shelf(upstream)
     async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage, stage.client(channel) as client:
         result = await client.call_tool("s__danger", raise_on_error=False)
@@ -554,7 +556,7 @@ async def test_consent_for_a_session_survives_the_servers_own_question(
 
 
 @CELLS
-async def test_a_face_at_the_gateway_is_asked_in_place_of_the_client(
+async def test_a_prompter_of_the_gateway_is_asked_instead_of_the_client(
     channel: str, upstream: str, tmp_path: Path
 ) -> None:
     from trunkline.host.gateway.gateway import Gateway
@@ -593,7 +595,7 @@ _wipe = wipe
 
 
 @UPSTREAMS
-async def test_a_policy_that_knows_principals_hides_by_principal(upstream: str, tmp_path: Path) -> None:
+async def test_a_policy_with_principals_hides_tools_per_principal(upstream: str, tmp_path: Path) -> None:
     """Nobody is known over a pipe in memory, so a rule for somebody does not hold."""
     rule = '[[rule]]\neffect = "deny"\nserver = "s"\ntool = "danger"\nprincipal = "eve"\n'
     shelf = Shelf(upstream)

@@ -105,7 +105,7 @@ async def test_what_was_found_may_be_called_by_its_name_too(channel: str, tmp_pa
         {"name": "m__send_mail", "arguments": "nonsense"},
     ],
 )
-async def test_a_call_of_nothing_is_refused(channel: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_call_without_a_tool_name_is_rejected(channel: str, arguments: dict[str, Any], tmp_path: Path) -> None:
     async with (
         on_stage({"m": toolbox(NEW)}, tmp_path, gateway=SEARCHED) as stage,
         stage.client(channel) as client,

@@ -177,9 +177,7 @@ async def test_what_cannot_be_recorded_is_not_done(
 
 
 @FRONTS
-async def test_what_is_answered_like_nothing_since_a_rule_denies_it_stands_in_the_trail(
-    channel: str, tmp_path: Path
-) -> None:
+async def test_a_denied_call_answered_as_unknown_is_in_the_trail(channel: str, tmp_path: Path) -> None:
     policy = parse_policy('[[rule]]\neffect = "deny"\nserver = "a"\ntool = "danger"\n', file="policy.toml")
     async with (
         on_stage({"a": vault(NEW)}, tmp_path, policy=policy, audit=True) as stage,

@@ -200,7 +200,7 @@ def test_a_link_to_an_interpreter_runs_a_script_too(project: Path) -> None:
     assert "server.py" in fingerprint(_entry(project, command=("./start", "server.py"))).parts["scripts"]
 
 
-def test_a_huge_program_is_told_by_size_time_and_beginning(project: Path) -> None:
+def test_a_huge_program_is_identified_by_size_time_and_beginning(project: Path) -> None:
     huge = _program(project / "bin" / "huge", "#!/bin/sh\n")
     os.truncate(huge, 65 * 1024 * 1024)
     os.utime(huge, (1, 1))
@@ -216,7 +216,7 @@ def test_a_pipe_in_the_place_of_a_script_is_not_waited_for(project: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
-def test_a_program_that_cannot_be_read_says_so(project: Path) -> None:
+def test_a_program_that_cannot_be_read_is_reported(project: Path) -> None:
     (project / "bin" / "tool").chmod(0o111)
     assert "unreadable" in fingerprint(_entry(project)).parts["binary"]
 
@@ -252,7 +252,7 @@ def test_a_path_that_is_no_unicode_has_a_fingerprint_that_can_be_kept(project: P
     assert book.status(entry, fingerprint(entry)).state == "approved"
 
 
-def test_a_fingerprint_is_the_same_when_taken_beside_the_event_loop(project: Path) -> None:
+def test_a_fingerprint_is_the_same_when_computed_in_a_thread(project: Path) -> None:
     assert run_async(take_fingerprint(_entry(project))) == fingerprint(_entry(project))
 
 
@@ -383,7 +383,7 @@ def test_what_the_user_wrote_cannot_be_approved(project: Path, book: TrustStore)
 
 
 @pytest.mark.parametrize("scope", ["project", "user"])
-def test_a_supervisor_is_told_whether_a_server_may_run(scope: Scope, project: Path, book: TrustStore) -> None:
+def test_the_check_before_a_start_agrees_with_the_status(scope: Scope, project: Path, book: TrustStore) -> None:
     entry = _entry(project, scope=scope)
     status = _standing(book, entry)
     assert run_async(book.check(entry)) == (status.may_run, None if status.may_run else status.reason)
@@ -401,11 +401,11 @@ def _path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "trust.json"
 
 
-def test_the_book_is_for_its_owner_alone(project: Path, book: TrustStore, tmp_path: Path) -> None:
+def test_the_store_is_for_its_owner_alone(project: Path, book: TrustStore, tmp_path: Path) -> None:
     book.approve(_entry(project), fingerprint(_entry(project)))
     assert _path(tmp_path).stat().st_mode & 0o777 == 0o600
     assert _path(tmp_path).parent.stat().st_mode & 0o777 == 0o700
-    assert repr(book) == f"TrustBook({str(_path(tmp_path))!r})"
+    assert repr(book) == f"TrustStore({str(_path(tmp_path))!r})"
 
 
 def _cut(path: Path) -> None:
@@ -433,7 +433,7 @@ DAMAGES = [_cut, _empty, _newer, _open_to_others, _folder]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_book_that_cannot_be_relied_on_approves_nothing(
+def test_a_store_that_cannot_be_relied_on_approves_nothing(
     damage: Callable[[Path], None], project: Path, book: TrustStore, tmp_path: Path
 ) -> None:
     book.approve(_entry(project), fingerprint(_entry(project)))
@@ -444,7 +444,7 @@ def test_a_book_that_cannot_be_relied_on_approves_nothing(
 
 
 @pytest.mark.parametrize("damage", [_cut, _empty, _newer, _open_to_others])
-def test_a_book_that_cannot_be_relied_on_is_not_written_over(
+def test_a_store_that_cannot_be_relied_on_is_not_overwritten(
     damage: Callable[[Path], None], project: Path, book: TrustStore, tmp_path: Path
 ) -> None:
     book.approve(_entry(project), fingerprint(_entry(project)))
@@ -455,21 +455,21 @@ def test_a_book_that_cannot_be_relied_on_is_not_written_over(
     assert _path(tmp_path).read_bytes() == before
 
 
-def test_a_book_that_cannot_be_understood_says_so_when_it_is_listed(book: TrustStore, tmp_path: Path) -> None:
+def test_listing_a_malformed_store_raises(book: TrustStore, tmp_path: Path) -> None:
     _path(tmp_path).parent.mkdir()
     _path(tmp_path).write_text("{", encoding="utf-8")
     with pytest.raises(ConfigError, match="delete it and approve again"):
         book.approvals()
 
 
-def test_a_book_that_cannot_be_written_says_so(project: Path, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_raises(project: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ConfigError, match="approvals cannot be kept"):
         TrustStore(tmp_path / "file" / "trust.json").approve(_entry(project), fingerprint(_entry(project)))
 
 
 @pytest.mark.parametrize("linked", [False, True], ids=["plain", "by a link"])
-def test_a_project_cannot_bring_its_own_book(linked: bool, project: Path, tmp_path: Path) -> None:
+def test_a_project_cannot_bring_its_own_trust_store(linked: bool, project: Path, tmp_path: Path) -> None:
     entry = _entry(project)
     TrustStore(tmp_path / "trust.json").approve(
         msgspec.structs.replace(entry, source=Source("project", str(project / ".mcp.json"))), fingerprint(entry)
@@ -490,9 +490,9 @@ import sys
 from pathlib import Path
 from trunkline.host.config.model import ServerEntry, Source
 from trunkline.host.integrity.fingerprints import fingerprint
-from trunkline.host.integrity.trust import TrustBook
+from trunkline.host.integrity.trust import TrustStore
 
-book, folder, letter = TrustBook(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
+book, folder, letter = TrustStore(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(40):

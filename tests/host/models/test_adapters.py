@@ -317,7 +317,7 @@ async def test_it_is_asked_so_often_and_no_oftener(dialect: Dialect) -> None:
         assert len(there.seen) == 3
 
 
-def test_a_wait_that_is_too_long_is_told_and_not_waited(dialect: Dialect) -> None:
+def test_a_retry_delay_that_is_too_long_is_reported_instead(dialect: Dialect) -> None:
     busy = dialect.refuse(429, "rate_limit_error", "Slow down", retry_after="3600")
     error = failure(dialect, busy, dialect.reply(["Late."]), pace={"tries": 3})
     assert error.retry_after == 3600
@@ -329,7 +329,7 @@ def test_what_would_fail_again_is_not_tried_again(dialect: Dialect) -> None:
     assert error.fault == "refused"
 
 
-def test_nobody_listening_is_a_provider_that_is_down(dialect: Dialect) -> None:
+def test_a_closed_port_is_a_provider_that_is_down(dialect: Dialect) -> None:
     async def main() -> ModelError:
         async with played() as provider:
             url = provider.url
@@ -376,7 +376,7 @@ async def test_an_answer_without_an_end_is_ended(dialect: Dialect) -> None:
         pytest.param(Reply([b"<html>Bad gateway</html>"], 502, "text/html"), id="an-error-page"),
     ],
 )
-def test_something_else_at_the_url_is_told_in_a_sentence(dialect: Dialect, reply: Reply) -> None:
+def test_another_kind_of_server_at_the_url_is_reported(dialect: Dialect, reply: Reply) -> None:
     assert failure(dialect, reply).fault in ("down", "cut off", "refused")
 
 

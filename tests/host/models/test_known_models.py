@@ -19,7 +19,7 @@ def test_a_name_that_only_begins_alike_is_another_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["anthropic:claude-sonnet-9", "openai:gpt-9", "ollama:qwen3", "compatible:x"])
-def test_a_model_that_is_not_known_costs_nobody_knows_what(name: str) -> None:
+def test_the_cost_of_an_unknown_model_is_unknown(name: str) -> None:
     assert traits_of(name).cost(Usage(1000, 1000)) is None
 
 

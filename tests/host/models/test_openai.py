@@ -128,7 +128,7 @@ def test_a_response_that_failed_says_why(code: str, fault: str) -> None:
     assert run_async(main()).fault == fault
 
 
-async def test_a_model_that_hears_is_asked_by_chat_completions() -> None:
+async def test_an_audio_model_is_called_by_chat_completions() -> None:
     async with played(CHAT.reply(["A bell."])) as provider:
         model = CHAT._replace(model="openai:gpt-audio", options={}).open(provider.url)
         await _events(model, ModelMessage("user", (AudioBlock("aGk=", "audio/mpeg"),)))

@@ -69,7 +69,7 @@ def _arguments(finished: Finished) -> list[dict[str, Any] | None]:
     return [use.arguments for use in finished.message.tool_uses]
 
 
-def test_calls_that_all_have_index_0_are_told_apart_by_their_ids() -> None:
+def test_calls_that_all_have_index_0_are_distinguished_by_their_ids() -> None:
     both = [_call(0, '{"path": "/a"}', id="call_a"), _call(0, '{"path": "/b"}', id="call_b")]
     finished = _turn(_chunks(_delta(tool_calls=both), _delta("stop")))
     assert _arguments(finished) == [{"path": "/a"}, {"path": "/b"}]
@@ -83,7 +83,7 @@ def test_calls_without_ids_get_ids_of_their_own() -> None:
     assert len({use.id for use in finished.message.tool_uses}) == 2
 
 
-def test_calls_of_one_id_are_told_apart() -> None:
+def test_calls_of_one_id_are_distinguished() -> None:
     both = [_call(0, "{}", id="call_0"), _call(1, "{}", id="call_0")]
     finished = _turn(_chunks(_delta(tool_calls=both), _delta("tool_calls")))
     assert len({use.id for use in finished.message.tool_uses}) == 2
@@ -110,7 +110,7 @@ def test_an_end_without_its_mark_and_without_usage_is_an_end() -> None:
     assert finished.usage.output_tokens == 0
 
 
-def test_thoughts_beside_the_text_are_not_shown() -> None:
+def test_reasoning_is_not_shown() -> None:
     finished = _turn(_chunks(_delta(reasoning_content="Hm."), _delta(reasoning="Hm."), _delta("stop", content="Yes.")))
     assert finished.message.text == "Yes."
 
@@ -173,7 +173,7 @@ def test_an_error_in_the_middle_of_the_stream_cuts_the_answer_off() -> None:
     assert "CUDA out of memory" in str(error)
 
 
-def test_an_error_in_place_of_an_answer_is_told() -> None:
+def test_an_error_in_place_of_an_answer_is_reported() -> None:
     error = _fails(_chunks({"error": {"message": "the model runner has died", "type": "api_error"}}))
     assert error.fault == "down"
 
@@ -209,7 +209,7 @@ async def test_without_a_key_none_is_sent_and_where_one_is_needed_that_is_said()
         assert "authorization" not in provider.seen[0].headers
 
 
-async def test_nobody_listening_says_how_to_start_it() -> None:
+async def test_the_error_of_a_closed_port_says_how_to_start_the_server() -> None:
     async with played() as provider:
         url = provider.url
     model = open_model("ollama:qwen3", environ={"TRUNKLINE_MODEL_URL": f"{url}/v1"})

@@ -71,7 +71,7 @@ def test_a_turn_that_expects_something_else_says_what() -> None:
         _texts(ScriptedModel([ScriptedTurn(expects="an apple")]), "a pear")
 
 
-def test_a_script_that_is_over_says_so() -> None:
+def test_a_script_without_further_turns_raises() -> None:
     with pytest.raises(ModelError, match="no turn"):
         _texts(ScriptedModel(["One."]), "a", "b")
 
@@ -173,12 +173,12 @@ def test_a_script_is_read_from_json(tmp_path: Path) -> None:
         ("a.toml", "[[turn]]\nfails = 'loudly'", "loudly|fails"),
     ],
 )
-def test_a_file_that_is_no_script_is_told(tmp_path: Path, name: str, text: str, word: str) -> None:
+def test_a_file_that_is_no_script_is_reported(tmp_path: Path, name: str, text: str, word: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=word):
         read_script(tmp_path / name)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_script(tmp_path / "none.toml")

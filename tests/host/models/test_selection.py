@@ -38,19 +38,19 @@ def test_a_model_has_the_name_it_was_chosen_by() -> None:
 
 
 @pytest.mark.parametrize("choice", ["claude-sonnet-5", "qwen3:8b", "", "OpenAI:x"])
-def test_a_provider_that_nobody_knows_is_told_with_those_that_are_known(choice: str) -> None:
+def test_an_unknown_provider_is_reported_with_the_known_ones(choice: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_model(choice or "x", environ={})
     assert [name for name in PROVIDERS if name not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize("choice", ["anthropic", "openai:", "ollama: "])
-def test_a_provider_without_a_model_is_told(choice: str) -> None:
+def test_a_provider_without_a_model_is_reported(choice: str) -> None:
     with pytest.raises(ConfigError, match="no model"):
         open_model(choice, environ={})
 
 
-def test_where_nothing_is_chosen_the_ways_to_choose_are_told() -> None:
+def test_without_a_choice_the_error_lists_the_ways_to_choose() -> None:
     with pytest.raises(ConfigError, match=r"--model.*TRUNKLINE_MODEL.*ANTHROPIC_API_KEY"):
         open_model(environ={})
 
@@ -58,20 +58,22 @@ def test_where_nothing_is_chosen_the_ways_to_choose_are_told() -> None:
 @pytest.mark.parametrize(
     ("choice", "variable"), [("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY"), ("openai:gpt-6-sol", "OPENAI_API_KEY")]
 )
-def test_a_missing_key_is_told_with_its_variable(choice: str, variable: str) -> None:
+def test_a_missing_key_is_reported_with_its_variable(choice: str, variable: str) -> None:
     with pytest.raises(ModelError, match=variable) as caught:
         open_model(choice, environ={"TRUNKLINE_MODEL_KEY": KEY})
     assert caught.value.fault == "no key"
 
 
 @pytest.mark.parametrize("package", ["anthropic", "openai"])
-def test_an_sdk_that_is_not_installed_is_told_with_the_command(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sdk_that_is_not_installed_is_reported_with_the_command(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"pip install 'trunkline\[{package}\]'"):
         open_model(f"{package}:x", environ=BOTH)
 
 
-def test_an_endpoint_without_a_url_is_told() -> None:
+def test_an_endpoint_without_a_url_is_reported() -> None:
     with pytest.raises(ConfigError, match="TRUNKLINE_MODEL_URL"):
         open_model("compatible:x", environ={})
 
@@ -85,7 +87,7 @@ def test_an_endpoint_without_a_url_is_told() -> None:
         pytest.param("https://me:pw@models.example/v1", "user", id="a-password-in-the-url"),
     ],
 )
-def test_a_url_that_will_not_do_is_told(url: str, word: str) -> None:
+def test_an_unusable_url_is_reported(url: str, word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         open_model("compatible:x", environ={"TRUNKLINE_MODEL_URL": url, "TRUNKLINE_MODEL_KEY": KEY})
 
@@ -105,7 +107,7 @@ def test_the_key_of_a_vendor_does_not_go_where_a_file_says() -> None:
         ({"key": "secret://model"}, "secret"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_told(table: dict[str, Any], word: str) -> None:
+def test_an_invalid_table_is_reported(table: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         open_model("ollama:qwen3", environ={}, options=table)
 

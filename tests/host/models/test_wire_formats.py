@@ -95,7 +95,7 @@ def test_a_refusal_is_text_and_the_reason() -> None:
     assert answer.finished().stop_reason == "refusal"
 
 
-def test_an_error_among_the_events_is_kept_for_whoever_asks() -> None:
+def test_an_error_among_the_events_is_kept() -> None:
     answer = ResponsesAccumulator()
     _fed(answer, {"type": "error", "code": "server_error", "message": "Sorry"}, {"type": "response.queued"})
     assert error_text(answer.failure) == ("Sorry", "server_error error")
@@ -191,15 +191,13 @@ def test_many_words_are_cut() -> None:
 # --- what is not installed -------------------------------------------------------------------------------------------
 
 
-def test_an_endpoint_needs_an_http_client_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_http_client_of_an_endpoint_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(ConfigError, match=r"pip install 'trunkline\[http\]'"):
         open_model("ollama:qwen3", environ={})
 
 
-def test_an_sdk_that_is_broken_is_not_taken_for_one_that_is_missing(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_sdk_is_not_reported_as_missing(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_sdk.py").write_text("import a_module_that_is_not_there\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):

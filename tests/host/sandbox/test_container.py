@@ -49,7 +49,7 @@ def test_a_container_has_no_privileges_and_is_fed_by_its_input_alone(stage: Stag
     } <= set(words(stage))
 
 
-def test_nothing_privileged_is_ever_told(stage: Stage) -> None:
+def test_the_container_command_has_nothing_privileged(stage: Stage) -> None:
     told = " ".join(words(stage))
     assert not [word for word in ("--privileged", "--tty", "-t ", "docker.sock", "--pid=", "--ipc=") if word in told]
 
@@ -70,7 +70,7 @@ def test_nothing_privileged_is_ever_told(stage: Stage) -> None:
         ({}, "--user=1000:{group}"),
     ],
 )
-def test_what_is_asked_for_is_told(stage: Stage, sandbox: dict[str, Any], word: str) -> None:
+def test_the_configured_access_is_in_the_command(stage: Stage, sandbox: dict[str, Any], word: str) -> None:
     locations = {"inside": str(stage.inside), "outside": str(stage.outside), "group": str(os.getgid())}
     given = json.loads(json.dumps(sandbox).replace("{outside}", str(stage.outside)))
     assert word.format(**locations) in words(stage, sandbox=given)
@@ -161,7 +161,7 @@ def test_docker_understands_every_word(stage: Stage, limits: dict[str, Any]) -> 
 
 
 @pytest.fixture
-def able(tmp_path: Path) -> Capabilities:
+def capabilities(tmp_path: Path) -> Capabilities:
     engine = tmp_path / "docker"
     engine.write_text(f"#!{sys.executable}\n" + Path(fake_engine.__file__).read_text())
     engine.chmod(0o755)
@@ -185,7 +185,7 @@ def talk(launch: LaunchPlan) -> str:
     return run_async(main())
 
 
-def test_a_server_in_a_container_is_spoken_to_and_gets_only_what_was_named(
+def test_a_server_in_a_container_answers_and_gets_only_named_variables(
     stage: Stage, capabilities: Capabilities
 ) -> None:
     launch = prepare_launch(

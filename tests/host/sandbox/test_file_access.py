@@ -82,13 +82,13 @@ def test_a_root_is_a_path_or_a_uri(root: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("root", ["file://elsewhere/a", "file:///a%00b", "file:a"])
-def test_a_root_on_another_machine_is_left_out_and_told(root: str) -> None:
+def test_a_root_on_another_machine_is_left_out_and_reported(root: str) -> None:
     notes: list[str] = []
     assert root_path(root, notes) is None
     assert notes == [f"the root {root} is not on this machine and is left out of the sandbox"]
 
 
-def test_what_does_not_exist_is_left_out_and_told(home: Path) -> None:
+def test_a_missing_path_is_left_out_and_reported(home: Path) -> None:
     access = reached(home, roots=(str(home / "gone"),))
     assert (access.write, access.notes) == ((), (f"{home / 'gone'} does not exist and is left out of the sandbox",))
 
@@ -202,7 +202,7 @@ def test_a_script_of_a_package_comes_with_the_package(home: Path) -> None:
     assert reached(home, "node", str(script)).mounts(modules)
 
 
-def test_a_folder_that_anybody_may_write_is_not_taken_for_a_package(home: Path) -> None:
+def test_a_world_writable_folder_is_not_treated_as_a_package(home: Path) -> None:
     script = executable(home / "shared" / "app" / "server.py")
     (home / "shared" / "package.json").write_text("{}")
     (home / "shared").chmod(0o777)
@@ -228,7 +228,7 @@ def test_the_folder_it_is_to_start_in_can_be_read_unless_it_is_the_home(home: Pa
     assert reached(home, cwd=cwd).mounts(cwd) is seen
 
 
-def test_what_nobody_asked_for_is_left_out_if_the_host_s_files_are_in_it(home: Path) -> None:
+def test_an_implied_path_with_the_hosts_files_in_it_is_left_out(home: Path) -> None:
     folder(home, "state")
     script = executable(home / "state" / "server.py")
     assert not reached(home, "python3", str(script)).mounts(str(home / "state"))

@@ -40,10 +40,10 @@ def hosting(stage: Stage, sandbox: Any, **options: Any) -> Host:
 def weaken(monkeypatch: pytest.MonkeyPatch, **less: Any) -> None:
     """Have the machine be able to do less."""
 
-    def look(path: str | None = None) -> Capabilities:
+    def inspect(path: str | None = None) -> Capabilities:
         return replace(ABLE, bwrap=None, **less)
 
-    monkeypatch.setattr("trunkline.host.sandbox.launch.look", look)
+    monkeypatch.setattr("trunkline.host.sandbox.launch.inspect_machine", inspect)
 
 
 @each_kind
@@ -64,7 +64,7 @@ async def test_a_server_whose_sandbox_cannot_be_made_is_not_started_and_says_why
     assert "its sandbox cannot be set up: the kernel has no Landlock" in (status.reason or "")
 
 
-async def test_a_server_that_runs_without_the_sandbox_it_asked_for_says_so(
+async def test_a_server_that_runs_without_its_sandbox_has_a_remark(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weaken(monkeypatch, landlock=0)

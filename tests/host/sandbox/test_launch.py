@@ -118,7 +118,7 @@ def test_a_sandbox_that_is_whole_has_no_remark(stage: Stage) -> None:
     assert planned(stage, {}).remark is None
 
 
-def test_a_kernel_that_does_not_keep_signals_in_is_told(stage: Stage) -> None:
+def test_a_kernel_that_does_not_block_signals_is_reported(stage: Stage) -> None:
     launch = planned(stage, {"kind": "landlock"}, replace(FULL, landlock=5))
     assert launch.notes == (
         "Landlock here does not stop a server from sending signals to your other programs (Linux 6.12 does)",
@@ -197,7 +197,7 @@ def test_a_root_in_the_host_s_own_folder_is_left_out(stage: Stage) -> None:
     assert launch.notes == (f"{stage.state} is left out of the sandbox: the host keeps its own files there",)
 
 
-def test_a_server_that_could_change_its_own_entry_is_told_of(stage: Stage) -> None:
+def test_a_server_that_could_change_its_own_entry_is_reported(stage: Stage) -> None:
     launch = planned(stage, {}, source=Source("given", str(stage.inside / "mcp.json"), 1))
     assert launch.notes == (f"it can change {stage.inside / 'mcp.json'}, which contains its own entry",)
 

@@ -26,7 +26,7 @@ def test_files_outside_are_kept_by_every_version_that_is_taken(tmp_path: Path, v
         ("rename", {"path": str(stage.inside / "note"), "to": str(stage.inside / "moved")}),
         ("read", {"path": str(stage.secret)}),
         ("truncate", {"path": str(stage.secret)}),
-        more={"able": replace(ABLE, landlock=version)},
+        more={"capabilities": replace(ABLE, landlock=version)},
     )
     assert (inside, read.startswith("refused"), emptied.startswith("refused")) == ("renamed", True, True)
     assert stage.secret.read_text() == SECRET

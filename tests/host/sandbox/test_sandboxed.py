@@ -128,7 +128,7 @@ def test_temporary_files_have_a_place_of_their_own(stage: Stage) -> None:
     assert not name.startswith(str(stage.outside))
 
 
-def test_a_home_of_its_own_is_kept_from_one_start_to_the_next(stage: Stage) -> None:
+def test_a_private_home_is_kept_between_starts(stage: Stage) -> None:
     home = stage.try_one("variable", name="HOME")
     stage.try_one("write", path=f"{home}/kept")
     assert stage.try_one("read", path=f"{home}/kept") == "written"

@@ -101,7 +101,7 @@ def test_a_value_is_never_repeated_in_a_refusal() -> None:
         ({"container": "a", "readOnly": False}, True),
     ],
 )
-def test_roots_are_written_unless_told_otherwise_and_in_a_container_only_if_told(raw: Any, writable: bool) -> None:
+def test_roots_are_writable_by_default_except_in_a_container(raw: Any, writable: bool) -> None:
     sandbox = parse_sandbox(raw)
     assert sandbox is not None
     assert sandbox.roots_writable is writable

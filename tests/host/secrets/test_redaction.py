@@ -146,7 +146,7 @@ def test_the_name_of_a_member_may_hold_a_secret_too() -> None:
     assert redact({"hunter2": 1, "hunter2 ": 2}, secrets=frozenset({"hunter2"})) == {"***": 1, "*** ": 2}
 
 
-def test_members_whose_names_are_hidden_are_told_apart() -> None:
+def test_members_whose_names_are_hidden_are_distinguished() -> None:
     secrets = frozenset({"first", "second"})
     assert redact({"first": 1, "second": 2}, secrets=secrets) == {"***": 1, "*** (2)": 2}
 

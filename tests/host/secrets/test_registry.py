@@ -26,7 +26,7 @@ from trunkline.host.config.loading import explain
 from trunkline.host.host import Host
 from trunkline.host.secrets.vault import Vault, open_stores
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Each example starts processes: looking for a smaller one that fails would take minutes.
 QUICK = (Phase.explicit, Phase.generate)
 RULES = allow("serves", "crashes", "dies", "web", more='[[rule]]\neffect = "deny"\nserver = "denied"\ntool = "*"\n')
@@ -186,7 +186,7 @@ async def fail_in_every_way(folder: Path, secret: str, way: Way, sinks: Sinks) -
 @WAYS
 @settings(max_examples=4, phases=QUICK)
 @given(secret=secrets)
-def test_a_server_that_fails_gives_away_no_secret(way: Way, secret: str) -> None:
+def test_the_errors_of_a_failing_server_contain_no_secret(way: Way, secret: str) -> None:
     sinks = Sinks()
     with TemporaryDirectory() as place, sinks.listening():
         folder = Path(place)
@@ -211,7 +211,7 @@ async def be_refused(folder: Path, url: str, secret: str, sinks: Sinks) -> None:
 
 @settings(max_examples=8, phases=QUICK)
 @given(secret=secrets.map(lambda text: text.encode("ascii", "ignore").decode()))
-def test_a_page_that_repeats_a_token_gives_it_away_to_nobody(secret: str) -> None:
+def test_a_token_repeated_by_a_page_is_not_disclosed(secret: str) -> None:
     sinks = Sinks()
     with TemporaryDirectory() as place, sinks.listening(), refusing() as url:
         folder = Path(place)

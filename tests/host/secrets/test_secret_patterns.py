@@ -41,25 +41,25 @@ USERS: dict[str, Callable[[Path, str, str], str]] = {
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("name", SECRET_NAMES)
-def test_whoever_shows_something_hides_what_has_the_name_of_a_secret(user: str, name: str, tmp_path: Path) -> None:
+def test_shown_values_with_secret_names_are_hidden(user: str, name: str, tmp_path: Path) -> None:
     assert VALUE not in USERS[user](tmp_path, name, VALUE)
 
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("name", PLAIN_NAMES)
-def test_whoever_shows_something_shows_the_rest(user: str, name: str, tmp_path: Path) -> None:
+def test_the_rest_of_a_shown_value_is_unchanged(user: str, name: str, tmp_path: Path) -> None:
     assert VALUE in USERS[user](tmp_path, name, VALUE)
 
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("text", [text for text, _ in SECRET_TEXTS if "s3cret" in text])
-def test_whoever_shows_something_hides_what_looks_like_a_secret(user: str, text: str, tmp_path: Path) -> None:
+def test_shown_values_that_look_like_secrets_are_hidden(user: str, text: str, tmp_path: Path) -> None:
     assert "s3cret" not in USERS[user](tmp_path, "NOTE", text)
 
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("text", [text for text in PLAIN_TEXTS if text.isascii() and not set("?@") & set(text)])
-def test_whoever_shows_something_shows_a_plain_text(user: str, text: str, tmp_path: Path) -> None:
+def test_plain_texts_are_shown(user: str, text: str, tmp_path: Path) -> None:
     assert json.dumps(text)[1:-1] in USERS[user](tmp_path, "NOTE", text)
 
 

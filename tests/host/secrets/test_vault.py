@@ -101,7 +101,7 @@ async def test_a_keeper_that_is_named_is_the_only_one_asked() -> None:
         await both.read(SecretReference("a", "keyring"))
 
 
-def test_a_secret_that_is_not_kept_is_told_with_the_command_to_run() -> None:
+def test_a_missing_secret_is_reported_with_the_command_that_sets_it() -> None:
     with pytest.raises(ConfigError, match=r"^there is no secret github; run: trunkline secret set github$"):
         run_async(vault().read(SecretReference("github")))
 
@@ -116,7 +116,7 @@ def test_a_locked_keyring_does_not_keep_the_file_from_being_asked() -> None:
     assert run_async(main()) == SECRET
 
 
-def test_a_locked_keyring_is_told_where_the_file_does_not_help() -> None:
+def test_a_locked_keyring_is_reported_if_the_file_lacks_the_secret() -> None:
     locked = vault(("keyring", Locked()), ("file", MemoryStore()))
     with pytest.raises(ConfigError, match=r"keyring cannot be used \(PermissionError\): unlock it, or"):
         run_async(locked.read(SecretReference("a")))
@@ -174,12 +174,12 @@ def test_nothing_is_not_kept() -> None:
         run_async(vault().put("a", ""))
 
 
-def test_a_place_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_place_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="secrets cannot be stored in the keyring here: this machine has none"):
         run_async(Vault(open_stores(tmp_path)).put("a", "1", place="keyring"))
 
 
-def test_a_file_that_was_changed_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_changed_file_is_reported_and_left_alone(tmp_path: Path) -> None:
     store = tmp_path / "secrets"
     run_async(Vault(open_stores(tmp_path)).put("a", "1"))
     store.write_bytes(b"x" * 100)
@@ -199,7 +199,7 @@ def test_times_that_cannot_be_read_are_as_good_as_none() -> None:
     assert run_async(main()) == [StoredSecret(name="a", source="file")]
 
 
-def test_a_missing_extra_is_told() -> None:
+def test_a_missing_extra_is_reported() -> None:
     class Bare(MemoryStore):
         async def get(self, key: str) -> str | None:
             raise ModuleNotFoundError("no cryptography", name="cryptography")
@@ -233,7 +233,7 @@ def test_a_variable_of_the_environment_is_a_secret() -> None:
     assert run_async(vault(environ={"T": f"{SECRET}\n"}).read(SecretReference("T", "env"))) == SECRET
 
 
-def test_a_variable_that_is_not_set_is_told() -> None:
+def test_a_variable_that_is_not_set_is_reported() -> None:
     with pytest.raises(ConfigError, match="the environment variable T, which should contain a secret, is not set"):
         run_async(vault(environ={"T": ""}).read(SecretReference("T", "env")))
 
@@ -271,7 +271,7 @@ def test_a_command_of_the_users_gives_a_secret(tmp_path: Path) -> None:
     assert run_async(asked.read(SecretReference("github", "cmd"))) == "word $HOME ;"
 
 
-def test_a_command_that_is_not_written_down_is_told(tmp_path: Path) -> None:
+def test_a_command_that_is_not_configured_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'there is no command for the secret a; add a = \["..."\] under \[commands\] in '
     ):
@@ -291,7 +291,7 @@ FAILING: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize(("words", "said"), FAILING.values(), ids=FAILING)
-def test_a_command_that_fails_is_told_without_what_it_said(words: tuple[str, ...], said: str) -> None:
+def test_a_failing_command_is_reported_without_its_output(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as failure:
         run_async(run_secret_command("a", words, environ={}))
     assert "s3cret" not in str(failure.value)
@@ -348,7 +348,7 @@ BROKEN: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
-def test_a_file_of_commands_that_makes_no_sense_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_file_of_commands_is_reported(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read_commands(commands(tmp_path, text))
 
@@ -408,7 +408,7 @@ def test_an_entry_without_secrets_is_left_as_it_is() -> None:
     assert run_async(resolve_secrets(entry, vault().read)) is entry
 
 
-def test_a_secret_that_is_missing_is_told_with_the_place_it_was_for() -> None:
+def test_a_missing_secret_is_reported_with_its_place() -> None:
     with pytest.raises(ConfigError, match=r"^the given configuration: one\.env\.A: there is no secret a$"):
         filled({"command": "x", "env": {"A": "secret://a"}})
 
@@ -422,7 +422,7 @@ def test_a_secret_that_is_missing_is_told_with_the_place_it_was_for() -> None:
         pytest.param({"command": "x", "env": {"A": "secret://a"}}, "a\x00b", id="env"),
     ],
 )
-def test_a_secret_that_does_not_fit_is_told_and_not_shown(members: dict[str, Any], secret: str) -> None:
+def test_an_invalid_secret_is_reported_and_not_shown(members: dict[str, Any], secret: str) -> None:
     with pytest.raises(
         ConfigError, match="the secret a filled in, the value contains characters that are not allowed there"
     ) as failure:
@@ -449,7 +449,7 @@ class Asked(Vault):
 
 def program(**env: str) -> dict[str, Any]:
     """Make the entry of a server that knows whether it has the right secret."""
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     words = ["-S", "-m", "tests.host.servers.leaky", "quiet"]
     return {"command": sys.executable, "args": words, "env": {"PYTHONPATH": root, **env}, "era": "handshake"}
 
@@ -495,7 +495,7 @@ def test_a_server_whose_secret_is_missing_is_misconfigured_until_it_is_set(tmp_p
     assert "one.env.LEAK: there is no secret leak; run: trunkline secret set leak" in reason
 
 
-def test_a_secret_is_looked_up_anew_at_each_start(tmp_path: Path) -> None:
+def test_a_secret_is_looked_up_again_at_each_start(tmp_path: Path) -> None:
     kept = Asked(leak="first word")
 
     async def main() -> tuple[str, str]:
@@ -566,7 +566,7 @@ def test_the_longer_of_two_secrets_is_hidden_first() -> None:
     assert SecretRegistry(["abcd", "abcdefgh"]).hide("abcdefgh") == "***"
 
 
-def test_a_book_that_knows_nothing_changes_nothing() -> None:
+def test_a_store_that_knows_nothing_changes_nothing() -> None:
     book, error = SecretRegistry(["no", "true"]), RequestFailed("no", data={"a": "true"})
     book.redact_error(error)
     result = t.CallToolResult(content=[])
@@ -576,7 +576,7 @@ def test_a_book_that_knows_nothing_changes_nothing() -> None:
     assert repr(book) == "SecretRegistry(0 known)"
 
 
-def test_a_book_forgets_the_oldest_of_very_many() -> None:
+def test_a_store_forgets_the_oldest_of_very_many() -> None:
     book = SecretRegistry(["first-secret"])
     book.add(f"secret-number-{n:05}" for n in range(4000))
     assert book.hide("first-secret secret-number-03999") == "first-secret ***"
@@ -676,7 +676,7 @@ def test_a_traceback_in_the_log_has_no_secret_in_it(heard: Heard) -> None:
     assert SECRET not in repr(vars(heard.records[0])) + heard.lines[0]
 
 
-def test_a_record_that_cannot_be_put_together_is_logged_all_the_same(heard: Heard) -> None:
+def test_a_record_that_cannot_be_formatted_is_logged_anyway(heard: Heard) -> None:
     logging.getLogger("trunkline").warning("%d of %s", SECRET, "two")
     assert heard.lines == ["%d of %s (arguments do not match the format)"]
 

@@ -112,7 +112,7 @@ async def test_waiting_for_the_person_stops_the_clock(era: str, tmp_path: Path) 
 # --- the desk ---------------------------------------------------------------------------------------------------------
 
 
-async def test_where_nobody_is_there_a_question_is_declined() -> None:
+async def test_without_a_prompter_a_question_is_declined() -> None:
     notices = list[str]()
     request_handler = ElicitationHandler(None, notice=notices.append)
     result = await request_handler.answer(entry(), form(city={"type": "string"}), new_session())
@@ -120,7 +120,7 @@ async def test_where_nobody_is_there_a_question_is_declined() -> None:
     assert "there is no terminal or client to ask" in notices[0]
 
 
-async def test_what_came_of_a_question_is_told_without_what_was_typed() -> None:
+async def test_the_outcome_of_a_question_is_reported_without_its_content() -> None:
     told = list[ReviewOutcome]()
     request_handler = ElicitationHandler(Person(city="Oslo"), tell=told.append)
     await request_handler.answer(entry(), form(city={"type": "string"}), new_session())

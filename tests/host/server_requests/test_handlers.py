@@ -15,6 +15,7 @@ from trunkline.client.options import resolve_settings
 from trunkline.client.request_handlers import RequestHandlers
 from trunkline.errors import MethodNotFound
 from trunkline.host.audit.trail import AuditTrail
+from trunkline.host.authorization.authorizer import act_for_server_request
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.events import ConsentAsked, EventBus
 from trunkline.host.models.scripted import ScriptedModel
@@ -23,7 +24,6 @@ from trunkline.host.server_requests.handlers import (
     CallbackRequestHandler,
     HostRequestHandler,
     review_recorder,
-    server_request_act,
 )
 from trunkline.host.server_requests.sampling.handler import (
     SamplingDecision,
@@ -59,7 +59,7 @@ def sampling(**options: Any) -> SamplingHandler:
     return SamplingHandler(SamplingModels(model), Policy(), SamplingOptions(review=yes, **options))
 
 
-def test_a_desk_declares_what_its_parts_and_the_rest_can_answer() -> None:
+def test_a_handler_declares_what_its_parts_and_the_rest_can_answer() -> None:
     request_handler = HostRequestHandler(
         sampling=sampling(), elicitation=ElicitationHandler(decline), rest=callbacks(roots=["/srv"])
     )
@@ -70,7 +70,7 @@ def test_a_desk_declares_what_its_parts_and_the_rest_can_answer() -> None:
     }
 
 
-def test_a_desk_of_nothing_declares_nothing() -> None:
+def test_a_handler_without_parts_declares_nothing() -> None:
     assert HostRequestHandler().capabilities == {}
 
 
@@ -91,21 +91,21 @@ async def test_the_rest_answers_what_no_part_does() -> None:
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list"])
-async def test_what_nobody_answers_is_refused(method: str) -> None:
+async def test_a_request_without_a_handler_is_rejected(method: str) -> None:
     with pytest.raises(MethodNotFound, match="cannot be answered here"):
         await HostRequestHandler(rest=callbacks()).answer(entry(), method, FORM, new_session())
 
 
 def test_a_question_is_judged_as_the_servers() -> None:
     session = new_session()
-    act = server_request_act(entry(trusted=True), "elicitation/create", FORM, session)
+    act = act_for_server_request(entry(trusted=True), "elicitation/create", FORM, session)
     assert (act.kind, act.server, act.name, act.caller) == ("elicitation", "notes", "elicitation/create", "server")
     assert (act.trusted, act.session) == (True, session.id)
     assert act.arguments is not None
     assert act.arguments["message"] == "?"
 
 
-async def test_what_came_of_a_question_is_in_the_trail_and_told_as_an_event(tmp_path: Path) -> None:
+async def test_the_outcome_of_a_question_is_recorded_and_published(tmp_path: Path) -> None:
     path, events = tmp_path / "audit.jsonl", EventBus()
     trail, follower = AuditTrail.open(path), events.subscribe()
     await sampling(tell=review_recorder(trail, events)).answer(entry(), asked_for("my secret"), new_session())

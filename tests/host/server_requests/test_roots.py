@@ -25,7 +25,7 @@ def uris(roots: list[t.Root] | None) -> list[str]:
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_without_any_has_those_of_whoever_calls() -> None:
+def test_a_server_without_roots_gets_those_of_the_caller() -> None:
     assert ServerRoots().of(entry()) is None
     assert ServerRoots().paths(entry()) == ()
 
@@ -122,7 +122,7 @@ async def test_a_server_without_roots_may_be_given_some_while_it_runs(era: str, 
         assert (await host.call_tool("notes/folders")).text == "file:///srv/b"
 
 
-async def test_a_handshake_server_is_told_at_once_on_every_connection(tmp_path: Path) -> None:
+async def test_a_handshake_server_is_notified_at_once_on_every_connection(tmp_path: Path) -> None:
     heard = list[str]()
     async with opened({"notes": rooted(OLD, heard)}, tmp_path, roots=["/home/me"]) as host:
         await host.call_tool("notes/folders")
@@ -130,7 +130,7 @@ async def test_a_handshake_server_is_told_at_once_on_every_connection(tmp_path: 
         await until(lambda: len(heard) == 2)
 
 
-async def test_what_is_no_news_is_not_told(tmp_path: Path) -> None:
+async def test_a_root_that_changes_nothing_is_not_announced(tmp_path: Path) -> None:
     heard = list[str]()
     async with opened({"notes": rooted(OLD, heard)}, tmp_path, settings={"roots": ("/srv/a",)}) as host:
         await host.remove_root("notes", "/srv/b")

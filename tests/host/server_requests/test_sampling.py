@@ -27,8 +27,9 @@ from trunkline.host.server_requests.sampling.handler import (
     SamplingPrompter,
     SamplingReview,
 )
-from trunkline.host.server_requests.sampling.limits import SamplingLimits, ServerResults, limits_for
+from trunkline.host.server_requests.sampling.limits import SamplingLimits, limits_for
 from trunkline.host.server_requests.sampling.model_request import SamplingModels, choose_model, preferences_text
+from trunkline.host.session import ServerResults
 
 YES = SamplingDecision(allow=True)
 NO = SamplingDecision(allow=False)
@@ -133,7 +134,7 @@ async def test_without_anybody_to_review_a_rule_has_to_allow_it(era: str, tmp_pa
 
 
 @ERAS
-async def test_a_server_is_not_told_of_sampling_where_the_answer_could_only_be_no(era: str, tmp_path: Path) -> None:
+async def test_sampling_is_not_declared_where_every_request_would_be_denied(era: str, tmp_path: Path) -> None:
     one = model()
     at = HostRequestHandler(sampling=desk(one))
     async with opened({"notes": sampling(era)}, tmp_path) as host:
@@ -172,7 +173,7 @@ async def test_waiting_for_the_person_stops_the_clock(era: str, tmp_path: Path) 
         pytest.param(Reviewer(YES, NO), Policy(), "denied the response", "user", id="no-to-the-answer"),
     ],
 )
-async def test_a_refusal_tells_the_user_why_and_the_server_nothing(
+async def test_a_denial_gives_the_reason_to_the_user_and_not_to_the_server(
     review: SamplingPrompter | None, policy: Policy, words: str, by: str
 ) -> None:
     notices, told = list[str](), list[ReviewOutcome]()
@@ -195,7 +196,7 @@ async def test_a_review_that_fails_is_a_no() -> None:
     assert "KeyError" in notices[0]
 
 
-async def test_a_review_that_nobody_answers_in_time_is_a_no() -> None:
+async def test_a_review_without_an_answer_in_time_is_denied() -> None:
     async def silent(review: SamplingReview) -> SamplingDecision:
         await asyncio.Event().wait()
         return YES
@@ -227,7 +228,7 @@ async def test_a_yes_for_requests_of_the_session_still_has_answers_reviewed() ->
     assert [shown.stage for shown in review.shown] == ["request", "response", "response"]
 
 
-async def test_a_changed_request_is_judged_anew() -> None:
+async def test_a_changed_request_is_judged_again() -> None:
     policy = parse_policy(
         '[[rule]]\neffect = "deny"\nkind = "sampling"\nwhen = [{ arg = "/maxTokens", min = 500 }]\n', file="p.toml"
     )
@@ -238,7 +239,7 @@ async def test_a_changed_request_is_judged_anew() -> None:
     assert one.requests == []
 
 
-async def test_what_came_of_a_request_is_told_with_the_model_and_its_tokens() -> None:
+async def test_the_outcome_of_a_request_is_reported_with_model_and_tokens() -> None:
     told = list[ReviewOutcome]()
     one = model({"says": "yes", "usage": Usage(11, 3)})
     await desk(one, review=Reviewer(), tell=told.append).answer(entry(), asked_for(), new_session())
@@ -535,7 +536,7 @@ async def test_loops_of_tools_are_bounded() -> None:
     ("stop", "reason"),
     [("end", "endTurn"), ("length", "maxTokens"), ("stop_sequence", "stopSequence"), ("refusal", "refusal")],
 )
-async def test_why_the_model_stopped_is_told_in_the_protocols_words(stop: str, reason: str) -> None:
+async def test_the_stop_reason_uses_the_protocols_words(stop: str, reason: str) -> None:
     one = model({"says": "x", "stop": stop})
     result = await desk(one, review=Reviewer()).answer(entry(), asked_for(stopSequences=["."]), new_session())
     assert (result.stop_reason, result.model) == (reason, "one")
@@ -587,7 +588,7 @@ async def test_no_context_goes_along_by_default(asked: str | None) -> None:
 
 
 @pytest.mark.parametrize("asked", ["thisServer", "allServers"])
-async def test_context_is_the_servers_own_and_goes_along_once_the_person_says_so(asked: str) -> None:
+async def test_context_is_the_servers_own_and_needs_consent(asked: str) -> None:
     review, one, kept = Reviewer(SamplingDecision(allow=True, context=True)), model(), results()
     at = desk(one, review=review, results=lambda session, server: kept.text(server))
     await at.answer(entry(), asked_for(includeContext=asked, systemPrompt="Be brief"), new_session())
@@ -596,7 +597,7 @@ async def test_context_is_the_servers_own_and_goes_along_once_the_person_says_so
     assert said_so is (asked == "allServers")
 
 
-async def test_context_does_not_go_along_unless_the_person_says_so() -> None:
+async def test_context_is_not_included_without_consent() -> None:
     one, kept = model(), results()
     at = desk(one, review=Reviewer(), results=lambda session, server: kept.text(server))
     await at.answer(entry(), asked_for(includeContext="thisServer"), new_session())

@@ -10,13 +10,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="caching.client-cursor-dead",
         spec="2026-07-28 server/utilities/caching#interaction-with-pagination",
-        sentence="A cursor that died makes the list be read anew.",
+        sentence="An expired cursor restarts the list.",
         revisions=STATELESS,
     ),
     Row(
         id="caching.client-handshake",
         spec="2026-07-28 server/utilities/caching#time-to-live-ttl-field",
-        sentence="Nothing is kept where results do not say how long.",
+        sentence="Results without cache hints are not cached.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -34,7 +34,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="caching.client-notice",
         spec="2026-07-28 server/utilities/caching#interaction-with-notifications",
-        sentence="A notice makes what was kept stale.",
+        sentence="A notification invalidates the cache.",
         revisions=STATELESS,
     ),
     Row(
@@ -58,7 +58,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="caching.hints-absent",
         spec="2026-07-28 changelog#minor-changes",
-        sentence="Results do not say how long they may be kept where nobody would know.",
+        sentence="Results have no cache hints in older revisions.",
         revisions=HANDSHAKE,
     ),
     Row(

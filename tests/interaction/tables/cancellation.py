@@ -61,7 +61,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="cancellation.swallowed",
         spec="2025-11-25 basic/utilities/cancellation#behavior-requirements",
-        sentence="A handler that answers after its cancellation is not heard.",
+        sentence="The result of a cancelled handler is not sent.",
     ),
     Row(
         id="cancellation.thread",

@@ -49,7 +49,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.asked-undeclared",
         spec="2025-11-25 basic/lifecycle#operation",
-        sentence="A client refuses what it did not declare.",
+        sentence="A client rejects requests that it did not declare.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -72,18 +72,18 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.changes",
         spec="2025-11-25 server/tools#list-changed-notification",
-        sentence="A client hears of changes and reads the list anew.",
+        sentence="A client is notified of changes and reads the list again.",
         transports=EVERYWHERE,
     ),
     Row(
         id="client.changes-callback",
         spec="2025-11-25 server/tools#list-changed-notification",
-        sentence="A callback hears of changes.",
+        sentence="A callback is notified of changes.",
     ),
     Row(
         id="client.changes-resource",
         spec="2025-11-25 server/resources#subscriptions",
-        sentence="A client hears of a changed resource.",
+        sentence="A client is notified of a changed resource.",
     ),
     Row(
         id="client.elicitation",
@@ -100,7 +100,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.elicitation-complete",
         spec="2025-11-25 client/elicitation#completion-notifications-for-url-mode-elicitation",
-        sentence="A notice that an unknown page was finished is ignored.",
+        sentence="A notification that an unknown page was finished is ignored.",
         revisions=URL_COMPLETING,
     ),
     Row(
@@ -124,13 +124,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.elicitation-url",
         spec="2025-11-25 client/elicitation#url-mode-elicitation-requests",
-        sentence="A client that can open pages says so and answers without content.",
+        sentence="A client with URL elicitation declares it and answers without content.",
         revisions=SINCE_2025_11,
     ),
     Row(
         id="client.elicitation-url-undeclared",
         spec="2025-11-25 client/elicitation#error-handling",
-        sentence="A client that cannot open pages refuses them.",
+        sentence="A client that cannot open pages rejects them.",
         revisions=URL_COMPLETING,
     ),
     Row(
@@ -154,7 +154,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.listen-id",
         spec="2026-07-28 basic/patterns/subscriptions#receiving-notifications",
-        sentence="A notice belongs to the subscription that it names.",
+        sentence="A notification belongs to the subscription that it names.",
         revisions=STATELESS,
     ),
     Row(
@@ -177,12 +177,12 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.notice-unknown",
         spec="2025-11-25 basic/index#notifications",
-        sentence="A notice of an unknown kind goes to the callback and does no harm.",
+        sentence="A notification of an unknown kind goes to the callback and does no harm.",
     ),
     Row(
         id="client.notice-unreadable",
         spec="2025-11-25 basic/index#notifications",
-        sentence="A notice that cannot be read does no harm.",
+        sentence="A notification that cannot be read does no harm.",
     ),
     Row(
         id="client.roots",
@@ -222,7 +222,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.rounds-envelope",
         spec="2026-07-28 basic/index#meta",
-        sentence="Each round says who calls.",
+        sentence="Each round has the client info.",
         revisions=STATELESS,
     ),
     Row(
@@ -263,19 +263,19 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.sampling-failed",
         spec="2025-11-25 client/sampling#error-handling",
-        sentence="A client whose model fails says nothing of the inside.",
+        sentence="A client whose model fails has no internal details.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="client.sampling-invalid",
         spec="2025-11-25 client/sampling#error-handling",
-        sentence="A client refuses sampling that makes no sense.",
+        sentence="A client rejects sampling that makes no sense.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="client.sampling-tools-undeclared",
         spec="2025-11-25 client/sampling#tools-in-sampling",
-        sentence="A client refuses tools that it did not declare.",
+        sentence="A client rejects tools that it did not declare.",
         revisions=SINCE_2025_11,
     ),
 )

@@ -38,7 +38,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.batch",
         spec="2025-03-26 basic/index#batching",
-        sentence="A client takes messages in an array.",
+        sentence="A client accepts batches.",
         revisions=BATCHING,
     ),
     Row(
@@ -70,7 +70,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.garbage",
         spec="2025-11-25 basic/index#messages",
-        sentence="A client survives what is no message.",
+        sentence="A client survives invalid messages.",
     ),
     Row(
         id="client.ids",
@@ -95,7 +95,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.pages",
         spec="2026-07-28 server/utilities/pagination#implementation-guidelines",
-        sentence="A client reads all pages and gives cursors back as they came.",
+        sentence="A client reads all pages and returns cursors unchanged.",
     ),
     Row(
         id="client.pages-limit",
@@ -142,7 +142,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.structured-checked",
         spec="2025-06-18 server/tools#output-schema",
-        sentence="A structured result that breaks the tool's schema is refused.",
+        sentence="A structured result that breaks the tool's schema is rejected.",
         revisions=SINCE_2025_06,
     ),
     Row(
@@ -176,7 +176,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.timeout-default",
         spec="2025-11-25 basic/lifecycle#timeouts",
-        sentence="A call has an end even if nobody set one.",
+        sentence="A call has a default timeout.",
     ),
     Row(
         id="client.timeout-progress",

@@ -20,7 +20,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.closed",
         spec="2025-11-25 basic/lifecycle#shutdown",
-        sentence="A closed client refuses calls and has closed its link.",
+        sentence="A closed client rejects calls and has closed its link.",
     ),
     Row(
         id="client.connect-timeout",
@@ -30,7 +30,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.envelope",
         spec="2026-07-28 basic/index#meta",
-        sentence="Each request says who calls in which version with which capabilities.",
+        sentence="Each request has the client info version and capabilities.",
         revisions=STATELESS,
     ),
     Row(
@@ -59,19 +59,19 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.initialize",
         spec="2025-11-25 basic/lifecycle#initialization",
-        sentence="A client says who it is what it can and which version it wants.",
+        sentence="A client sends its info capabilities and version.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="client.initialize-uncancelled",
         spec="2025-11-25 basic/utilities/cancellation#behavior-requirements",
-        sentence="A client that gives up its handshake does not cancel it.",
+        sentence="A client does not cancel its handshake on the wire.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="client.initialized",
         spec="2025-11-25 basic/lifecycle#initialization",
-        sentence="A client says that it is ready before anything else.",
+        sentence="A client sends initialized before anything else.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -88,7 +88,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.probe-disjoint",
         spec="2026-07-28 basic/versioning#protocol-version-negotiation",
-        sentence="A client that shares no version says so.",
+        sentence="A client without a common version raises.",
         revisions=STATELESS,
     ),
     Row(
@@ -114,18 +114,18 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.probe-unsupported",
         spec="2026-07-28 basic/versioning#protocol-version-negotiation",
-        sentence="A client takes the best version that an error names.",
+        sentence="A client uses the newest common version of an error.",
         revisions=STATELESS,
     ),
     Row(
         id="client.server-known",
         spec="2025-11-25 basic/lifecycle#initialization",
-        sentence="A client knows who answers and how it wants to be used.",
+        sentence="A client has the server info and instructions.",
     ),
     Row(
         id="client.server-lenient",
         spec="2025-11-25 schema#initializeresult",
-        sentence="A client reads a server that says too little or too much.",
+        sentence="A client accepts missing and unknown members in initialize.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -142,7 +142,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.version-pinned",
         spec="2025-11-25 basic/lifecycle#version-negotiation",
-        sentence="A client that was told one version speaks no other.",
+        sentence="A client with a pinned version uses no other.",
         revisions=HANDSHAKE[1:],
     ),
     Row(

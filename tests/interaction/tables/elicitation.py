@@ -36,13 +36,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="elicitation.effects",
         spec="2026-07-28 basic/patterns/mrtr#basic-workflow",
-        sentence="What must happen once happens once.",
+        sentence="Once runs a function once in all rounds.",
         revisions=SINCE_2025_06,
     ),
     Row(
         id="elicitation.elsewhere",
         spec="2026-07-28 basic/patterns/mrtr#supported-requests",
-        sentence="Nothing else can ask.",
+        sentence="Other methods cannot send requests to the caller.",
         revisions=SINCE_2025_06,
     ),
     Row(
@@ -73,7 +73,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="elicitation.form-mode",
         spec="2025-11-25 client/elicitation#form-mode-elicitation-requests",
-        sentence="A form says no mode but form.",
+        sentence="A form request has only the mode form.",
         revisions=SINCE_2025_11,
     ),
     Row(
@@ -141,7 +141,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="elicitation.unknown",
         spec="2025-06-18 changelog#major-changes",
-        sentence="A revision without forms is not asked even if the client says it can.",
+        sentence="A client of a revision without elicitation gets no form even if it declares it.",
         revisions=ALL[:2],
     ),
     Row(
@@ -154,7 +154,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="elicitation.url-id",
         spec="2025-11-25 client/elicitation#completion-notifications-for-url-mode-elicitation",
-        sentence="A page has an id and its end is told under it.",
+        sentence="A URL elicitation has an id and its completion is notified under it.",
         revisions=URL_COMPLETING,
         transports=EVERYWHERE,
     ),

@@ -24,7 +24,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.answers-refused",
         spec="2026-07-28 basic/transports/streamable-http#sending-messages",
-        sentence="An answer is refused where servers never ask.",
+        sentence="An answer is rejected where servers never ask.",
         revisions=STATELESS,
         transports=ON_HTTP,
     ),
@@ -45,14 +45,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.batch-refused",
         spec="2025-06-18 basic/transports#sending-messages-to-the-server",
-        sentence="An array is refused where the revision has none.",
+        sentence="An array is rejected where the revision has none.",
         revisions=SINCE_2025_06,
         transports=ON_HTTP,
     ),
     Row(
         id="http.content-type",
         spec="2025-11-25 basic/transports#security-warning",
-        sentence="A body of another type is refused.",
+        sentence="A body of another type is rejected.",
         revisions=SINCE_2025_03,
         transports=ON_HTTP,
     ),
@@ -73,7 +73,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.cut-own-stream",
         spec="2025-11-25 basic/transports#resumability-and-redelivery",
-        sentence="What is taken up holds nothing of other streams.",
+        sentence="A resumed stream has no messages of other streams.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
@@ -87,14 +87,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.event-ids-unknown",
         spec="2025-11-25 basic/transports#resumability-and-redelivery",
-        sentence="A stream that nobody knows cannot be taken up.",
+        sentence="An unknown stream cannot be resumed.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
     Row(
         id="http.get-accept",
         spec="2025-11-25 basic/transports#listening-for-messages-from-the-server",
-        sentence="A GET that takes no stream is refused.",
+        sentence="A get that does not accept a stream is rejected.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
@@ -108,7 +108,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.get-stream",
         spec="2025-11-25 basic/transports#listening-for-messages-from-the-server",
-        sentence="What belongs to no request comes on the stream of the session.",
+        sentence="Messages without a request come on the stream of the session.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
@@ -136,7 +136,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.host",
         spec="2025-11-25 basic/transports#security-warning",
-        sentence="A name that is not the server's is refused.",
+        sentence="A name that is not the server's is rejected.",
         revisions=SINCE_2025_03,
         transports=ON_HTTP,
     ),
@@ -150,7 +150,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.listen-alone",
         spec="2026-07-28 basic/transports/streamable-http#receiving-messages",
-        sentence="A listener hears nothing of other requests.",
+        sentence="A listener gets no notifications of other requests.",
         revisions=STATELESS,
         transports=ON_HTTP,
     ),
@@ -171,7 +171,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.origin",
         spec="2025-11-25 basic/transports#security-warning",
-        sentence="A page of elsewhere is refused.",
+        sentence="A web page of another origin is rejected.",
         revisions=SINCE_2025_03,
         transports=ON_HTTP,
     ),
@@ -185,7 +185,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.polling",
         spec="2025-11-25 basic/transports#sending-messages-to-the-server",
-        sentence="A response that the server ends early says when to come back and goes on.",
+        sentence="A response ended early has a retry time and can be resumed.",
         revisions=ALL[3:4],
         transports=ON_HTTP,
     ),
@@ -227,7 +227,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.session-id",
         spec="2025-11-25 basic/transports#session-management",
-        sentence="A session has an id of visible characters that nobody can guess.",
+        sentence="A session id is random and has visible characters.",
         revisions=SESSIONS,
         transports=ON_HTTP,
     ),
@@ -276,7 +276,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.stream",
         spec="2025-11-25 basic/transports#sending-messages-to-the-server",
-        sentence="What comes before an answer comes on the same response which then ends.",
+        sentence="Messages before a response come on the same stream which then ends.",
         revisions=SINCE_2025_03,
         transports=ON_HTTP,
     ),
@@ -304,7 +304,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.unreadable",
         spec="2025-11-25 basic/transports#sending-messages-to-the-server",
-        sentence="A body that is no message is a bad request.",
+        sentence="A body that is not a message is a bad request.",
         revisions=SINCE_2025_03,
         transports=ON_HTTP,
     ),
@@ -318,7 +318,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.version-assumed",
         spec="2025-11-25 basic/transports#protocol-version-header",
-        sentence="A request that says no version where there are no sessions is of the first that had none.",
+        sentence="A request without a version and session gets the default version.",
         revisions=ALL[1:2],
         transports=ON_HTTP,
     ),

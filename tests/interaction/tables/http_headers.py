@@ -38,7 +38,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="http.header-other",
         spec="2026-07-28 basic/transports/streamable-http#server-validation",
-        sentence="A header that says something else than the body is a bad request.",
+        sentence="A header that differs from the body is a bad request.",
         revisions=STATELESS,
         transports=ON_HTTP,
     ),

@@ -45,13 +45,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.batch-limit",
         spec="2025-03-26 basic/index#batching",
-        sentence="A batch over the limit is refused whole.",
+        sentence="A batch over the limit is rejected whole.",
         revisions=BATCHING,
     ),
     Row(
         id="jsonrpc.batch-mixed",
         spec="2025-03-26 basic/index#batching",
-        sentence="A batch of requests and answers is refused.",
+        sentence="A batch of requests and answers is rejected.",
         revisions=BATCHING,
     ),
     Row(
@@ -63,7 +63,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.batch-refused",
         spec="2025-06-18 changelog#major-changes",
-        sentence="A batch is refused where the revision has none.",
+        sentence="A batch is rejected where the revision has none.",
         revisions=WITHOUT_BATCHES,
     ),
     Row(
@@ -97,7 +97,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.id-in-flight",
         spec="2026-07-28 basic/index#requests",
-        sentence="An id in flight is refused and the first request is still answered.",
+        sentence="An id in flight is rejected and the first request is still answered.",
         transports=ONE_LINK,
     ),
     Row(
@@ -109,13 +109,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.in-flight-limit",
         spec="2025-11-25 server/tools#security-considerations",
-        sentence="Too many requests at once are refused and the connection lives.",
+        sentence="Too many requests at once are rejected and the connection lives.",
         transports=ONE_LINK,
     ),
     Row(
         id="jsonrpc.invalid-request",
         spec="2025-11-25 basic/index#requests",
-        sentence="What is no message is an invalid request and the connection lives.",
+        sentence="JSON that is not a message is an invalid request and the connection lives.",
     ),
     Row(
         id="jsonrpc.large",
@@ -143,17 +143,17 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.params-members",
         spec="2025-11-25 server/tools#error-handling",
-        sentence="Params with a missing or ill typed member are refused.",
+        sentence="Params with a missing or ill typed member are rejected.",
     ),
     Row(
         id="jsonrpc.params-object",
         spec="2025-11-25 basic/index#requests",
-        sentence="Params that are no object are refused.",
+        sentence="Params that are not an object are rejected.",
     ),
     Row(
         id="jsonrpc.parse-error",
         spec="2025-11-25 basic/index#messages",
-        sentence="What is not JSON is a parse error and the connection lives.",
+        sentence="Invalid JSON is a parse error and the connection lives.",
     ),
     Row(
         id="jsonrpc.stray",
@@ -187,6 +187,6 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.unknown-members",
         spec="2025-11-25 basic/index#messages",
-        sentence="Members that nobody knows are ignored.",
+        sentence="Unknown members are ignored.",
     ),
 )

@@ -17,12 +17,12 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="lifecycle.capabilities-declared",
         spec="2025-11-25 basic/lifecycle#capability-negotiation",
-        sentence="What is offered is declared.",
+        sentence="Offered kinds are declared.",
     ),
     Row(
         id="lifecycle.capabilities-honest",
         spec="2025-11-25 basic/lifecycle#capability-negotiation",
-        sentence="What is not offered is not declared.",
+        sentence="Kinds that are not offered are not declared.",
         transports=EVERYWHERE,
     ),
     Row(
@@ -51,7 +51,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="lifecycle.initialize-params",
         spec="2025-11-25 basic/lifecycle#initialization",
-        sentence="An incomplete initialize is refused and may be repeated.",
+        sentence="An incomplete initialize is rejected and may be repeated.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -73,7 +73,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="lifecycle.own-methods",
         spec="2025-11-25 basic/lifecycle#capability-negotiation",
-        sentence="A method of one's own is served.",
+        sentence="A custom method is served.",
     ),
     Row(
         id="lifecycle.ping",
@@ -110,27 +110,27 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="lifecycle.request-before-initialize",
         spec="2025-11-25 basic/lifecycle#initialization",
-        sentence="Other requests are refused before the handshake.",
+        sentence="Other requests are rejected before the handshake.",
         revisions=HANDSHAKE,
         transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.second-initialize",
         spec="2025-11-25 basic/lifecycle#initialization",
-        sentence="A second initialize is refused.",
+        sentence="A second initialize is rejected.",
         revisions=HANDSHAKE,
         transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.server-info",
         spec="2025-11-25 basic/lifecycle#initialization",
-        sentence="The server says who it is.",
+        sentence="Initialize returns the server info.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="lifecycle.server-info-fields",
         spec="2025-11-25 schema#implementation",
-        sentence="The server says of itself only what the revision has.",
+        sentence="The server info has only members of the revision.",
         revisions=HANDSHAKE,
     ),
     Row(

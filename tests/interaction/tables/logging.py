@@ -56,7 +56,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="logging.request-level",
         spec="2026-07-28 server/utilities/logging#per-request-log-level",
-        sentence="A request says which messages it wants.",
+        sentence="A request has a log level.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),

@@ -10,7 +10,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="notices.list-changed",
         spec="2025-11-25 server/tools#list-changed-notification",
-        sentence="A client hears of a changed list.",
+        sentence="A client is notified of a changed list.",
         revisions=HANDSHAKE,
     ),
     Row(

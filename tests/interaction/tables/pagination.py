@@ -10,7 +10,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="pagination.cursor-dead",
         spec="2026-07-28 server/utilities/caching#interaction-with-pagination",
-        sentence="A cursor whose place is gone is invalid and the list can be read anew.",
+        sentence="A cursor of a removed item is invalid and the list can be restarted.",
     ),
     Row(
         id="pagination.cursor-foreign",

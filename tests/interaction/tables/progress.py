@@ -65,6 +65,6 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="progress.unwanted",
         spec="2025-11-25 basic/utilities/progress#behavior-requirements",
-        sentence="No progress is reported to who gave no token.",
+        sentence="No progress is reported without a token.",
     ),
 )

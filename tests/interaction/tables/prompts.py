@@ -20,7 +20,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="prompts.failure",
         spec="2025-11-25 server/prompts#error-handling",
-        sentence="An unexpected failure of a prompt says nothing of the inside.",
+        sentence="An unexpected failure of a prompt has no internal details.",
     ),
     Row(
         id="prompts.get",

@@ -22,13 +22,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="resources.failure-unexpected",
         spec="2025-11-25 server/resources#error-handling",
-        sentence="An unexpected failure is internal and says nothing of the inside.",
+        sentence="An unexpected failure is internal and has no internal details.",
         transports=EVERYWHERE,
     ),
     Row(
         id="resources.failure-wanted",
         spec="2025-11-25 server/resources#error-handling",
-        sentence="A resource's own error is told.",
+        sentence="A resource's own error is reported.",
     ),
     Row(
         id="resources.list",
@@ -71,14 +71,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="resources.subscribe",
         spec="2025-11-25 server/resources#subscriptions",
-        sentence="A subscriber hears of a change by uri.",
+        sentence="A subscriber is notified of a change by uri.",
         revisions=HANDSHAKE,
         transports=EVERYWHERE,
     ),
     Row(
         id="resources.subscribe-others",
         spec="2025-11-25 server/resources#subscriptions",
-        sentence="A subscriber does not hear of other resources.",
+        sentence="A subscriber is not notified of other resources.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -90,13 +90,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="resources.subscribe-twice",
         spec="2025-11-25 server/resources#subscriptions",
-        sentence="Who subscribed twice hears once.",
+        sentence="A client that subscribed twice is notified once.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="resources.subscribe-unknown",
         spec="2025-11-25 server/resources#error-handling",
-        sentence="A subscription to an unknown resource is refused.",
+        sentence="A subscription to an unknown resource is rejected.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -107,12 +107,12 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="resources.traversal",
         spec="2026-07-28 server/resources#security-considerations",
-        sentence="A uri that climbs out of its template is refused.",
+        sentence="A uri that climbs out of its template is rejected.",
     ),
     Row(
         id="resources.unsubscribe",
         spec="2025-11-25 schema#unsubscriberequest",
-        sentence="Who unsubscribed hears no more.",
+        sentence="An unsubscribed client is not notified.",
         revisions=HANDSHAKE,
     ),
 )

@@ -10,7 +10,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="roots.changed",
         spec="2025-11-25 client/roots#root-list-changes",
-        sentence="A server hears that the folders changed.",
+        sentence="A server is notified of changed roots.",
         revisions=HANDSHAKE,
     ),
     Row(
@@ -22,7 +22,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="roots.scheme",
         spec="2025-11-25 client/roots#root",
-        sentence="A folder that is no file uri is refused.",
+        sentence="A folder that is no file uri is rejected.",
     ),
     Row(
         id="roots.undeclared",

@@ -78,7 +78,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="rounds.responses-invalid",
         spec="2026-07-28 basic/patterns/mrtr#error-handling",
-        sentence="Answers that are no object are invalid.",
+        sentence="Answers that are not an object are invalid.",
         revisions=STATELESS,
     ),
     Row(
@@ -90,19 +90,19 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="rounds.single-use",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
-        sentence="A state that may be used once is refused the second time.",
+        sentence="A state that may be used once is rejected the second time.",
         revisions=STATELESS,
     ),
     Row(
         id="rounds.state-expired",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
-        sentence="A state that is too old is refused.",
+        sentence="A state that is too old is rejected.",
         revisions=STATELESS,
     ),
     Row(
         id="rounds.state-one-sentence",
         spec="2026-07-28 basic/patterns/mrtr#security-considerations",
-        sentence="Every refused state is refused with the same sentence.",
+        sentence="Every refused state is rejected with the same sentence.",
         revisions=STATELESS,
     ),
     Row(
@@ -114,31 +114,31 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="rounds.state-other-arguments",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
-        sentence="A state is refused with other arguments.",
+        sentence="A state is rejected with other arguments.",
         revisions=STATELESS,
     ),
     Row(
         id="rounds.state-other-method",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
-        sentence="A state is refused by another method.",
+        sentence="A state is rejected by another method.",
         revisions=STATELESS,
     ),
     Row(
         id="rounds.state-other-server",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
-        sentence="A state is refused by another server.",
+        sentence="A state is rejected by another server.",
         revisions=STATELESS,
     ),
     Row(
         id="rounds.state-other-tool",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
-        sentence="A state is refused by another tool.",
+        sentence="A state is rejected by another tool.",
         revisions=STATELESS,
     ),
     Row(
         id="rounds.state-tampered",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
-        sentence="A state that was changed is refused.",
+        sentence="A state that was changed is rejected.",
         revisions=STATELESS,
     ),
     Row(
@@ -156,7 +156,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="rounds.told-once",
         spec="2026-07-28 basic/patterns/progress#behavior-requirements",
-        sentence="Progress of an earlier round is not told again.",
+        sentence="Progress of an earlier round is not sent again.",
         revisions=STATELESS,
     ),
     Row(
@@ -168,7 +168,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="rounds.unexpected",
         spec="2026-07-28 basic/patterns/mrtr#error-handling",
-        sentence="An answer that nobody asked for is ignored.",
+        sentence="An unexpected response is ignored.",
         revisions=STATELESS,
     ),
 )

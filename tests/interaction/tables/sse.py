@@ -24,7 +24,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="sse.endpoint-secret",
         spec="2024-11-05 basic/transports#http-with-sse",
-        sentence="Each stream has an address of its own that nobody can guess.",
+        sentence="Each stream has its own random address.",
         revisions=HANDSHAKE[:1],
         transports=ON_PAIR,
     ),
@@ -45,7 +45,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="sse.notices",
         spec="2024-11-05 basic/transports#http-with-sse",
-        sentence="What belongs to no request comes on the stream.",
+        sentence="Messages without a request come on the stream.",
         revisions=HANDSHAKE,
         transports=ON_PAIR,
     ),
@@ -59,7 +59,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="sse.origin",
         spec="2024-11-05 basic/transports#security-warning",
-        sentence="A page of elsewhere is refused at both addresses.",
+        sentence="A web page of another origin is rejected at both addresses.",
         revisions=HANDSHAKE[:1],
         transports=ON_PAIR,
     ),
@@ -80,14 +80,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="sse.unknown-address",
         spec="2024-11-05 basic/transports#http-with-sse",
-        sentence="An address that no stream named is refused.",
+        sentence="An address that no stream named is rejected.",
         revisions=HANDSHAKE[:1],
         transports=ON_PAIR,
     ),
     Row(
         id="sse.unreadable",
         spec="2024-11-05 basic/transports#http-with-sse",
-        sentence="A body that is no message is refused and the stream lives.",
+        sentence="A body that is not a message is rejected and the stream lives.",
         revisions=HANDSHAKE,
         transports=ON_PAIR,
     ),

@@ -38,7 +38,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.client-listens-again",
         spec="2026-07-28 basic/transports/stdio#unexpected-termination",
-        sentence="A listener goes on when its program was started again.",
+        sentence="A listener continues after a restart of the server.",
         transports=ON_PIPES,
     ),
     Row(
@@ -58,7 +58,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.client-server-dies",
         spec="2026-07-28 basic/transports/stdio#unexpected-termination",
-        sentence="A call fails at once when the program dies and says how.",
+        sentence="A call fails at once with the exit reason when the program dies.",
         revisions=HANDSHAKE,
         transports=ON_PIPES,
     ),
@@ -77,7 +77,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.eof-answers",
         spec="2026-07-28 basic/transports/stdio#shutdown",
-        sentence="What was asked before the end of input is answered.",
+        sentence="Requests before the end of input are answered.",
         transports=ON_PIPES,
     ),
     Row(
@@ -102,7 +102,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.garbage",
         spec="2025-11-25 basic/transports#stdio",
-        sentence="Bytes that are no message are refused and the next line is served.",
+        sentence="Bytes that are not a message are rejected and the next line is served.",
         transports=ON_PIPES,
     ),
     Row(
@@ -114,7 +114,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.notices",
         spec="2025-11-25 server/tools#list-changed-notification",
-        sentence="A change is told over pipes to who wants to hear.",
+        sentence="A change is notified over stdio.",
         transports=ON_PIPES,
     ),
     Row(
@@ -132,7 +132,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.stderr-quiet",
         spec="2025-11-25 basic/transports#stdio",
-        sentence="A server that has nothing to say says nothing.",
+        sentence="An idle server writes nothing.",
         transports=ON_PIPES,
     ),
     Row(
@@ -144,7 +144,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.stdout-ours",
         spec="2025-11-25 basic/transports#stdio",
-        sentence="What the server's code prints is not on the wire.",
+        sentence="Output printed by the server is not on the wire.",
         transports=ON_PIPES,
     ),
     Row(
@@ -156,7 +156,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.too-long",
         spec="2025-11-25 basic/transports#stdio",
-        sentence="A line over the limit is refused and the next one is served.",
+        sentence="A line over the limit is rejected and the next one is served.",
         transports=ON_PIPES,
     ),
 )

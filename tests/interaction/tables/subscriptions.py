@@ -23,21 +23,21 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.cancelled",
         spec="2026-07-28 basic/patterns/subscriptions#cancellation",
-        sentence="A listener that cancels hears no more and is not answered.",
+        sentence="A listener that cancels gets no more notifications and is not answered.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
     Row(
         id="subscriptions.ended",
         spec="2026-07-28 basic/patterns/subscriptions#graceful-closure",
-        sentence="A server that ends a subscription says so and answers it.",
+        sentence="A server that ends a subscription sends a cancellation and a result.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
     Row(
         id="subscriptions.notified",
         spec="2026-07-28 basic/patterns/subscriptions#receiving-notifications",
-        sentence="A listener hears of a changed list under the id of its subscription.",
+        sentence="A listener is notified of a changed list under the id of its subscription.",
         revisions=STATELESS,
     ),
     Row(
@@ -49,7 +49,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.params",
         spec="2026-07-28 basic/patterns/subscriptions#notification-filter",
-        sentence="A subscription says what it wants.",
+        sentence="A subscription needs a filter.",
         revisions=STATELESS,
     ),
     Row(
@@ -61,26 +61,26 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="subscriptions.resource",
         spec="2026-07-28 server/resources#subscriptions",
-        sentence="A listener hears of a changed resource.",
+        sentence="A listener is notified of a changed resource.",
         revisions=STATELESS,
     ),
     Row(
         id="subscriptions.several",
         spec="2026-07-28 basic/patterns/subscriptions#multiple-concurrent-subscriptions",
-        sentence="Each subscription hears for itself.",
+        sentence="Each subscription gets its own notifications.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
     Row(
         id="subscriptions.unasked",
         spec="2026-07-28 basic/patterns/subscriptions#opening-a-stream",
-        sentence="Who does not listen hears nothing.",
+        sentence="A client without a subscription is not notified.",
         revisions=STATELESS,
     ),
     Row(
         id="subscriptions.unwanted",
         spec="2026-07-28 basic/patterns/subscriptions#opening-a-stream",
-        sentence="A listener does not hear of what it did not ask for.",
+        sentence="A subscription gets no changes outside its filter.",
         revisions=STATELESS,
     ),
 )

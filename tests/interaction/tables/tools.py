@@ -29,7 +29,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.arguments-schema",
         spec="2025-11-25 server/tools#security-considerations",
-        sentence="Arguments are checked against a schema written by hand.",
+        sentence="Arguments are checked against a given schema.",
     ),
     Row(
         id="tools.arguments-text",
@@ -39,12 +39,12 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.arguments-unechoed",
         spec="2025-11-25 server/tools#security-considerations",
-        sentence="What is said of a wrong argument does not repeat its value.",
+        sentence="The error for a wrong argument does not repeat its value.",
     ),
     Row(
         id="tools.arguments-wrong",
         spec="2025-11-25 server/tools#error-handling",
-        sentence="Wrong arguments are a result that says which.",
+        sentence="Wrong arguments are a result that names them.",
     ),
     Row(
         id="tools.call",
@@ -94,7 +94,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.error-unexpected",
         spec="2025-11-25 server/tools#security-considerations",
-        sentence="An unexpected failure is a result that says nothing of the inside.",
+        sentence="An unexpected failure is a result that has no internal details.",
         transports=EVERYWHERE,
     ),
     Row(
@@ -135,7 +135,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.meta",
         spec="2025-06-18 basic/index#meta",
-        sentence="What is said of a tool in meta is listed.",
+        sentence="The meta of a tool is listed.",
         revisions=SINCE_2025_06,
     ),
     Row(
@@ -162,7 +162,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.schema-dialect-unknown",
         spec="2025-11-25 basic/index#implementation-requirements",
-        sentence="A schema of an unknown dialect is refused with a reason.",
+        sentence="A schema of an unknown dialect is rejected with a reason.",
         revisions=SINCE_2025_11,
     ),
     Row(
@@ -193,7 +193,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.structured-object",
         spec="2025-06-18 server/tools#structured-content",
-        sentence="A value that is no object is wrapped in one.",
+        sentence="A value that is not an object is wrapped in one.",
         revisions=SINCE_2025_06,
     ),
     Row(
@@ -205,13 +205,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.structured-schema",
         spec="2025-06-18 server/tools#output-schema",
-        sentence="A result with a schema written by hand is structured.",
+        sentence="A result with a given schema is structured.",
         revisions=SINCE_2025_06,
     ),
     Row(
         id="tools.sync",
         spec="2025-11-25 server/tools#calling-tools",
-        sentence="A tool that blocks its thread blocks nobody else.",
+        sentence="A tool that blocks its thread blocks no other call.",
         transports=EVERYWHERE,
     ),
 )

@@ -16,20 +16,20 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="versioning.discover",
         spec="2026-07-28 server/discover#response",
-        sentence="Discover says what the server speaks and can do.",
+        sentence="Discover returns versions and capabilities.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
     Row(
         id="versioning.envelope-required",
         spec="2026-07-28 basic/index#meta",
-        sentence="An incomplete envelope is refused.",
+        sentence="An incomplete envelope is rejected.",
         revisions=STATELESS,
     ),
     Row(
         id="versioning.envelope-types",
         spec="2026-07-28 basic/index#meta",
-        sentence="An envelope of the wrong type is refused.",
+        sentence="An envelope of the wrong type is rejected.",
         revisions=STATELESS,
     ),
     Row(
@@ -65,38 +65,38 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="versioning.no-memory",
         spec="2026-07-28 basic/index#statelessness",
-        sentence="What one request declared does not count for the next.",
+        sentence="Capabilities of one request do not apply to the next.",
         revisions=STATELESS,
         transports=EVERYWHERE,
     ),
     Row(
         id="versioning.result-type",
         spec="2026-07-28 basic/index#resulttype",
-        sentence="Every result says its kind.",
+        sentence="Every result has its type.",
         revisions=STATELESS,
     ),
     Row(
         id="versioning.result-type-absent",
         spec="2026-07-28 basic/index#resulttype",
-        sentence="No result says its kind where there are none.",
+        sentence="Results of older revisions have no type.",
         revisions=HANDSHAKE,
     ),
     Row(
         id="versioning.server-info",
         spec="2026-07-28 basic/index#meta",
-        sentence="Every result says who answers.",
+        sentence="Every result has the server info.",
         revisions=STATELESS,
     ),
     Row(
         id="versioning.unsupported",
         spec="2026-07-28 basic/versioning#protocol-version-negotiation",
-        sentence="A version that is not served this way is refused with those that are.",
+        sentence="A version that is not served this way is rejected with those that are.",
         revisions=STATELESS,
     ),
     Row(
         id="versioning.unsupported-unknown-method",
         spec="2026-07-28 basic/versioning#protocol-version-negotiation",
-        sentence="A version that is not served is told before an unknown method.",
+        sentence="An unsupported version is reported before an unknown method.",
         revisions=STATELESS,
     ),
 )

@@ -124,7 +124,7 @@ class Writer:
     left: asyncio.Event
 
     async def flush(self) -> None:
-        """Let what was written leave."""
+        """Send what was written."""
         await self._stream.drain()
 
     def break_off(self) -> None:
@@ -144,7 +144,7 @@ class HttpScript:
     """A server that answers from a table."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
-        """Take the table; it may be changed while it plays."""
+        """Set the table of replies; it may be changed while the script runs."""
         self.table: dict[str, Any] = dict(table)
         self.requests: list[Got] = []
         self.url = ""
@@ -238,7 +238,7 @@ class HttpScript:
 
 
 async def _watch(reader: asyncio.StreamReader, writer: Writer) -> None:
-    """See whether the client leaves while an answer is being written; nobody pipelines here."""
+    """Wait for a disconnect while an answer is being written; clients do not pipeline here."""
     if not await reader.read(1):
         writer.left.set()
 

@@ -1,4 +1,4 @@
-"""What the tests of the HTTP server share: a server to call, requests straight through ASGI, and real sockets."""
+"""Shared by the tests of the HTTP server: a server to call, requests straight through ASGI, and real sockets."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Workshop:
     def __init__(self, limits: Limits | None = None, **options: Any) -> None:
         self.count = 0
         self.started = asyncio.Event()
-        self.authenticator = asyncio.Event()
+        self.proceed = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.sent = 0
         self.server = Server("workshop", version="1", limits=limits, **options)
@@ -84,19 +84,19 @@ class Workshop:
         return a + b
 
     async def wait(self, ctx: Context, say: str = "") -> str:
-        """Wait at the gate; say something first if told to."""
+        """Wait for ``proceed``; send a log message first if ``say`` is set."""
         if say:
             await ctx.info(say)
         self.started.set()
         try:
-            await self.authenticator.wait()
+            await self.proceed.wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
         return f"done {say}"
 
     async def steps(self, ctx: Context, n: int = 3) -> str:
-        """Tell of each step."""
+        """Report progress for each step."""
         for step in range(n):
             await ctx.info(f"step {step}")
         return "walked"
@@ -109,7 +109,7 @@ class Workshop:
         return str((await ctx.elicit("Your name?", str)).data)
 
     async def flood(self, ctx: Context, n: int = 1000, size: int = 1000) -> str:
-        """Tell more than a stalled client reads."""
+        """Send more than a stalled client reads."""
         self.started.set()
         try:
             for _ in range(n):
@@ -121,11 +121,11 @@ class Workshop:
         return "flooded"
 
     async def poll(self, ctx: Context) -> str:
-        """Let the response go and wait at the gate."""
+        """Release the stream and wait for ``proceed``."""
         await ctx.info("before")
         left = await ctx.close_stream()
         self.started.set()
-        await self.authenticator.wait()
+        await self.proceed.wait()
         await ctx.info("after")
         return f"left {left}"
 
@@ -140,7 +140,7 @@ class Workshop:
 
 
 def authenticate(headers: Mapping[str, str]) -> Principal | None:
-    """Take any bearer token for its bearer's name."""
+    """Return a principal with the bearer token as its name."""
     scheme, _, name = headers.get("authorization", "").partition(" ")
     if name == "broken":
         raise RuntimeError("the directory is away")
@@ -175,7 +175,7 @@ class Call:
         self.raw_headers: list[tuple[bytes, bytes]] = []
         self.body = b""
         self.complete = False
-        #: What the application sent after the client had hung up.
+        #: What the application sent after the client had disconnected.
         self.late: list[Message] = []
         #: Sending to a client that is gone raises, as newer ASGI servers have it, or does nothing.
         self.raises = False
@@ -235,7 +235,7 @@ class Call:
         self._flowing.set()
 
     def stall(self) -> None:
-        """Stop reading: whoever writes waits."""
+        """Stop reading: writers have to wait."""
         self._flowing.clear()
 
     def flow(self) -> None:
@@ -267,7 +267,7 @@ class Call:
         self.task.result()
 
     async def event(self) -> ServerSentEvent:
-        """Give the next event that has data."""
+        """Return the next event with data."""
         while True:
             await self.until(lambda: bool(self._events))
             event = self._events.pop(0)
@@ -275,16 +275,16 @@ class Call:
                 return event
 
     async def message(self) -> Any:
-        """Give the next message of the stream."""
+        """Return the next message of the stream."""
         return json.loads((await self.event()).data)
 
     async def opening(self) -> ServerSentEvent:
-        """Give the next event, whatever is in it."""
+        """Return the next event, with or without data."""
         await self.until(lambda: bool(self._events))
         return self._events.pop(0)
 
     def taken(self) -> list[ServerSentEvent]:
-        """Give the events that came and were not taken yet."""
+        """Return the events that arrived and were not returned yet."""
         events, self._events = self._events, []
         return events
 
@@ -294,7 +294,7 @@ class Call:
 
     @property
     def messages(self) -> list[Any]:
-        """The messages that came and were not taken yet."""
+        """The messages that arrived and were not returned yet."""
         return [json.loads(event.data) for event in self.taken() if event.data]
 
     @property

@@ -1,4 +1,4 @@
-"""A small ASGI application, and a server of it in the test's own loop, spoken to over raw sockets."""
+"""A small ASGI application, served in the test's own loop and called over raw sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins its standard streams to a Unix socket: whatever comes on one side goes out on the other."""
+"""Connects its standard streams to a Unix socket, in both directions."""
 
 import contextlib
 import os

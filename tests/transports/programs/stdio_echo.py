@@ -1,4 +1,4 @@
-"""A server of the package's own stdio link: answers every request with its params, and misbehaves when asked to."""
+"""A server on the package's own stdio link: answers every request with its params, and misbehaves on request."""
 
 import asyncio
 import os

@@ -1,7 +1,7 @@
 """A server that will not go: it ignores the end of its input and TERM, and so do the children it forks.
 
 Arguments name what else it does: ``child`` forks one, ``setsid`` forks one that leaves the process group, ``daemon``
-forks one twice, so that it is nobody's child. It writes the process ids of all of them, itself first, as one message.
+forks one twice, so that it is an orphan. It writes the process ids of all of them, itself first, as one message.
 """
 
 import json

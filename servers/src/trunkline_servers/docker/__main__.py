@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.docker.container_spec import RunLimits
 from trunkline_servers.docker.engine import DEFAULT_HOST
 from trunkline_servers.docker.server import make_server
+
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b
@@ -65,7 +67,7 @@ _MOST = RunLimits()
     metavar="SECONDS",
     help="Time limit of a run.",
 )
-@with_serve_options
+@with_command_options
 def command(
     host: str,
     *,
@@ -77,7 +79,7 @@ def command(
     max_cpus: float,
     max_pids: int,
     max_seconds: int,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Look at the containers and images of a Docker engine, start and stop them, and run commands in new ones.
 

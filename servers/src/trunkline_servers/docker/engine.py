@@ -87,8 +87,8 @@ def socket_path(host: str) -> str:
     if scheme == "unix" and path.startswith("/"):
         return path
     raise ConfigError(
-        f"The Docker host {host[:200]!r} is not used: give unix:///path/of.sock. An engine on another machine can be "
-        "had with: ssh -L /tmp/docker.sock:/var/run/docker.sock MACHINE"
+        f"The Docker host {host[:200]!r} is not used: give unix:///path/of.sock. For an engine on another machine, "
+        "forward its socket: ssh -L /tmp/docker.sock:/var/run/docker.sock MACHINE"
     )
 
 
@@ -98,7 +98,7 @@ class DockerEngine:
     def __init__(
         self, host: str, *, only_own: bool = False, log_bytes: int = 64 * 1024, between_readings: float = 1.0
     ) -> None:
-        """Take the engine's address; with ``only_own`` only containers created by this server are changed."""
+        """Initialize with the engine's address; ``only_own`` permits changes only to containers of this server."""
         path = socket_path(host)
         self._api = ApiClient("http://docker", service="Docker", unix_socket=path, max_bytes=_LOG_BYTES)
         self._only_own = only_own
@@ -167,7 +167,9 @@ class DockerEngine:
         """Start, stop or restart a container, and return its new state."""
         found = await self._inspect(ref)
         if self._only_own and not await self._made_here(found):
-            raise ToolError(f"The container {ref} was not made by this server, which changes only its own (--only-own)")
+            raise ToolError(
+                f"The container {ref} was not created by this server, which changes only its own (--only-own)"
+            )
         # By id: the name may belong to another container by now.
         path = self._api.path("containers", _id(found), action)
         await self._ask("POST", path, query={"t": seconds}, seconds=30.0 + (seconds or 0), accept_status=(304,))
@@ -249,7 +251,7 @@ class DockerEngine:
             yield identity
         except ApiError as error:
             if error.status == 404 and not identity.id:
-                raise _image_missing(body["ImageSummary"]) from error
+                raise _image_missing(body["Image"]) from error
             raise
         finally:
             if not identity.keep:
@@ -299,7 +301,7 @@ class DockerEngine:
 
     async def _made_here(self, found: Mapping[str, Any]) -> bool:
         """Return True if this server created an inspected container."""
-        return await self._is_own(_labels(found), found.get("ImageSummary"), {})
+        return await self._is_own(_labels(found), found.get("Image"), {})
 
     async def _is_own(self, labels: Any, image: Any, seen: dict[str, Any]) -> bool:
         """Return True if this server created a container: by its run label, unless that came with the image."""
@@ -324,7 +326,7 @@ class DockerEngine:
     async def _inspect(self, ref: str) -> dict[str, Any]:
         found = (await self._ask("GET", self._api.path("containers", container_ref(ref), "json"))).json()
         if not isinstance(found, dict):
-            raise ToolError("Docker answered with something else than a container")
+            raise ToolError("The response of Docker is not a container")
         return found
 
     async def _ask(self, method: str, path: str, **options: Any) -> ApiResponse:
@@ -356,7 +358,7 @@ def _id(found: Any) -> str:
 
 
 def _image_missing(image: str) -> ToolError:
-    return ToolError(f"The image {image} is not here: get it with docker pull {image}")
+    return ToolError(f"The image {image} is not on this machine: pull it with docker pull {image}")
 
 
 def _labels(found: Mapping[str, Any]) -> dict[str, Any]:

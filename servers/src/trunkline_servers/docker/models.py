@@ -1,4 +1,4 @@
-"""What is passed on of the engine's responses: plain records, with long texts truncated and secrets hidden.
+"""The parts of the engine's responses that are returned: plain records, with long texts truncated and secrets hidden.
 
 Pure functions over decoded JSON. Names of images, labels and variables are untrusted, so only members of the expected
 type are used.
@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from trunkline.protocol.secret_patterns import holds_secret, looks_secret, names_secret
+from trunkline.server import holds_secret, looks_secret, names_secret
 from trunkline_servers.untrusted import as_dict, as_list, as_text
 
 __all__ = [
@@ -106,7 +106,7 @@ class ContainerDetails(Struct, frozen=True):
 
 
 class ContainerStats(Struct, frozen=True):
-    """What a container uses at the moment."""
+    """The current resource usage of a container."""
 
     cpu_percent: float
     memory_bytes: int
@@ -139,7 +139,7 @@ def hide_arguments(arguments: Sequence[str]) -> list[str]:
         name, equals, value = argument.partition("=")
         secret = name.startswith("-") and names_secret(name, setting=True)
         if (follows and not argument.startswith("--")) or (" " in argument and _mentions_secret(argument)):
-            # A shell command line is hidden completely: there is no telling where its secret ends.
+            # A shell command line is hidden completely: where its secret ends is unknown.
             shown.append(HIDDEN)
         elif equals and names_secret(name, setting=True):
             shown.append(f"{name[:_TEXT_CHARS]}={HIDDEN if value else ''}")
@@ -166,7 +166,7 @@ def container(row: Any, *, own: bool) -> ContainerSummary:
     return ContainerSummary(
         id=as_text(found.get("Id"))[:12],
         names=[as_text(name).lstrip("/") for name in as_list(found.get("Names"))[:10]],
-        image=as_text(found.get("ImageSummary")),
+        image=as_text(found.get("Image")),
         state=as_text(found.get("State")),
         status=as_text(found.get("Status")),
         created=_number(found.get("Created")),
@@ -195,7 +195,7 @@ def details(row: Any, *, own: bool) -> ContainerDetails:
     return ContainerDetails(
         id=as_text(found.get("Id")),
         name=as_text(found.get("Name")).lstrip("/"),
-        image=as_text(config.get("ImageSummary")),
+        image=as_text(config.get("Image")),
         status=as_text(state.get("Status")),
         exit_code=_exit_code(state),
         error=as_text(state.get("Error")),

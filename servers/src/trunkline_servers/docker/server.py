@@ -17,7 +17,7 @@ __all__ = ["make_server"]
 
 _INSTRUCTIONS = (
     "Containers and images of one Docker engine. Containers that you run have no privileges, no mounts and, unless "
-    "asked for, no network; images must be on the machine already."
+    "requested, no network; images must be on the machine already."
 )
 _READS = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
 _STARTS = MappingProxyType(
@@ -34,7 +34,7 @@ _RUNS = MappingProxyType(
 )
 
 _Ref = Annotated[str, Meta(description="The name or id of a container")]
-_Grace = Annotated[int, Meta(ge=0, le=300, description="Seconds to end by itself before it is killed")]
+_Grace = Annotated[int, Meta(ge=0, le=300, description="Seconds to wait for it to exit before it is killed")]
 
 
 def make_server(
@@ -61,7 +61,7 @@ def _add_looking(server: Server, engine: DockerEngine) -> None:
 
     @server.tool(annotations=dict(_READS))
     async def list_containers(
-        all: Annotated[bool, Meta(description="Also those that do not run")] = False,
+        all: Annotated[bool, Meta(description="Include stopped containers")] = False,
         limit: Annotated[int, Meta(ge=1, le=500)] = 100,
     ) -> ContainerList:
         """List containers, newest first."""
@@ -75,16 +75,16 @@ def _add_looking(server: Server, engine: DockerEngine) -> None:
     @server.tool(annotations=dict(_READS))
     async def logs(
         container: _Ref,
-        tail: Annotated[int, Meta(ge=1, le=10_000, description="How many of the last lines")] = 100,
-        since: Annotated[int, Meta(ge=0, description="Only what was written since this Unix time")] = 0,
+        tail: Annotated[int, Meta(ge=1, le=10_000, description="The number of last lines")] = 100,
+        since: Annotated[int, Meta(ge=0, description="Only output since this Unix time")] = 0,
         timestamps: bool = False,
     ) -> Logs:
-        """Read the last lines that a container wrote."""
+        """Read the last lines of a container's output."""
         return await engine.logs(container, tail=tail, since=since, timestamps=timestamps)
 
     @server.tool(annotations=dict(_READS))
     async def stats(container: _Ref) -> ContainerStats:
-        """Measure what a container uses of processor, memory, network and disk."""
+        """Measure the processor, memory, network and disk usage of a container."""
         return await engine.stats(container)
 
     @server.tool(annotations=dict(_READS))
@@ -98,7 +98,7 @@ def _add_changing(server: Server, engine: DockerEngine) -> None:
 
     @server.tool(annotations=dict(_STARTS))
     async def start(container: _Ref) -> ContainerDetails:
-        """Start a container that does not run."""
+        """Start a stopped container."""
         return await engine.change(container, "start")
 
     @server.tool(annotations=dict(_STOPS))
@@ -119,22 +119,24 @@ def _add_running(server: Server, engine: DockerEngine, limits: RunLimits) -> Non
     async def run(
         ctx: Context,
         image: Annotated[str, Meta(description="An image on the machine, such as alpine:3.20")],
-        command: Annotated[list[str], Meta(description="Instead of the image's own command; no shell reads it")] = [],  # noqa: B006
-        environment: Annotated[dict[str, str], Meta(description="Variables")] = {},  # noqa: B006
+        command: Annotated[list[str], Meta(description="Replaces the image's command; not run in a shell")] = [],  # noqa: B006
+        environment: Annotated[dict[str, str], Meta(description="Environment variables")] = {},  # noqa: B006
         name: Annotated[str | None, Meta(description="A name for the container")] = None,
-        user: Annotated[str | None, Meta(description="Who it runs as inside, such as 1000:1000")] = None,
-        workdir: Annotated[str | None, Meta(description="The folder inside to start in")] = None,
+        user: Annotated[str | None, Meta(description="The user inside the container, such as 1000:1000")] = None,
+        workdir: Annotated[str | None, Meta(description="The working directory inside the container")] = None,
         memory_mb: int = min(512, limits.memory_mb),
         cpus: float = min(1.0, limits.cpus),
         pids: int = min(256, limits.pids),
-        network: Annotated[bool, Meta(description="Let it reach the network")] = False,
-        read_only: Annotated[bool, Meta(description="Let it write to no disk, only in memory such as /tmp")] = False,
-        detach: Annotated[bool, Meta(description="Leave it running in the background and answer at once")] = False,
-        seconds: Annotated[int, Meta(ge=1, le=limits.seconds, description="Longest run, unless detached")] = min(
-            60, limits.seconds
-        ),
+        network: Annotated[bool, Meta(description="Allow network access")] = False,
+        read_only: Annotated[
+            bool, Meta(description="Make its file system read-only; only memory such as /tmp is writable")
+        ] = False,
+        detach: Annotated[bool, Meta(description="Leave it running in the background and return at once")] = False,
+        seconds: Annotated[
+            int, Meta(ge=1, le=limits.seconds, description="Time limit in seconds, unless detached")
+        ] = min(60, limits.seconds),
     ) -> RunResult:
-        """Run a command in a new container with tight bounds; gives its exit code and output, then removes it."""
+        """Run a command in a new container within tight limits; return its exit code and output, then remove it."""
         spec = ContainerSpec(
             image=image,
             command=command,

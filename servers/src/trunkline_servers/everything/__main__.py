@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trunkline.errors import ConfigError
 from trunkline.server import ListenAddress
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.everything.server import make_server
 
 __all__ = ["command", "main"]
@@ -70,8 +70,8 @@ class _Port(click.IntRange):
     metavar="DOMAIN,...",
     help="Fetch only from these domains and their subdomains; by default from any public host.",
 )
-@with_serve_options
-def command(transport: str | None, *, serving: ServeOptions, **options: Any) -> None:
+@with_command_options
+def command(transport: str | None, *, serving: CommandOptions, **options: Any) -> None:
     """Offer every feature of the Model Context Protocol, for trying and testing clients."""
     server = make_server(
         show_environment=options["show_environment"],
@@ -90,7 +90,7 @@ def command(transport: str | None, *, serving: ServeOptions, **options: Any) -> 
         raise ConfigError(str(error).replace("--http ", "--port ").replace(" port=", " PORT=")) from error
 
 
-def _addressed(serving: ServeOptions, transport: str | None, port: int) -> ServeOptions:
+def _addressed(serving: CommandOptions, transport: str | None, port: int) -> CommandOptions:
     """Return the options with an address if the transport needs one; ``--http`` takes precedence."""
     if transport == "stdio" and serving.address is not None:
         raise click.UsageError("stdio and --http exclude each other: leave one out.")

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Meta
 
 from trunkline import Audio, Context, Image, RequestFailed, Server, ToolError
-from trunkline.protocol.secret_patterns import looks_secret
+from trunkline.server import looks_secret
 from trunkline.types import Annotations, EmbeddedResource, ResourceContents, ResourceLink, TextContent
-from trunkline_servers.everything.sample_content import (
+from trunkline_servers.everything.catalog import (
     ResourceKind,
     dynamic_resource,
     dynamic_uri,
@@ -89,8 +89,8 @@ def add_basic_tools(server: Server, *, show_environment: bool) -> None:
     )
 
 
-async def echo(message: Annotated[str, Meta(description="What to say back")]) -> str:
-    """Say a message back."""
+async def echo(message: Annotated[str, Meta(description="The text to return")]) -> str:
+    """Return a message unchanged."""
     return f"Echo: {message}"
 
 
@@ -102,7 +102,7 @@ async def get_sum(
 
 
 async def get_tiny_image() -> list[Any]:
-    """Give a small picture between two texts."""
+    """Return a small image between two texts."""
     return ["Here's the image you requested:", Image(data=sample_png()), "The image above is three rails."]
 
 
@@ -123,10 +123,10 @@ _MESSAGES: Mapping[str, TextContent] = MappingProxyType(
 
 
 async def get_annotated_message(
-    messageType: Annotated[Literal["error", "success", "debug"], Meta(description="What kind of message")],
-    includeImage: Annotated[bool, Meta(description="Whether a picture comes along")] = False,
+    messageType: Annotated[Literal["error", "success", "debug"], Meta(description="The kind of message")],
+    includeImage: Annotated[bool, Meta(description="Whether to include an image")] = False,
 ) -> list[Any]:
-    """Give a message that says for whom it is and how much it matters."""
+    """Return a message whose annotations state its audience and priority."""
     content: list[Any] = [_MESSAGES[messageType]]
     if includeImage:
         content.append(Image(data=sample_png(), annotations=Annotations(priority=0.5, audience=["user"])))
@@ -135,8 +135,8 @@ async def get_annotated_message(
 
 def _weather_schema() -> dict[str, Any]:
     fields = {
-        "temperature": {"type": _NUMBER, "description": "In the unit of the place"},
-        "conditions": {"type": _WORDS, "description": "What the sky looks like"},
+        "temperature": {"type": _NUMBER, "description": "In the unit used at the place"},
+        "conditions": {"type": _WORDS, "description": "The weather conditions"},
         "humidity": {"type": _NUMBER, "description": "In percent"},
     }
     return {"type": "object", "properties": fields, "required": list(fields)}
@@ -145,14 +145,14 @@ def _weather_schema() -> dict[str, Any]:
 async def get_structured_content(
     location: Annotated[Literal["New York", "Chicago", "Los Angeles"], Meta(description="Which city")],
 ) -> dict[str, Any]:
-    """Give the weather of a city as structured content that its output schema describes."""
+    """Return the weather of a city as structured content with an output schema."""
     return dict(zip(("temperature", "conditions", "humidity"), _WEATHER[location], strict=True))
 
 
 async def get_resource_links(
     count: Annotated[float, Meta(description="How many links, 1 to 10", ge=1, le=10)] = 3,
 ) -> list[Any]:
-    """Give links to resources of this server."""
+    """Return links to resources of this server."""
     content: list[Any] = [f"Here are {format_number(count)} resource links to resources available in this server:"]
     for number in range(1, int(count) + 1):
         kind: ResourceKind = "Blob" if number % 2 else "Text"
@@ -169,9 +169,9 @@ async def get_resource_links(
 
 async def get_resource_reference(
     resourceType: ResourceKind = "Text",
-    resourceId: Annotated[float, Meta(description="Its number, from 1")] = 1,
+    resourceId: Annotated[float, Meta(description="The number of the resource, from 1")] = 1,
 ) -> list[Any]:
-    """Give a resource of this server inside the result."""
+    """Return a resource of this server embedded in the result."""
     number = parse_resource_id(resourceId)
     return [
         f"Returning resource reference for Resource {number}:",
@@ -182,8 +182,8 @@ async def get_resource_reference(
 
 async def trigger_long_running_operation(
     ctx: Context,
-    duration: Annotated[float, Meta(description="How long it takes, in seconds")] = 10,
-    steps: Annotated[float, Meta(description="In how many steps")] = 5,
+    duration: Annotated[float, Meta(description="The duration in seconds")] = 10,
+    steps: Annotated[float, Meta(description="The number of steps")] = 5,
 ) -> str:
     """Work for a while and report progress after each step."""
     if not 0 <= duration <= _MOST_SECONDS or not 1 <= steps <= _MOST_STEPS:
@@ -221,12 +221,12 @@ def add_content_tools(server: Server) -> None:
 
 
 async def get_audio() -> list[Any]:
-    """Give a short sound."""
+    """Return a short sound."""
     return ["A short tone:", Audio(data=sample_wav())]
 
 
 async def get_every_content() -> list[Any]:
-    """Give a block of every kind there is, resources embedded as text, as JSON and as bytes."""
+    """Return a content block of every kind, with resources embedded as text, as JSON and as bytes."""
     blob = b64encode(sample_png()).decode()
     marked = Annotations(audience=["user"], priority=0.5, last_modified="2020-01-02T03:04:05Z")
     return [
@@ -253,7 +253,7 @@ def _embedded(name: str, mime_type: str, *, text: str | None = None, blob: str |
 
 @dataclass
 class Stop:
-    """Where a train stops."""
+    """A stop of a train."""
 
     station: str
     minute: Annotated[int, Meta(ge=0)]
@@ -279,7 +279,7 @@ class Timetable:
 
 
 async def get_timetable(day: date = date(2020, 1, 2)) -> Timetable:
-    """Give records inside lists inside records as structured content, with the schema that describes them."""
+    """Return records nested in lists of records as structured content, with an output schema."""
     stops = [Stop("Harbour", 0, "1"), Stop("Market", 12), Stop("Summit", 31, "2a")]
     return Timetable(day, [Train(7, "slow", stops, {"first": 0, "second": 48}), Train(9, "fast", [stops[0], stops[2]])])
 
@@ -287,15 +287,17 @@ async def get_timetable(day: date = date(2020, 1, 2)) -> Timetable:
 async def fail(
     how: Annotated[
         Literal["tool", "protocol", "crash"],
-        Meta(description="As an answer for the model, as an error answer, or by a defect whose text stays here"),
+        Meta(
+            description="As a tool error for the model, as a protocol error, or by a defect whose message is not sent"
+        ),
     ] = "tool",
 ) -> str:
     """Fail in one of three ways."""
     if how == "tool":
         raise ToolError("This tool fails on purpose; the model may read why.")
     if how == "protocol":
-        raise RequestFailed("This request is refused on purpose.", code=-32050, data={"why": "asked for"})
-    raise RuntimeError("the text of a defect, which callers are not told")
+        raise RequestFailed("This request fails on purpose.", code=-32050, data={"why": "asked for"})
+    raise RuntimeError("the message of a defect, which callers do not receive")
 
 
 def _seat_schema() -> dict[str, Any]:
@@ -320,7 +322,7 @@ def _seat_schema() -> dict[str, Any]:
 
 
 async def book_seat(**booking: Any) -> str:
-    """Take arguments under a schema that uses what only JSON Schema 2020-12 has."""
+    """Accept arguments under a schema with keywords that only JSON Schema 2020-12 has."""
     row, letter = booking["seat"]
     return f"Seat {row}{letter} is booked for one {booking.get('kind', 'adult')}."
 
@@ -329,11 +331,11 @@ async def get_region(
     region: Annotated[
         str,
         Meta(
-            description="A name that HTTP repeats in a header",
+            description="A name that HTTP also sends in a header",
             max_length=64,
             extra_json_schema={"x-mcp-header": "Region"},
         ),
     ],
 ) -> str:
-    """Take an argument that over HTTP also travels in the header Mcp-Param-Region."""
+    """Accept an argument that HTTP clients also send in the header Mcp-Param-Region."""
     return f"Region: {region}"

@@ -174,10 +174,10 @@ async def get_roots_list(ctx: Context) -> str:
 
 async def trigger_sampling_request(
     ctx: Context,
-    prompt: Annotated[str, Meta(description="What to ask the model")],
-    maxTokens: Annotated[float, Meta(description="How long its answer may be, in tokens")] = 100,
+    prompt: Annotated[str, Meta(description="The prompt for the model")],
+    maxTokens: Annotated[float, Meta(description="The maximum length of its answer, in tokens")] = 100,
 ) -> str:
-    """Have the client's model answer a prompt."""
+    """Send a prompt to the client's model and return its answer."""
     if not 1 <= maxTokens < 2**31:
         raise ToolError("maxTokens must be a whole number from 1.")
     answer = await ctx.sample(
@@ -192,7 +192,7 @@ async def trigger_sampling_request(
 
 
 async def trigger_elicitation_request(ctx: Context) -> list[t.TextContent]:
-    """Ask the user to fill in a form with every kind of field a form can have."""
+    """Ask the user to fill in a form with every kind of field."""
     answer = await ctx.elicit("Please provide inputs for the following fields:", schema=all_fields_form())
     return describe_answer(answer)
 
@@ -201,22 +201,23 @@ async def trigger_url_elicitation(
     ctx: Context,
     url: Annotated[str, Meta(description="The page to open", extra_json_schema={"format": "uri"})],
     message: Annotated[
-        str, Meta(description="What the user is told")
+        str, Meta(description="The message shown to the user")
     ] = "Please open the link to complete this action.",
-    elicitationId: Annotated[str, Meta(description="What to call the question, else a random UUID")] | None = None,
+    elicitationId: Annotated[str, Meta(description="The id of the elicitation; by default a random UUID")]
+    | None = None,
     errorPath: Annotated[
         bool,
         Meta(
-            description="Answer first with error -32042 and a page that must be visited; the same call again goes on. "
-            "Where the revision has no such error, that page is asked for like the other"
+            description="Fail first with error -32042 and a page that must be visited; the same call then succeeds. "
+            "In revisions without that error, the page is requested like the other"
         ),
     ] = False,
 ) -> list[t.TextContent]:
-    """Ask the user to open a page, by a question or by the error that asks for a page."""
+    """Ask the user to open a page, by an elicitation or by the error that requires one."""
     _check_page(url)
     if elicitationId and (len(elicitationId) > MAX_ELICITATION_ID_LENGTH or not elicitationId.isprintable()):
         raise ToolError(
-            f"elicitationId must have no more than {MAX_ELICITATION_ID_LENGTH} characters, all of which can be seen."
+            f"elicitationId must have no more than {MAX_ELICITATION_ID_LENGTH} characters, all of them printable."
         )
     name = elicitationId or str(await ctx.once("id", lambda: str(uuid.uuid4())))
     if errorPath:
@@ -265,23 +266,23 @@ class Traveller:
 
 @dataclass
 class Meal:
-    """What somebody eats."""
+    """A meal."""
 
     meal: Literal["fish", "vegetables", "nothing"]
 
 
 async def ask_twice(ctx: Context) -> str:
-    """Ask the user two things, the second in the light of the first answer."""
+    """Ask the user two questions, the second depending on the first answer."""
     first = await ctx.elicit("Who is travelling?", Traveller, key="traveller")
     if first.action != "accept":
-        return f"Nobody travels: the first question was answered with {first.action}."
+        return f"No one travels: the first question was answered with {first.action}."
     second = await ctx.elicit(f"What does {first.data.name} eat on the way?", Meal, key="meal")
     meal = second.data.meal if second.action == "accept" else f"({second.action})"
     return f"{first.data.name} travels with {first.data.bags} bags and eats {meal}."
 
 
 async def ask_everything(ctx: Context) -> dict[str, Any]:
-    """Ask the user, the model and for the folders, all at once."""
+    """Send an elicitation, a sampling request and a roots request, all at once."""
     user, model, roots = await asyncio.gather(
         ctx.elicit("Who is travelling?", Traveller, key="traveller"),
         ctx.sample("Name one thing to pack.", max_tokens=50, key="packing"),
@@ -293,7 +294,7 @@ async def ask_everything(ctx: Context) -> dict[str, Any]:
 
 _CLOCK = t.Tool(
     name="read-clock",
-    description="Tells the time at the station.",
+    description="Return the time at the station.",
     input_schema={"type": "object", "properties": {"station": {"type": "string"}}, "required": ["station"]},
 )
 
@@ -318,7 +319,7 @@ async def sample_with_tools(ctx: Context, question: str = "What time is it at th
 async def visit_page(
     ctx: Context, url: Annotated[str, Meta(description="The page to open", extra_json_schema={"format": "uri"})]
 ) -> str:
-    """Send the user to a page and tell the client when it is finished, where the revision has a notice for that."""
+    """Send the user to a page and notify the client when it is finished, where the revision has that notification."""
     _check_page(url)
     answer = await ctx.elicit_url("Please finish this page.", url, done=lambda: True, key="page")
     return f"The page was answered with {answer.action}."

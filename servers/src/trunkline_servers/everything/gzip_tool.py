@@ -52,13 +52,13 @@ def add_gzip_tool(server: Server, fetching: FetchLimits) -> None:
 
     async def gzip_file_as_resource(
         ctx: Context,
-        name: Annotated[str, Meta(description="What to call the compressed file")] = "README.md.gz",
+        name: Annotated[str, Meta(description="The name of the compressed file")] = "README.md.gz",
         data: Annotated[
-            str, Meta(description="Where the file is: an https URL or a data URI", extra_json_schema={"format": "uri"})
+            str, Meta(description="The file: an https URL or a data URI", extra_json_schema={"format": "uri"})
         ] = _README,
         outputType: Annotated[
             Literal["resourceLink", "resource"],
-            Meta(description="Whether to give a link, to be read later, or the compressed file itself"),
+            Meta(description="Return a link to read later, or the compressed file itself"),
         ] = "resourceLink",
     ) -> ResourceLink | EmbeddedResource:
         """Compress a file and keep it as a resource for the caller."""
@@ -109,7 +109,9 @@ async def _fetch(url: str, fetching: FetchLimits) -> bytes:
     except FetchError as error:
         raise ToolError(str(error)) from error
     except ImportError as error:
-        raise ToolError("Fetching needs more: pip install 'trunkline[servers]', or give a data URI.") from error
+        raise ToolError(
+            "Fetching needs more packages: pip install 'trunkline[servers]', or give a data URI."
+        ) from error
     if answer.status != 200:
         raise ToolError(f"{host} answered with status {answer.status}; there is nothing to compress.")
     return answer.body

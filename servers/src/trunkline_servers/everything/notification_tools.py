@@ -48,23 +48,23 @@ def add_timer_tools(server: Server, choose: ChooseLevel = random.choice) -> None
     """Register the two timers of the official server."""
 
     async def toggle_simulated_logging(ctx: Context) -> str:
-        """Send the caller log messages of all levels, one every few seconds, or stop sending them."""
+        """Start or stop sending the caller a log message at a random level every few seconds."""
         state, session = state_of(ctx), ctx.session
         if session is None:
             for level in _LEVELS:
                 await ctx.log(level, _log_text(level))
-            return "Logged one message of each level with this call: without a session none can come later."
+            return "Logged one message of each level with this call: without a session no later ones are possible."
         serving = ctx.root_server
         on = state.logging.toggle(session, ctx.server, lambda: _log(serving, session, choose(_LEVELS)))
         if not on:
             return "Stopped simulated logging for this session."
         return (
             f"Started simulated logging for this session, every {state.logging.seconds:g} seconds at a random level; "
-            "messages below the level that was set are left out."
+            "messages below the requested level are not sent."
         )
 
     async def toggle_subscriber_updates(ctx: Context) -> str:
-        """Tell the caller every few seconds that what it subscribed to has changed, or stop doing so."""
+        """Start or stop notifying the caller every few seconds that its subscribed resources have changed."""
         state, session = state_of(ctx), ctx.session
         serving = ctx.root_server
         act = (lambda: _update_listeners(serving)) if session is None else (lambda: _update(serving, session))
@@ -72,8 +72,8 @@ def add_timer_tools(server: Server, choose: ChooseLevel = random.choice) -> None
         whose = identity_of(ctx) if session is None else session
         on = state.updates.toggle(whose, ctx.server, act)
         if on is None:
-            return "Nobody listens for updates now: listen to a resource first, then call this again."
-        whom = "everybody who listens" if session is None else "this session"
+            return "There are no listeners for updates: listen to a resource first, then call this again."
+        whom = "all listeners" if session is None else "this session"
         if not on:
             return f"Stopped simulated resource updates for {whom}."
         return f"Started simulated resource updates for {whom}, every {state.updates.seconds:g} seconds."
@@ -137,19 +137,19 @@ def add_extra_notification_tools(server: Server) -> None:
 async def change_lists(
     ctx: Context,
     what: Annotated[Literal["tool", "prompt", "resource"], Meta(description="Which list")],
-    action: Annotated[Literal["add", "remove"], Meta(description="What to do")],
+    action: Annotated[Literal["add", "remove"], Meta(description="Whether to add or remove it")],
     name: Annotated[str, Meta(description="Lower-case letters, digits and dashes")],
 ) -> str:
-    """Add something to a list for everybody, or remove what was added; whoever wants to know is told."""
+    """Add an item to a list for all clients, or remove one that was added; clients are notified."""
     added, server, full = state_of(ctx).added, ctx.server, f"added-{name}"
     if not _NAME.match(name):
         raise ToolError("name must be 1 to 32 lower-case letters, digits and dashes, a letter first.")
     if action == "add" and (what, name) in added:
-        raise ToolError(f"The {what} {full} is there already.")
+        raise ToolError(f"The {what} {full} exists already.")
     if action == "remove" and (what, name) not in added:
         raise ToolError(f"No {what} {full} was added.")
     if action == "add" and len(added) >= _MOST_ADDED:
-        raise ToolError(f"{_MOST_ADDED} things were added already; remove one first.")
+        raise ToolError(f"{_MOST_ADDED} items were added already; remove one first.")
     uri = f"demo://resource/added/{name}"
     if action == "remove":
         added.remove((what, name))
@@ -169,7 +169,7 @@ def _add(server: Server, what: str, name: str, uri: str) -> None:
     async def speak() -> str:
         return f"This is {name}."
 
-    options: dict[str, Any] = {"name": name, "description": "Was added while the server ran."}
+    options: dict[str, Any] = {"name": name, "description": "Added while the server was running."}
     if what == "tool":
         server.add_tool(speak, **options, annotations=READS, output_schema=None)
     elif what == "prompt":
@@ -179,7 +179,7 @@ def _add(server: Server, what: str, name: str, uri: str) -> None:
 
 
 async def write_note(ctx: Context, text: Annotated[str, Meta(max_length=_LONGEST_NOTE)]) -> str:
-    """Write the note that everybody shares; whoever subscribed to it is told."""
+    """Write the note shared by all clients; subscribers are notified."""
     state_of(ctx).note = text
     ctx.server.changed(NOTE_URI)
     return f"Noted {len(text)} characters."
@@ -192,8 +192,10 @@ async def read_note(ctx: Context) -> str:
 
 async def observe_cancellation(
     ctx: Context,
-    label: Annotated[str, Meta(description="How the list of cancelled calls names this one", max_length=64)] = "call",
-    seconds: Annotated[float, Meta(description="How long to wait to be cancelled", ge=0, le=_MOST_SECONDS)] = 60,
+    label: Annotated[
+        str, Meta(description="The name of this call in the list of cancelled calls", max_length=64)
+    ] = "call",
+    seconds: Annotated[float, Meta(description="Seconds to wait to be cancelled", ge=0, le=_MOST_SECONDS)] = 60,
 ) -> str:
     """Wait to be cancelled; demo://resource/cancellations lists the calls that were."""
     finished = False
@@ -204,7 +206,7 @@ async def observe_cancellation(
     finally:
         if not finished:
             state_of(ctx).cancelled.append(label)
-    return "Nobody cancelled this call."
+    return "This call was not cancelled."
 
 
 async def read_cancellations(ctx: Context) -> list[str]:
@@ -213,7 +215,7 @@ async def read_cancellations(ctx: Context) -> list[str]:
 
 
 async def send_notice(ctx: Context, text: Annotated[str, Meta(max_length=1000)] = "hello") -> str:
-    """Send the caller a notification that is this server's own and no part of the protocol."""
+    """Send the caller a custom notification of this server, which is not part of the protocol."""
     await ctx.notify(CUSTOM_NOTIFICATION, {"text": text})
     return f"Sent {CUSTOM_NOTIFICATION}."
 

@@ -15,7 +15,14 @@ from trunkline import Server, __version__
 from trunkline.server import Caller, CallNext, Clock, ServerRequest
 from trunkline.types import SubscribeRequestParams, UnsubscribeRequestParams
 from trunkline_servers.everything.basic_tools import add_basic_tools, add_content_tools
-from trunkline_servers.everything.catalog import add_extra_prompts, add_extra_resources, add_prompts, add_resources
+from trunkline_servers.everything.catalog import (
+    INSTRUCTIONS,
+    add_extra_prompts,
+    add_extra_resources,
+    add_prompts,
+    add_resources,
+    sample_icon,
+)
 from trunkline_servers.everything.client_request_tools import (
     CAPABILITY_TAG,
     add_client_request_tools,
@@ -28,7 +35,6 @@ from trunkline_servers.everything.notification_tools import (
     add_extra_notification_tools,
     add_timer_tools,
 )
-from trunkline_servers.everything.sample_content import INSTRUCTIONS, sample_icon
 from trunkline_servers.everything.state import ServerState
 
 if TYPE_CHECKING:

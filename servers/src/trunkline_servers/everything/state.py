@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from trunkline import Context, Server
 from trunkline.server import TimerHandle
 
-__all__ = ["FileStore", "RepeatingTimers", "ServerState", "identity_of", "state_of"]
+__all__ = ["CallerFiles", "RepeatingTimers", "ServerState", "identity_of", "state_of"]
 
 _MOST_ISSUED = 256
 _MOST_CANCELLED = 20
@@ -36,7 +36,7 @@ class RepeatingTimers:
         return len(self._rows)
 
     def toggle(self, key: Hashable, server: Server, act: Callable[[], bool]) -> bool | None:
-        """Act at once and from then on, or stop if it was on already; tell whether it is on now.
+        """Call ``act`` at once and repeatedly, or stop if it was running; return True if it is running now.
 
         Returns None if the first call returned False, so that nothing was started.
         """
@@ -59,7 +59,7 @@ class RepeatingTimers:
             self._rows[key] = server.call_later(self.seconds, lambda: self._act(key, server, act))
 
 
-class FileStore:
+class CallerFiles:
     """Files by owner and URI; when it is full the oldest is removed."""
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
@@ -100,7 +100,7 @@ class ServerState:
         """Start empty."""
         self.logging = RepeatingTimers(interval)
         self.updates = RepeatingTimers(interval)
-        self.files = FileStore(most=files, most_bytes=file_bytes)
+        self.files = CallerFiles(most=files, most_bytes=file_bytes)
         #: The note shared by all clients.
         self.note = "Nothing has been noted yet."
         #: Labels of calls that were cancelled, the newest last.

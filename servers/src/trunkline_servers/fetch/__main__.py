@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.fetch.server import DEFAULT_MAX_BYTES, DEFAULT_SECONDS, make_server
 
 __all__ = ["command", "main"]
@@ -52,7 +52,7 @@ Examples:
     metavar="SECONDS",
     help="Time limit for a page.",
 )
-@with_serve_options
+@with_command_options
 def command(
     *,
     user_agent: str | None,
@@ -62,7 +62,7 @@ def command(
     allow_hosts: tuple[str, ...],
     max_bytes: int,
     seconds: float,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Fetch web pages for a model, as Markdown.
 
@@ -82,7 +82,7 @@ def command(
 
 
 def main() -> None:
-    """Run the command and end the process."""
+    """Run the command."""
     run_command(command)
 
 

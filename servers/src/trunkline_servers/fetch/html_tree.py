@@ -1,14 +1,13 @@
-"""HTML character references such as ``&amp;`` and ``&#38;``, replaced in linear time.
-
-The names are those of the standard library, whose function is slow for unknown names. This module knows no markup.
-
-HTML as a tree, parsed in linear time whatever the input: no markup can make it slow, deep or large.
+"""HTML as a tree, parsed in linear time whatever the input: no markup can make it slow, deep or large.
 
 It has its own tokenizer because that of the standard library takes quadratic time for some broken pages in the
 supported versions of Python, and parses others differently from version to version. One expression matches a text and
 the markup after it; it never fails, so nothing is scanned twice. Elements that are too deep lose their tags and keep
-their text. Work is counted: a page with more markup than the limit is cut there, and marked as incomplete. This module
-does not know which part of a page matters or how it is shown.
+their text. Work is counted: a page with more markup than the limit is cut there, and marked as incomplete.
+
+Character references such as ``&amp;`` and ``&#38;`` are replaced in linear time. Their names are those of the standard
+library, whose own function is slow for unknown names. This module does not know which part of a page matters or how it
+is shown.
 """
 
 from __future__ import annotations

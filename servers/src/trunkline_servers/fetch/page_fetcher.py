@@ -18,8 +18,7 @@ from urllib.parse import quote, urlsplit
 from msgspec import Struct
 
 from trunkline.errors import FetchError, ToolError
-from trunkline.net.addresses import NotPublicAddress
-from trunkline.net.urls import ParsedURL, parse_url
+from trunkline.net import NotPublicAddress, ParsedURL, parse_url
 from trunkline_servers.fetch.markdown import html_to_markdown
 from trunkline_servers.fetch.robots import MAX_ROBOTS_BYTES, RobotsRule, RobotsRules, parse_robots, product_of
 from trunkline_servers.untrusted import one_line
@@ -166,7 +165,7 @@ def _is_noise(head: bytes) -> bool:
 
 
 if TYPE_CHECKING:
-    from trunkline.net.fetcher import Fetcher, FetchResponse, Resolve
+    from trunkline.net import Fetcher, FetchResponse, Resolve
 
 
 _MAX_URL = 8000
@@ -179,7 +178,7 @@ _ROBOTS_SECONDS = 10.0
 _ROBOTS_REDIRECTS = 5
 _KEPT_SECONDS, _KEPT_FAILURE_SECONDS = 600.0, 30.0
 _KEPT_SITES = 256
-_EMPTY = "<error>No text is left when this page is made readable; set raw to true to get its HTML.</error>"
+_EMPTY = "<error>The page has no text after conversion to Markdown; set raw to true to get its HTML.</error>"
 _TOO_MUCH = "Not all of the page was read: it has too much markup, or its text is too long.\n"
 
 
@@ -242,7 +241,7 @@ class PageFetcher:
             ToolError: the site or the address guard denies it, it could not be fetched, or it is not text.
         """
         if len(url) > _MAX_URL:
-            raise ToolError(f"The URL has {len(url)} characters; at most {_MAX_URL} are taken.")
+            raise ToolError(f"The URL has {len(url)} characters; at most {_MAX_URL} are allowed.")
         async with self._turns:
             answer = await self._fetched(url)
             if answer.status >= 400:
@@ -254,7 +253,7 @@ class PageFetcher:
     def _fetcher(self) -> Fetcher:
         """The fetcher, created on first use."""
         if self._made is None:
-            from trunkline.net.fetcher import Fetcher
+            from trunkline.net import Fetcher
 
             self._made = Fetcher(**self._settings)
         return self._made
@@ -322,11 +321,13 @@ class PageFetcher:
             if isinstance(error, NotPublicAddress) and error.where == target.where:
                 # The page itself is denied for the same reason, which has nothing to do with robots.txt.
                 raise
-            return self._refused(f"Its robots.txt must be read before a page is fetched, and it could not be. {error}.")
+            return self._refused(
+                f"The robots.txt of the site must be read before a page is fetched, and it could not be read. {error}."
+            )
         if answer.status in (401, 403) or answer.status >= 500:
             return self._refused(
-                f"{where} was answered with status {answer.status}, so programs are taken to be unwelcome there. "
-                "The user can fetch the page with the fetch prompt."
+                f"{where} was answered with status {answer.status}, which means that programs may not fetch pages "
+                "there. The user can fetch the page with the fetch prompt."
             )
         text = answer.body.decode("utf-8", "replace") if 200 <= answer.status < 300 else ""
         robots = await asyncio.to_thread(parse_robots, text, self._product)
@@ -364,7 +365,7 @@ def _host_of(url: str) -> str:
 
 def _forbidden(target: ParsedURL, rule: RobotsRule) -> str:
     return (
-        f"The robots.txt of {_site_of(target)} does not let programs fetch this page (rule: Disallow: "
+        f"The robots.txt of {_site_of(target)} does not allow programs to fetch this page (rule: Disallow: "
         f"{rule.pattern[:200]!r}). Tell the user that it was not read; the user can fetch it with the fetch prompt."
     )
 

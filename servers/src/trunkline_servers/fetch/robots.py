@@ -87,7 +87,7 @@ def product_of(user_agent: str) -> str:
 def parse_robots(text: str, product: str) -> RobotsRules:
     """Parse a file; return the rules of all groups for a product, or else of the groups for ``*``."""
     mine: list[RobotsRule] = []
-    everybody: list[RobotsRule] = []
+    for_all: list[RobotsRule] = []
     named = False
     # By audience: a name that appears twice in a group adds no rule twice.
     groups: dict[str, list[RobotsRule]] = {}
@@ -101,7 +101,7 @@ def parse_robots(text: str, product: str) -> RobotsRules:
             groups = groups if in_names else {}
             in_names = True
             if value == "*":
-                groups["everybody"] = everybody
+                groups["for_all"] = for_all
             elif product and product_of(value) == product:
                 named = True
                 groups["mine"] = mine
@@ -110,7 +110,7 @@ def parse_robots(text: str, product: str) -> RobotsRules:
             rule = _rule(value, allow=key == "allow")
             for group in groups.values():
                 group.extend(rule)
-    rules = tuple(mine if named else everybody)
+    rules = tuple(mine if named else for_all)
     return RobotsRules(rules, sum(len(rule.parts) for rule in rules))
 
 

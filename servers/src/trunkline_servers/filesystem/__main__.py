@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.filesystem.server import make_server
 from trunkline_servers.filesystem.worker import FileLimits
 
@@ -12,7 +12,7 @@ __all__ = ["command", "main"]
 
 _DEFAULT = FileLimits()
 
-EPILOG = """\b
+_EPILOG = """\b
 Examples:
   trunkline-server-filesystem ~/projects ~/notes
   trunkline-server-filesystem --read-only --max-file-bytes 1000000 .
@@ -20,7 +20,7 @@ Examples:
 """
 
 
-@click.command("trunkline-server-filesystem", epilog=EPILOG)
+@click.command("trunkline-server-filesystem", epilog=_EPILOG)
 @click.argument("folders", nargs=-1, type=click.Path())
 @click.option("--read-only", is_flag=True, help="Offer only tools that read.")
 @click.option(
@@ -55,7 +55,7 @@ Examples:
     show_default=True,
     help="Time limit for a tree, a search, a series of edits, or reading several files.",
 )
-@with_serve_options
+@with_command_options
 def command(
     folders: tuple[str, ...],
     read_only: bool,
@@ -64,7 +64,7 @@ def command(
     max_depth: int,
     max_seconds: float,
     *,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Read, write and search files in FOLDERS, and nowhere else.
 

@@ -19,12 +19,11 @@ from msgspec import Meta, Struct
 from trunkline.errors import ToolError
 from trunkline.server import Context, Server, ToolResult
 from trunkline.types import AudioContent, EmbeddedResource, ImageContent, ResourceContents
-from trunkline_servers.filesystem.path_resolver import Location, PathDenied, PathResolver, displayable
-from trunkline_servers.filesystem.syscalls import birth_seconds
+from trunkline_servers.filesystem.path_resolver import Location, PathDenied, PathResolver, birth_seconds, displayable
 from trunkline_servers.filesystem.worker import (
     CONTENT_SCHEMA,
     READ_HINTS,
-    CallBudget,
+    FileBudget,
     FileLimits,
     FileWorker,
     describe_os_error,
@@ -256,8 +255,8 @@ def _shown_time(seconds: float) -> str:
     return f"{moment:%a %b %d %Y %H:%M:%S GMT%z} ({'Coordinated Universal Time' if zone == 'UTC' else zone})"
 
 
-Tail = Annotated[float | None, Meta(description="Give only this many lines, counted from the end")]
-Head = Annotated[float | None, Meta(description="Give only this many lines, counted from the beginning")]
+Tail = Annotated[float | None, Meta(description="Return only this many lines, counted from the end")]
+Head = Annotated[float | None, Meta(description="Return only this many lines, counted from the beginning")]
 Paths = Annotated[list[str], Meta(min_length=1, description="The paths of the files, each in an allowed folder")]
 
 _MEDIA: Mapping[str, str] = MappingProxyType(
@@ -289,26 +288,26 @@ def add_reading_tools(server: Server, worker: FileWorker) -> None:
 
     @server.tool(title="Read File (Deprecated)", **options)
     async def read_file(ctx: Context, path: str, tail: Tail = None, head: Head = None) -> ToolResult:
-        """Read a file as text. The older name of read_text_file, which does the same: prefer that."""
+        """Read a file as text. Deprecated: use read_text_file, which does the same."""
         return await read_text(ctx, path, tail, head)
 
     @server.tool(title="Read Text File", **options)
     async def read_text_file(ctx: Context, path: str, tail: Tail = None, head: Head = None) -> ToolResult:
         """Read a file as UTF-8 text, whatever its extension: all of it, its first lines (head) or its last (tail).
 
-        A path may be relative to an allowed folder. Of a file that is too large to read whole, ask for lines.
+        A path may be relative to an allowed folder. If a file is too large to read completely, request lines.
         """
         return await read_text(ctx, path, tail, head)
 
     @server.tool(title="Read Media File", annotations=READ_HINTS, output_schema=_media_schema())
     async def read_media_file(ctx: Context, path: str) -> ToolResult:
-        """Read a file as base64 with its MIME type: pictures and sound as such, anything else as a resource."""
+        """Read a file as base64 with its MIME type: images and audio as such, anything else as a resource."""
         return await worker.at(ctx, path, lambda location: _media(location, worker.limits))
 
     @server.tool(title="Read Multiple Files", **options)
     async def read_multiple_files(ctx: Context, paths: Paths) -> ToolResult:
-        """Read several files as text in one call: each path with its text, or with the reason why it has none."""
-        budget = CallBudget(worker.limits)
+        """Read several files as text in one call; each path is followed by its text or by an error."""
+        budget = FileBudget(worker.limits)
         work = partial(_several, paths=paths, budget=budget, most=worker.limits.file_bytes)
         return text_result(await worker.do(ctx, paths[0], work, budget=budget))
 
@@ -328,7 +327,7 @@ def _text(location: Location, first: int, last: int, limits: FileLimits) -> str:
     return decode_utf8(read_bytes(location, limits.file_bytes))
 
 
-def _several(resolver: PathResolver, paths: list[str], budget: CallBudget, most: int) -> str:
+def _several(resolver: PathResolver, paths: list[str], budget: FileBudget, most: int) -> str:
     found, left = [], most
     for path in paths:
         try:

@@ -21,8 +21,8 @@ from trunkline_servers.roots import AllowedFolders
 __all__ = ["make_server"]
 
 _INSTRUCTIONS = (
-    "Reads and changes files in some folders only: list_allowed_directories names them; relative paths begin there. "
-    "Read large files in pieces (head, tail). Try edit_file with dryRun first if in doubt."
+    "Reads and changes files in the allowed folders only: list_allowed_directories lists them; relative paths start "
+    "there. Read large files in parts (head, tail). Try edit_file with dryRun first if in doubt."
 )
 
 

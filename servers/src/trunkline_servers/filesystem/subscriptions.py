@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from trunkline.errors import RequestFailed, ToolError, TrunklineError
 from trunkline.server import CallNext, Context, Server, ServerRequest
-from trunkline_servers.filesystem.path_resolver import Location, PathDenied, PathResolver
-from trunkline_servers.filesystem.syscalls import inotify_add, inotify_init
+from trunkline_servers.filesystem.path_resolver import Location, PathDenied, PathResolver, inotify_add, inotify_init
 from trunkline_servers.filesystem.worker import FileLimits
 from trunkline_servers.roots import path_from_file_uri
 

@@ -1,4 +1,4 @@
-"""What all tools share.
+"""The parts that all tools share.
 
 The limits and the budget of a call, the allowed folders of the caller, work in a thread, and operating system errors
 as sentences.
@@ -28,7 +28,7 @@ from trunkline_servers.roots import AllowedFolders
 __all__ = [
     "CONTENT_SCHEMA",
     "READ_HINTS",
-    "CallBudget",
+    "FileBudget",
     "FileLimits",
     "FileWorker",
     "OutOfTime",
@@ -60,14 +60,14 @@ class FileLimits(Struct, frozen=True, kw_only=True):
         """Check that every limit is positive."""
         for name in self.__struct_fields__:
             if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} of the filesystem server is more than zero, not {getattr(self, name)}.")
+                raise ConfigError(f"{name} of the filesystem server must be more than zero, not {getattr(self, name)}.")
 
 
 class OutOfTime(ToolError):
     """A call has used up its time, or its caller is gone."""
 
 
-class CallBudget:
+class FileBudget:
     """The remaining entries and time of one call."""
 
     __slots__ = ("_deadline", "_left", "_limits", "_stopped")
@@ -175,7 +175,7 @@ class FileWorker:
         path: str,
         work: Callable[[PathResolver], T],
         *,
-        budget: CallBudget | None = None,
+        budget: FileBudget | None = None,
         changes: bool = False,
     ) -> T:
         """Run work on the allowed folders in a thread; the process does not exit during work that changes files.
@@ -237,7 +237,7 @@ def describe_os_error(error: OSError, path: str) -> str:
         case errno.EISDIR:
             return f"{path} is a folder, not a file."
         case errno.ENOTDIR:
-            return f"{path} is not a folder, or a part of it is none."
+            return f"{path} is not a folder, or one of its parents is not."
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return f"The system does not permit this for {path}: {os.strerror(error.errno)}."
         case errno.ELOOP:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.git.server import make_server
 
 __all__ = ["command", "main"]
 
-EPILOG = """\b
+_EPILOG = """\b
 Examples:
   trunkline-server-git --repository .
   trunkline-server-git -r ~/work/site -r ~/work/shop --timeout 60
@@ -17,7 +17,7 @@ Examples:
 """
 
 
-@click.command("trunkline-server-git", epilog=EPILOG)
+@click.command("trunkline-server-git", epilog=_EPILOG)
 @click.option(
     "-r",
     "--repository",
@@ -40,7 +40,7 @@ Examples:
     help="Most bytes of git output that are shown.",
 )
 @click.option("-v", "--verbose", count=True, help="Accepted for compatibility; see --log-level.")
-@with_serve_options
+@with_command_options
 def command(
     repositories: tuple[str, ...],
     *,
@@ -49,7 +49,7 @@ def command(
     timeout: float,
     max_output: int,
     verbose: int,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Read and change local Git repositories, without running any program that they configure."""
     server = make_server(

@@ -365,8 +365,8 @@ def _check(entries: Sequence[_ConfigEntry]) -> None:
         )
     if not all(each.value.isalnum() for each in entries if each.key == "extensions.refstorage"):
         raise ToolError(
-            "The repository keeps its branches where extensions.refStorage says, which this server does not follow: "
-            "it may name a format, and no place."
+            "extensions.refStorage of the repository names a location for its branches, which this server does not "
+            "follow: it may only name a format."
         )
 
 

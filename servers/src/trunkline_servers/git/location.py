@@ -1,6 +1,6 @@
-"""Where a repository is, whether all of it lies in the allowed folders, and the bounded reads of small files that.
+"""Where a repository is, and whether all of it lies in the allowed folders.
 
-This takes. Runs no git.
+The small files that decide this are read within limits. Runs no git.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _check_alternates(objects: str, within: Sequence[str], deepest: int) -> None
     if not os.path.lexists(path):
         return
     if deepest == 0:
-        raise ToolError(f"The repository borrows objects from others that borrow in turn, too often: {path}.")
+        raise ToolError(f"The chain of repositories that this one borrows objects from is too long: {path}.")
     # Git recognizes no other line ending.
     for line in _read_pointer_file(path).split("\n"):
         if not line or line.startswith("#"):

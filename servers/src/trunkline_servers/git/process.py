@@ -44,7 +44,7 @@ class ProcessResult(NamedTuple):
 
 
 class ChildProcess:
-    """A process in its own session; whichever code starts one must call ``end``."""
+    """A process in its own session; the code that starts one must call ``end``."""
 
     def __init__(
         self, words: Sequence[str], *, cwd: str, env: Mapping[str, str], stdin: bytes = b"", most: int

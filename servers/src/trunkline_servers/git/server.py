@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from trunkline import ConfigError, Context, Server, ToolError, __version__
-from trunkline_servers.git import reading, writing
+from trunkline_servers.git import commands
 from trunkline_servers.git.process import GitProgram
 from trunkline_servers.git.repository import Repository, RepositoryOpener
 from trunkline_servers.roots import AllowedFolders
@@ -114,7 +114,7 @@ class _RepositoryAccess:
         if not ctx.client.supports("roots"):
             raise ToolError(
                 "No repository is allowed: the server was started without --repository, and the client shares no "
-                "roots. Start it with --repository PATH (or, on your own risk, with --any-repository)."
+                "roots. Start it with --repository PATH (or, at your own risk, with --any-repository)."
             )
         try:
             return await self._allowed.folders(ctx)
@@ -145,18 +145,18 @@ def _add_reading(server: Server, access: _RepositoryAccess) -> None:
 
     @server.tool(**looks)
     async def git_status(repo_path: _RepoPath, ctx: Context) -> str:
-        """Tell the current branch, and which files are staged, changed or untracked."""
-        return await reading.status(await access.open(ctx, repo_path))
+        """Show the current branch, and which files are staged, changed or untracked."""
+        return await commands.status(await access.open(ctx, repo_path))
 
     @server.tool(**looks)
     async def git_diff_unstaged(repo_path: _RepoPath, ctx: Context, context_lines: _Lines = 3) -> str:
         """Show the changes in the working tree that are not staged."""
-        return await reading.diff_unstaged(await access.open(ctx, repo_path), context_lines)
+        return await commands.diff_unstaged(await access.open(ctx, repo_path), context_lines)
 
     @server.tool(**looks)
     async def git_diff_staged(repo_path: _RepoPath, ctx: Context, context_lines: _Lines = 3) -> str:
         """Show the changes that the next commit would record."""
-        return await reading.diff_staged(await access.open(ctx, repo_path), context_lines)
+        return await commands.diff_staged(await access.open(ctx, repo_path), context_lines)
 
     @server.tool(**looks)
     async def git_diff(
@@ -166,7 +166,7 @@ def _add_reading(server: Server, access: _RepositoryAccess) -> None:
         context_lines: _Lines = 3,
     ) -> str:
         """Show how the working tree differs from a branch, tag or commit."""
-        return await reading.diff(await access.open(ctx, repo_path), target, context_lines)
+        return await commands.diff(await access.open(ctx, repo_path), target, context_lines)
 
     @server.tool(**looks)
     async def git_log(
@@ -178,7 +178,7 @@ def _add_reading(server: Server, access: _RepositoryAccess) -> None:
     ) -> str:
         """Show the history of the current branch, the newest commit first."""
         repository = await access.open(ctx, repo_path)
-        return await reading.log(repository, max_count, start=start_timestamp, end=end_timestamp)
+        return await commands.log(repository, max_count, start=start_timestamp, end=end_timestamp)
 
     @server.tool(**looks)
     async def git_show(
@@ -187,7 +187,7 @@ def _add_reading(server: Server, access: _RepositoryAccess) -> None:
         ctx: Context,
     ) -> str:
         """Show a commit with its changes; with <revision>:<path>, a file or a folder as it was then."""
-        return await reading.show(await access.open(ctx, repo_path), revision)
+        return await commands.show(await access.open(ctx, repo_path), revision)
 
     @server.tool(**looks)
     async def git_branch(
@@ -199,7 +199,7 @@ def _add_reading(server: Server, access: _RepositoryAccess) -> None:
     ) -> str:
         """List branches."""
         repository = await access.open(ctx, repo_path)
-        return await reading.branch(repository, branch_type, contains=contains, not_contains=not_contains)
+        return await commands.branch(repository, branch_type, contains=contains, not_contains=not_contains)
 
 
 def _add_writing(server: Server, access: _RepositoryAccess, *, run_hooks: bool) -> None:
@@ -207,8 +207,8 @@ def _add_writing(server: Server, access: _RepositoryAccess, *, run_hooks: bool) 
     async def git_commit(
         repo_path: _RepoPath, message: Annotated[str, Meta(description="The commit message.")], ctx: Context
     ) -> str:
-        """Record what is staged as a commit."""
-        return await access.write(ctx, repo_path, writing.commit, message, hooks=run_hooks)
+        """Commit the staged changes."""
+        return await access.write(ctx, repo_path, commands.commit, message, hooks=run_hooks)
 
     @server.tool(annotations=_hints(reads=False), output_schema=None)
     async def git_add(
@@ -219,27 +219,29 @@ def _add_writing(server: Server, access: _RepositoryAccess, *, run_hooks: bool) 
         ],
         ctx: Context,
     ) -> str:
-        """Stage what changed in files, for the next commit."""
-        return await access.write(ctx, repo_path, writing.add, files)
+        """Stage the changes of files for the next commit."""
+        return await access.write(ctx, repo_path, commands.add, files)
 
     @server.tool(annotations=_hints(reads=False, destroys=True), output_schema=None)
     async def git_reset(repo_path: _RepoPath, ctx: Context) -> str:
         """Unstage everything that is staged; files in the working tree stay as they are."""
-        return await access.write(ctx, repo_path, writing.reset)
+        return await access.write(ctx, repo_path, commands.reset)
 
     @server.tool(annotations=_hints(reads=False, repeatable=False), output_schema=None)
     async def git_create_branch(
         repo_path: _RepoPath,
         branch_name: Annotated[str, Meta(description="The name of the new branch.")],
         ctx: Context,
-        base_branch: Annotated[str | None, Meta(description="Where it starts; else at the current branch.")] = None,
+        base_branch: Annotated[
+            str | None, Meta(description="The starting point; by default the current branch.")
+        ] = None,
     ) -> str:
-        """Make a branch without switching to it."""
-        return await access.write(ctx, repo_path, writing.create_branch, branch_name, base_branch)
+        """Create a branch without switching to it."""
+        return await access.write(ctx, repo_path, commands.create_branch, branch_name, base_branch)
 
     @server.tool(annotations=_hints(reads=False, repeatable=False), output_schema=None)
     async def git_checkout(
         repo_path: _RepoPath, branch_name: Annotated[str, Meta(description="A branch, tag or commit.")], ctx: Context
     ) -> str:
-        """Switch to a branch, or to a tag's or commit's files."""
-        return await access.write(ctx, repo_path, writing.checkout, branch_name)
+        """Switch to a branch, or to the files of a tag or commit."""
+        return await access.write(ctx, repo_path, commands.checkout, branch_name)

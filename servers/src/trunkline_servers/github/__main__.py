@@ -6,10 +6,12 @@ import os
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, seconds_option, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, seconds_option, with_command_options
 from trunkline_servers.github.client import DEFAULT_URL, TOKEN_VARIABLE
-from trunkline_servers.github.pull_requests import ConfirmMerges
+from trunkline_servers.github.issues import ConfirmMerges
 from trunkline_servers.github.server import make_server
+
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b
@@ -38,8 +40,8 @@ Examples:
     "cannot merge), or never.",
 )
 @seconds_option("GitHub")
-@with_serve_options
-def command(api_url: str, *, confirm_merges: ConfirmMerges, seconds: float, serving: ServeOptions) -> None:
+@with_command_options
+def command(api_url: str, *, confirm_merges: ConfirmMerges, seconds: float, serving: CommandOptions) -> None:
     """Work with repositories, files, issues and pull requests on GitHub.
 
     The token is in the variable GITHUB_PERSONAL_ACCESS_TOKEN, else in GITHUB_TOKEN. Without one, public data can be

@@ -13,9 +13,16 @@ from trunkline import ToolError
 from trunkline.types import TextContent
 from trunkline_servers.api_client import ApiError
 from trunkline_servers.github.client import (
+    COMMIT_OF_FILE,
     CREATES,
     DESTROYS,
+    ENTRY,
+    FILE,
+    FORK,
     READS,
+    REFERENCE,
+    REPOSITORY,
+    SEARCH,
     Branch,
     Direction,
     GitHubClient,
@@ -29,19 +36,10 @@ from trunkline_servers.github.client import (
     check_branch,
     check_file,
     commit_sha,
-    text_at,
-    without_none,
-)
-from trunkline_servers.github.responses import (
-    COMMIT_OF_FILE,
-    ENTRY,
-    FILE,
-    FORK,
-    REFERENCE,
-    REPOSITORY,
-    SEARCH,
     select_fields,
+    text_at,
     to_content,
+    without_none,
 )
 
 __all__ = [
@@ -188,7 +186,7 @@ class FileTools:
         if isinstance(found, list):
             return to_content(found, ENTRY)
         if not isinstance(found, dict):
-            raise ApiError("GitHub answered with something unexpected")
+            raise ApiError("The response of GitHub is not as expected")
         # A file is returned completely or not at all: a truncated one could be written back.
         text = json.dumps(_decoded(select_fields(found, FILE), path), indent=2, ensure_ascii=False)
         return [TextContent(text=text)]
@@ -198,7 +196,7 @@ class FileTools:
         owner: Owner,
         repo: Repo,
         branch: Branch,
-        files: Annotated[list[FileToPush], Meta(min_length=1, max_length=MOST_FILES, description="What to write")],
+        files: Annotated[list[FileToPush], Meta(min_length=1, max_length=MOST_FILES, description="The files to write")],
         message: Message,
     ) -> list[TextContent]:
         """Write several files to a branch in one commit: all of them or none."""
@@ -236,7 +234,7 @@ def _entries(files: list[FileToPush]) -> list[dict[str, str]]:
     paths = [check_file(file.path) for file in files]
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
-        raise ToolError(f"{twice} stands twice in files: give each path once")
+        raise ToolError(f"{twice} occurs twice in files: give each path once")
     total = sum(_check_size(path, file.content) for path, file in zip(paths, files, strict=True))
     if total > _MOST_BYTES_PUSHED:
         raise ToolError(f"The files have {total} bytes together; one push may have up to {_MOST_BYTES_PUSHED}")
@@ -289,7 +287,7 @@ class SearchTools:
     async def search_code(
         self, q: Query, order: Direction = None, page: Page = None, per_page: PerPage = None
     ) -> list[TextContent]:
-        """Search code; qualifiers such as repo:owner/name or extension:py narrow it. GitHub wants a token for this."""
+        """Search code; qualifiers such as repo:owner/name or extension:py narrow it. GitHub requires a token."""
         asked = without_none(q=q, order=order, page=page, per_page=per_page)
         return to_content(await self._github.read("/search/code", asked))
 

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 
 __all__ = ["command", "main"]
 
@@ -35,10 +35,10 @@ Examples:
     show_default=True,
     help="Largest size of the file.",
 )
-@with_serve_options
-def command(memory_file: str | None, *, max_bytes: int, serving: ServeOptions) -> None:
+@with_command_options
+def command(memory_file: str | None, *, max_bytes: int, serving: CommandOptions) -> None:
     """Keep a knowledge graph of entities, observations and relations in a file."""
-    from trunkline.auth.credential_store import default_folder
+    from trunkline.auth import default_folder
     from trunkline_servers.memory.graph import GraphLimits
     from trunkline_servers.memory.server import find_file, make_server
 
@@ -47,7 +47,7 @@ def command(memory_file: str | None, *, max_bytes: int, serving: ServeOptions) -
 
 
 def main() -> None:
-    """Run the command and end the process."""
+    """Run the command."""
     run_command(command)
 
 

@@ -1,14 +1,12 @@
-"""A graph of entities and relations: its content, its changes, and its text format.
+"""A graph of entities and relations: its content, its changes, its text format, and the search in it.
 
 An entity has a name, a type and observations; a relation leads from one name to another. The text format is one JSON
 object per line, entities first, as the official server writes it. Unknown members, and lines of an unknown type, are
 preserved. Records are never modified, only replaced: so a copy of a graph shares them, and a graph that is no longer
 changed can be read by many threads. Nothing here touches a file.
 
-Which entities a search finds, best first.
-
-It finds what the official server finds, all entities that contain the query, ignoring case; and for a query of several
-words also those with words that begin with each of them. One pass over the graph.
+A search finds what the official server finds, all entities that contain the query, ignoring case; and for a query of
+several words also those with words that begin with each of them. It takes one pass over the graph.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from trunkline.auth.credential_store import try_lock
+from trunkline.auth import try_lock
 from trunkline.errors import ToolError
 from trunkline_servers.memory.graph import Graph, GraphLimits, graph_lines, read_graph
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.mongodb.server import make_server
 from trunkline_servers.mongodb.store import DEFAULT_URI, READ_PREFERENCES, MongoLimits
+
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b
@@ -53,7 +55,7 @@ Examples:
     metavar="SECONDS",
     help="Time limit for a call.",
 )
-@with_serve_options
+@with_command_options
 def command(
     uri: str,
     *,
@@ -63,7 +65,7 @@ def command(
     max_rows: int,
     max_bytes: int,
     max_seconds: float,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Query the MongoDB deployment at URI, and write to it if --write is given.
 

@@ -1,9 +1,8 @@
-"""Documents in and out: extended JSON both ways, and which operators are allowed in a filter, a pipeline or a write.
+"""Documents in and out: extended JSON both ways, the allowed operators, and the inferred schema of a collection.
 
 Pure functions. Input from a caller is first parsed as extended JSON and then checked, so that nothing can hide in its
-encoding. Allowed pipeline stages are listed; operators that write or run code are rejected everywhere.
-
-The inferred schema of a collection, from sampled documents: members, types and frequencies. Pure, with limits.
+encoding. Allowed pipeline stages are listed; operators that write or run code are rejected everywhere. A schema is
+inferred from sampled documents within limits: members, types and frequencies.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def check_query(value: Any) -> None:
     for part in _parts(value):
         for name in part if isinstance(part, dict) else ():
             if name in _REFUSED or name.startswith(_INTERNAL):
-                raise ToolError(f"{name} is refused, wherever it stands: it writes, or runs code in the database")
+                raise ToolError(f"{name} is not allowed anywhere: it writes, or runs code in the database")
 
 
 def matches_everything(query: Any) -> bool:
@@ -175,7 +174,7 @@ def check_pipeline(pipeline: Sequence[Any]) -> None:
             raise ToolError('A stage of a pipeline is an object with one member, such as {"$match": {}}')
         ((name, body),) = stage.items()
         if name not in _STAGES:
-            raise ToolError(f"The stage {str(name)[:100]} is refused; these are taken: {', '.join(sorted(_STAGES))}")
+            raise ToolError(f"The stage {str(name)[:100]} is not allowed; allowed stages: {', '.join(sorted(_STAGES))}")
         for inner in _inner_pipelines(name, body):
             check_pipeline(inner)
 

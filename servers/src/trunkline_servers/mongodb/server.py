@@ -26,7 +26,7 @@ __all__ = ["make_server"]
 
 _INSTRUCTIONS = (
     "Databases of one MongoDB deployment. Filters, pipelines and documents are extended JSON: an ObjectId is "
-    '{"$oid": "..."}, a date {"$date": "2001-02-03T04:05:06Z"}. Look at collection_schema before you query.'
+    '{"$oid": "..."}, a date {"$date": "2001-02-03T04:05:06Z"}. Read collection_schema before you query.'
 )
 _READS = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
 _INSERTS = MappingProxyType(
@@ -40,7 +40,7 @@ _MOST_SKIPPED = 2**31 - 1
 
 _Object = dict[str, Any]
 _Filter = Annotated[_Object, Meta(description="A filter in extended JSON; everything if empty")]
-_Limit = Annotated[int, Meta(ge=1, description="Most documents to give")]
+_Limit = Annotated[int, Meta(ge=1, description="Most documents to return")]
 _Many = Annotated[bool, Meta(description="All that match instead of one")]
 _Everything = Annotated[bool, Meta(description="Must be true if the filter is empty and many is true")]
 
@@ -54,7 +54,7 @@ class DatabaseSummary(Struct, frozen=True):
 
 
 class DatabaseList(Struct, frozen=True):
-    """Databases that may be used."""
+    """The allowed databases."""
 
     databases: list[DatabaseSummary]
     #: Whether there are more.
@@ -84,7 +84,7 @@ class Count(Struct, frozen=True):
 
 
 class Inserted(Struct, frozen=True):
-    """The ids of what was inserted."""
+    """The ids of the inserted documents."""
 
     inserted_ids: list[Any]
 
@@ -146,7 +146,7 @@ def _add_looking(server: Server, store: MongoStore) -> None:
     async def collection_schema(
         database: str,
         collection: str,
-        sample: Annotated[int, Meta(ge=1, le=store.limits.sample, description="How many documents to look at")] = 100,
+        sample: Annotated[int, Meta(ge=1, le=store.limits.sample, description="How many documents to sample")] = 100,
     ) -> CollectionSchema:
         """Describe the members of a collection's documents, from a sample of them."""
         return infer_schema(database, collection, await store.sample(database, collection, size=sample))
@@ -160,7 +160,7 @@ def _add_querying(server: Server, store: MongoStore) -> None:
         database: str,
         collection: str,
         filter: _Filter = {},  # noqa: B006
-        projection: Annotated[_Object, Meta(description='Members to give, such as {"name": 1, "_id": 0}')] = {},  # noqa: B006
+        projection: Annotated[_Object, Meta(description='Members to return, such as {"name": 1, "_id": 0}')] = {},  # noqa: B006
         sort: Annotated[_Object, Meta(description='Order, such as {"name": 1, "age": -1}')] = {},  # noqa: B006
         skip: Annotated[int, Meta(ge=0, le=_MOST_SKIPPED)] = 0,
         limit: _Limit = 20,
@@ -279,5 +279,5 @@ def _write_filter(value: _Object, *, many: bool, everything: bool) -> _Object:
     """Parse the filter of a write; matching everything must be confirmed by ``everything``."""
     query = _query(value)
     if many and matches_everything(query) and not everything:
-        raise ToolError("The filter is empty, which means every document: say everything=true if that is meant.")
+        raise ToolError("The filter is empty, which means every document: set everything=true to confirm.")
     return query

@@ -45,7 +45,7 @@ _TIMEOUTS = re.compile(r" \(configured timeouts:[^)]*\),?")
 _HOST = re.compile(r"(?:\S+:\d+|^/\S+): ")
 _FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed \([^)]*\)")
 _NUMBER = re.compile(r"\[Errno -?\d+\] ")
-_UNKNOWN = "; part of it may be done: look before you try again"
+_UNKNOWN = "; it may be partly done: check before you try again"
 
 
 class MongoLimits(Struct, frozen=True, kw_only=True):
@@ -297,7 +297,7 @@ class MongoStore:
 
     def _allow(self, database: str) -> None:
         if not self._may_use(database_name(database)):
-            raise ToolError(f"The database {database} is not used here; start the server with --database {database}")
+            raise ToolError(f"The database {database} is not allowed; start the server with --database {database}")
 
     @asynccontextmanager
     async def _collection(self, database: str, collection: str, *, writes: bool = False) -> AsyncIterator[Any]:
@@ -351,7 +351,7 @@ class MongoStore:
             )
             return late + (_UNKNOWN if writes else "")
         if error.code in _UNAUTHORIZED:
-            return f"MongoDB at {self.shown} does not allow this to the user of its address: {said}"
+            return f"MongoDB at {self.shown} does not allow this for the user in its address: {said}"
         return f"MongoDB refused: {said}"
 
     def _line(self, text: str) -> str:

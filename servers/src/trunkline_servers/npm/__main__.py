@@ -6,8 +6,10 @@ import os
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.npm.server import ScriptOptions, make_server
+
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b
@@ -36,7 +38,7 @@ Examples:
     help="Time limit for a script.",
 )
 @click.option("--pass-env", multiple=True, metavar="NAME", help="A variable that scripts may see; may be repeated.")
-@with_serve_options
+@with_command_options
 def command(
     folders: tuple[str, ...],
     *,
@@ -45,7 +47,7 @@ def command(
     npm: str | None,
     script_seconds: float,
     pass_env: tuple[str, ...],
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Look up npm packages, check the projects in the FOLDERs, and run their scripts.
 

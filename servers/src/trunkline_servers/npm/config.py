@@ -16,9 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline.net.addresses import is_loopback
-from trunkline_servers.api_client import redacted_url
-from trunkline_servers.api_tokens import read_token
+from trunkline.net import is_loopback
+from trunkline_servers.api_client import read_token, redacted_url
 from trunkline_servers.npm.project import read_file
 from trunkline_servers.untrusted import one_line
 
@@ -116,7 +115,7 @@ class NpmConfig:
     """The registry settings of the environment, projects and the user."""
 
     def __init__(self, environ: Mapping[str, str], *, registry: str | None = None, token: str | None = None) -> None:
-        """Take the environment; ``registry`` overrides all others, ``token`` is for the user's own registry."""
+        """Initialize with the environment; ``registry`` overrides all others, ``token`` is for the user's registry."""
         self._environ = environ
         self._registry = registry
         self._token = token
@@ -256,8 +255,8 @@ def _checked(url: str, where: str, *, from_project: bool) -> str:
     """
     shown = one_line(redacted_url(url), 200)
     if has_variable(url):
-        why = "a project gets no variables filled in" if from_project else "a variable in it is not set"
-        raise ToolError(f"The registry {shown!r} of {where} is not asked: {why}. {_fix()}")
+        why = "variables are not expanded for a project" if from_project else "a variable in it is not set"
+        raise ToolError(f"The registry {shown!r} of {where} is not used: {why}. {_fix()}")
     try:
         parts = urlsplit(url)
         secure = parts.scheme == "https" or not from_project or is_loopback(parts.hostname, below=False)
@@ -268,7 +267,7 @@ def _checked(url: str, where: str, *, from_project: bool) -> str:
     if not usable or odd or _climbs(parts.path):
         raise ToolError(f"The registry {shown!r} of {where} is not a URL such as https://npm.example.com. {_fix()}")
     if not secure:
-        raise ToolError(f"The registry {shown!r} of {where} is not asked: it must start with https://. {_fix()}")
+        raise ToolError(f"The registry {shown!r} of {where} is not used: it must start with https://. {_fix()}")
     return url
 
 

@@ -75,7 +75,7 @@ async def audit(project: Project, chosen: CallRegistries, *, production: bool, l
     """Query known vulnerabilities of everything in the lock file, each package at its own registry."""
     locked = await asyncio.to_thread(project.locked, production=production)
     if len(locked) > _MOST_LOCKED:
-        raise ToolError(f"The lock file holds {len(locked)} packages; at most {_MOST_LOCKED} are looked at")
+        raise ToolError(f"The lock file holds {len(locked)} packages; at most {_MOST_LOCKED} are checked")
     groups, skipped = _grouped(sorted(locked), chosen)
     found: list[Vulnerability] = []
     asked: dict[str, None] = {}
@@ -166,7 +166,7 @@ async def outdated(project: Project, chosen: CallRegistries) -> OutdatedReport:
     """Compare declared and locked versions with what the registries have."""
     wanted, installed = project.wanted(), await asyncio.to_thread(project.installed)
     if len(wanted) > _MOST_WANTED:
-        raise ToolError(f"package.json asks for {len(wanted)} packages; at most {_MOST_WANTED} are looked at")
+        raise ToolError(f"package.json asks for {len(wanted)} packages; at most {_MOST_WANTED} are checked")
     gate = asyncio.Semaphore(_AT_ONCE)
     asked: dict[str, None] = {}
 

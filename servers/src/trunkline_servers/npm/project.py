@@ -1,9 +1,7 @@
-"""Bounded reads of files in untrusted folders: links, pipes and large files are rejected.
+"""A project folder inside the allowed ones, with bounded reads of its two JSON files.
 
-A project folder inside the allowed ones, with bounded reads of its two JSON files.
-
-``package.json`` and the lock file are untrusted. Only well-formed parts are used, and only text and numbers come out.
-No network, no process.
+``package.json`` and the lock file are untrusted: links, pipes and large files are rejected, only well-formed parts are
+used, and only text and numbers come out. No network, no process.
 """
 
 from __future__ import annotations

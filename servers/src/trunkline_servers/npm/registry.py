@@ -14,8 +14,14 @@ from typing import Any
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline_servers.api_client import ApiClient, ApiError, ApiResponse, redacted_url
-from trunkline_servers.api_tokens import redact_token, require_secure_url
+from trunkline_servers.api_client import (
+    ApiClient,
+    ApiError,
+    ApiResponse,
+    redact_token,
+    redacted_url,
+    require_secure_url,
+)
 from trunkline_servers.npm.config import ConfigLayers, NpmConfig, RegistryEndpoint
 from trunkline_servers.npm.project import check_package_name
 from trunkline_servers.npm.semver import Version, parse_version

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from trunkline.errors import ToolError
 from trunkline_servers.npm.project import Project
-from trunkline_servers.untrusted import escape_invisible
+from trunkline_servers.untrusted import printable
 
 __all__ = ["ScriptPlan", "ScriptResult", "plan_script", "run_script_plan", "script_environment"]
 
@@ -32,7 +32,7 @@ _ARGUMENT_CHARS = 1000
 _GRACE_SECONDS = 2.0
 _PIECE = 65536
 #: Characters that count as printable but are invisible.
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_INVISIBLE = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _BLANKS = re.compile(r" {20,}")
 #: What a program needs to find its tools and files; everything else, above all credentials, is not passed.
 _PASSED = frozenset(
@@ -51,10 +51,9 @@ class ScriptPlan(Struct, frozen=True):
 
     def shown(self) -> str:
         """Return the text for the user who is asked for consent."""
-        lines = "\n".join(f"  {name}: {_visible(line)}" for name, line in self.lines)
-        return (
-            f"Run this in {_visible(self.folder)}?\n\n  {_visible(shlex.join(self.command))}\n\nwhich runs\n\n{lines}"
-        )
+        lines = "\n".join(f"  {name}: {_for_consent(line)}" for name, line in self.lines)
+        folder, command = _for_consent(self.folder), _for_consent(shlex.join(self.command))
+        return f"Run this in {folder}?\n\n  {command}\n\nwhich runs\n\n{lines}"
 
 
 class ScriptResult(Struct, frozen=True):
@@ -212,6 +211,7 @@ class _Output:
         return bytes(self._head + gap + self._tail).decode(errors="replace"), self._left_out
 
 
-def _visible(text: str) -> str:
+def _for_consent(text: str) -> str:
     """Escape invisible characters and count long runs of blanks: what is shown must be exactly what runs."""
-    return _BLANKS.sub(lambda found: f"[{len(found[0])} blanks]", escape_invisible(text, unseen=_INVISIBLE))
+    shown = printable(text, replacement="python", invisible=_INVISIBLE)
+    return _BLANKS.sub(lambda found: f"[{len(found[0])} blanks]", shown)

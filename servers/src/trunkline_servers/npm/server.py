@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from trunkline import ConfigError, Context, MissingCapability, Server, ToolError, __version__
-from trunkline_servers.api_tokens import read_token
+from trunkline_servers.api_client import read_token
 from trunkline_servers.npm.config import NpmConfig
 from trunkline_servers.npm.dependencies import AuditReport, OutdatedReport, Severity, audit, outdated
 from trunkline_servers.npm.project import Project, check_package_name, find_project
@@ -27,7 +27,7 @@ __all__ = ["ScriptOptions", "make_server"]
 
 _INSTRUCTIONS = (
     "Look packages up in the npm registry, check a project's dependencies, and run its scripts. A path is a project "
-    "folder inside the allowed folders; without one the first of them is meant. Running a script asks the user."
+    "folder inside the allowed folders; without one the first of them is used. Running a script asks the user."
 )
 _BEAT_SECONDS = 10.0
 _LOOKS = MappingProxyType({"readOnlyHint": True, "openWorldHint": True})
@@ -38,7 +38,7 @@ _RUNS = MappingProxyType(
 
 _Name = Annotated[str, Meta(description="A package, such as react or @types/node")]
 _Path = Annotated[str | None, Meta(description="The project folder; the first allowed folder if absent")]
-_Of = Annotated[str | None, Meta(description="A project folder whose .npmrc counts too; the user's alone if absent")]
+_Of = Annotated[str | None, Meta(description="A project folder whose .npmrc applies too; only the user's if absent")]
 
 
 class ScriptOptions(Struct, frozen=True, kw_only=True):
@@ -129,7 +129,7 @@ def _add_looking(server: Server, registries: RegistryPool, allowed: AllowedFolde
         version: Annotated[str, Meta(description="A version or a tag, not a range")] = "latest",
         path: _Of = None,
     ) -> Manifest:
-        """Show one published version of a package: what it is, depends on, and runs when installed."""
+        """Show one published version of a package: its metadata, dependencies and install scripts."""
         async with registries.chosen(await _folder(ctx, path, allowed)) as chosen:
             return await chosen.of(check_package_name(name)).manifest(name, version)
 
@@ -155,17 +155,17 @@ def _add_checking(server: Server, registries: RegistryPool, allowed: AllowedFold
     async def audit_(
         ctx: Context,
         path: _Path = None,
-        production: Annotated[bool, Meta(description="Leave development dependencies out")] = False,
-        level: Annotated[Severity, Meta(description="The least severity to report")] = "info",
+        production: Annotated[bool, Meta(description="Exclude development dependencies")] = False,
+        level: Annotated[Severity, Meta(description="The lowest severity to report")] = "info",
     ) -> AuditReport:
-        """Report known flaws of the packages in package-lock.json; their names and versions go to the registry."""
+        """Report known vulnerabilities of locked packages; their names and versions are sent to the registry."""
         project = await _project(ctx, path, allowed)
         async with registries.chosen(project.folder) as chosen:
             return await audit(project, chosen, production=production, level=level)
 
     @server.tool(name="outdated", annotations=dict(_LOOKS))
     async def outdated_(ctx: Context, path: _Path = None) -> OutdatedReport:
-        """Report dependencies of package.json of which there are newer versions."""
+        """Report dependencies of package.json that have newer versions."""
         project = await _project(ctx, path, allowed)
         async with registries.chosen(project.folder) as chosen:
             return await outdated(project, chosen)
@@ -185,10 +185,10 @@ def _add_scripts(server: Server, allowed: AllowedFolders, running: ScriptOptions
     async def run_script(
         ctx: Context,
         name: Annotated[str, Meta(description="A script of package.json")],
-        arguments: Annotated[list[str], Meta(description="What the script is given after --")] = [],  # noqa: B006
+        arguments: Annotated[list[str], Meta(description="Arguments passed to the script after --")] = [],  # noqa: B006
         path: _Path = None,
     ) -> ScriptResult:
-        """Run a script of package.json with npm, after the user has agreed; gives its exit code and output."""
+        """Run a script of package.json with npm, after the user has agreed; return its exit code and output."""
         project = await _project(ctx, path, allowed)
         plan = plan_script(project, name, arguments)
         if not running.without_asking:

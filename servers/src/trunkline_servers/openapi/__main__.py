@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from trunkline.errors import ConfigError
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.openapi.document import MAX_DOCUMENT_BYTES, read_document
 from trunkline_servers.openapi.server import MAX_OPERATIONS, make_server
 
@@ -70,7 +70,7 @@ Examples:
     help="Longest wait for a response.",
 )
 @click.option("--allow-private", is_flag=True, help="Allow fetching the document from a private network.")
-@with_serve_options
+@with_command_options
 def command(
     document: str,
     *,
@@ -90,7 +90,7 @@ def command(
     max_bytes: int,
     seconds: float,
     allow_private: bool,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Offer the operations of an OpenAPI 3 document as tools.
 

@@ -110,7 +110,7 @@ class OperationCaller:
     """Calls the operations of one API."""
 
     def __init__(self, apis: Mapping[str, ApiClient], credentials: Credentials, *, fixed: Sequence[str] = ()) -> None:
-        """Take an API client per base URL; the headers named in ``fixed`` keep the values given by the user."""
+        """Initialize with an API client per base URL; the headers in ``fixed`` keep the values given by the user."""
         self._apis = apis
         self._credentials = credentials
         self._fixed = frozenset(name.lower() for name in fixed)

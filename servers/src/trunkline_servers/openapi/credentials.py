@@ -15,7 +15,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline.protocol.secret_patterns import looks_secret
+from trunkline.server import looks_secret
 from trunkline_servers.openapi.document import Document
 from trunkline_servers.untrusted import as_dict, as_list
 

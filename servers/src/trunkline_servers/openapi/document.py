@@ -1,9 +1,7 @@
-"""An OpenAPI document: read within limits, with references that stay inside it.
+"""An OpenAPI document: read within limits, with references that stay inside it, and the servers that it names.
 
 A document may come from anyone. It is never allowed to fetch or open anything: a reference that leaves the document is
 rejected by name. Depth, size and reference chains are bounded, also where YAML aliases expand a small file.
-
-The base URL of requests: the servers that a document names, and whether the document alone may decide.
 
 A document that was fetched over the network may name only the server it came from: otherwise its author would decide
 which machine near us is called, and with which credentials. For any other server the user gives ``--base-url``.
@@ -22,18 +20,17 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, FetchError
-from trunkline.net.addresses import special_range
-from trunkline.net.urls import ParsedURL, parse_url
-from trunkline_servers.untrusted import as_dict, as_list, one_line
+from trunkline.net import ParsedURL, parse_url, special_range
+from trunkline_servers.untrusted import as_dict, as_list, one_line, printable, truncate
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
     "Document",
     "base_url_of",
+    "clean_text",
     "fetch_document",
     "is_url",
     "operation_base_url",
-    "printable_text",
     "read_document",
 ]
 
@@ -250,12 +247,12 @@ def _yaml(data: bytes, name: str) -> Any:
 # --- untyped members -------------------------------------------------------------------------------------------------
 
 
-def printable_text(value: Any, most: int = 10_000) -> str:
+def clean_text(value: Any, most: int = 10_000) -> str:
     """Return text without unprintable characters, truncated; an empty string for anything but text."""
     if not isinstance(value, str):
         return ""
-    text = "".join(each for each in value if each.isprintable() or each in "\n\t").strip()
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    text = printable(value, replacement="nothing", keep="\n\t").strip()
+    return text if len(text) <= most else truncate(text, most - 1)
 
 
 _VARIABLE = re.compile(r"\{([^{}]*)\}")

@@ -1,6 +1,6 @@
-"""Names of tools and arguments, and how parameters are serialized in a path, query, header or cookie (the OpenAPI.
+"""Names of tools and arguments, and the serialization of parameters in a path, query, header or cookie.
 
-Styles).
+Serialization follows the styles of OpenAPI.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ def check_no_overlap(
     for encoded, _ in written:
         name = unquote(encoded)
         if name != parameter.name and (name in exact or _folded(name) in taken):
-            raise ToolError(f"{parameter.argument} must not have the member {name!r}: it means something else here")
+            raise ToolError(
+                f"{parameter.argument} must not have the member {name!r}: another parameter or credential has that name"
+            )
 
 
 def _folded(name: str) -> str:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from trunkline.errors import ToolError
 from trunkline_servers.api_client import RawBody
-from trunkline_servers.openapi.document import Document, printable_text
+from trunkline_servers.openapi.document import Document, clean_text
 from trunkline_servers.openapi.parameters import (
     ApiParameter,
     argument_name,
@@ -135,7 +135,7 @@ def read_body(document: Document, given: Any, *, taken: set[str], what: str) -> 
         content_type=content_type,
         required=required,
         schema=schema,
-        description=printable_text(node.get("description"), 500),
+        description=clean_text(node.get("description"), 500),
         argument="" if spread else argument_name("body", "content", taken=taken),
         members=spread,
         properties=properties,
@@ -233,7 +233,7 @@ def _member(body: RequestBody, name: str, translation: SchemaTranslator, documen
     if name not in body.files:
         return translation.schema(node)
     schema = document.follow(node, "a part of a form")
-    text = printable_text(schema.get("description"), 500)
+    text = clean_text(schema.get("description"), 500)
     file = {**_FILE_SCHEMA, **({"description": f"{text} (a file: text or base64)"} if text else {})}
     return {"type": "array", "items": file} if schema.get("type") == "array" else file
 
@@ -349,7 +349,7 @@ def _file(value: Any, what: str) -> tuple[bytes, str | None, str | None]:
     try:
         return b64decode(value["base64"], validate=True), value.get("filename"), kind
     except (Base64Error, ValueError) as error:
-        raise ToolError(f"The base64 of {what} is none: {error}") from error
+        raise ToolError(f"The base64 of {what} is invalid: {error}") from error
 
 
 def _utf8(text: str) -> bytes:

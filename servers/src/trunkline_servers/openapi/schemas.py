@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from trunkline.errors import ConfigError
-from trunkline_servers.openapi.document import Document, printable_text
+from trunkline_servers.openapi.document import Document, clean_text
 from trunkline_servers.untrusted import as_dict, as_list
 
 __all__ = ["SchemaTranslator"]
@@ -143,7 +143,7 @@ class SchemaTranslator:
         rest = {key: value for key, value in node.items() if key not in ("$ref", "nullable")}
         target: dict[str, Any] = {"$ref": f"#/$defs/{self._defined(node['$ref'])}"}
         if document.is_3_0:
-            beside = {"description": text} if (text := printable_text(rest.get("description"), _MOST_TEXT)) else {}
+            beside = {"description": text} if (text := clean_text(rest.get("description"), _MOST_TEXT)) else {}
         else:
             beside = self._keywords(rest, depth)
         whole = {**beside, **target}
@@ -265,7 +265,7 @@ def _plain(node: dict[str, Any], *, keep_patterns: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if kind := _type(node.get("type")):
         found["type"] = kind
-    found.update({word: text for word in _TEXTS if (text := printable_text(node.get(word), _MOST_TEXT))})
+    found.update({word: text for word in _TEXTS if (text := clean_text(node.get(word), _MOST_TEXT))})
     found.update({word: node[word] for word in _NUMBERS if _is_number(node.get(word))})
     found.update({word: node[word] for word in _COUNTS if _is_count(node.get(word))})
     found.update({word: node[word] for word in ("const", "default") if word in node})

@@ -1,6 +1,6 @@
-"""Read-only operations as resources: a fixed path becomes a URI, a path with variables a template.
+"""Serve an OpenAPI document: each operation as a tool, and optionally as a resource.
 
-Serve an OpenAPI document: each operation as a tool, and optionally as a resource.
+Only read-only operations become resources: a fixed path becomes a URI, a path with variables a template.
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ from trunkline.server import File, Server, Validator, compile_schema
 from trunkline_servers.api_client import ApiClient, ApiError
 from trunkline_servers.openapi.calls import OperationCaller, media_type, response_text
 from trunkline_servers.openapi.credentials import Credentials
-from trunkline_servers.openapi.document import Document, base_url_of, printable_text, read_document
-from trunkline_servers.openapi.operations import Operation
+from trunkline_servers.openapi.document import Document, base_url_of, clean_text, read_document
+from trunkline_servers.openapi.operations import (
+    Operation,
+    OperationFilter,
+    OperationTool,
+    ToolBuilder,
+    select_operations,
+)
 from trunkline_servers.openapi.parameters import ApiParameter, slug
-from trunkline_servers.openapi.tool_builder import OperationFilter, OperationTool, ToolBuilder, select_operations
 from trunkline_servers.untrusted import as_dict, as_list, one_line
 
 __all__ = ["MAX_OPERATIONS", "make_server", "resource_reader", "resource_uri"]
@@ -228,7 +233,7 @@ def _methods(methods: Sequence[str], *, read_only: bool) -> frozenset[str]:
 
 def _title(document: Document) -> str:
     info = as_dict(document.root.get("info"))
-    return one_line(printable_text(info.get("title"), 100)) or "OpenAPI"
+    return one_line(clean_text(info.get("title"), 100)) or "OpenAPI"
 
 
 def _make_empty_server(document: Document, calls: OperationCaller, *, name: str) -> Server:
@@ -237,7 +242,7 @@ def _make_empty_server(document: Document, calls: OperationCaller, *, name: str)
     title = _title(document)
     return Server(
         name,
-        printable_text(info.get("description"), 2000) or f"Tools of the API {title}.",
+        clean_text(info.get("description"), 2000) or f"Tools of the API {title}.",
         version=__version__,
         title=title,
         lifespan=lambda _server: aclosing(calls),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options, with_statement_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options, with_statement_options
+
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b
@@ -22,7 +24,7 @@ Examples:
 )
 @with_statement_options
 @click.option("--allow-superuser", is_flag=True, help="Allow a role that can reach files of the database host.")
-@with_serve_options
+@with_command_options
 def command(
     url: str | None,
     *,
@@ -31,7 +33,7 @@ def command(
     max_bytes: int,
     timeout: float,
     allow_superuser: bool,
-    serving: ServeOptions,
+    serving: CommandOptions,
 ) -> None:
     """Query the PostgreSQL database at URL, or in the variable DATABASE_URL, which ps does not show.
 

@@ -1,6 +1,6 @@
-"""Connections to PostgreSQL: the URL without its password, the privileges of the role, and a small pool of.
+"""Connections to PostgreSQL: the URL without its password, the privileges of the role, and a small connection pool.
 
-Metered connections that are reset before they are used again.
+A connection counts the bytes that it receives, and is reset before it is used again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
 from trunkline_servers.postgres.values import DECODERS, TUPLE_DECODERS
-from trunkline_servers.sql import printable
+from trunkline_servers.untrusted import printable
 
 __all__ = [
     "ADVICE",
-    "ConnectionPool",
     "DatabaseUrl",
     "MeteredConnection",
+    "PostgresPool",
     "RolePrivileges",
     "load_asyncpg",
     "query_role",
@@ -241,7 +241,7 @@ def _decode_as_text(connection: Any, oid: int, schema: str, name: str) -> None:
     connection._protocol.get_settings().add_python_codec(oid, name, schema, [], "scalar", str, str, "text")
 
 
-class ConnectionPool:
+class PostgresPool:
     """The connection pool of one server, bound to one event loop."""
 
     def __init__(self, url: DatabaseUrl, *, allow_superuser: bool) -> None:
@@ -340,7 +340,7 @@ class ConnectionPool:
         if can is not None and not self._warned:
             self._warned = True
             log.warning(
-                "The role %r %s; only the READ ONLY transaction is in the way. %s", name, printable(can), ADVICE
+                "The role %r %s; only the READ ONLY transaction prevents that. %s", name, printable(can, 500), ADVICE
             )
 
     def _unreachable(self, reason: str) -> str:
@@ -355,4 +355,4 @@ class ConnectionPool:
         secrets = {parts.password or "", *parse_qs(parts.query).get("password", [])}
         for secret in {*secrets, *map(unquote, secrets)} - {""}:
             text = text.replace(secret, "***")
-        return printable(text).rstrip(".")
+        return printable(text, 500).rstrip(".")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
-from trunkline_servers.redis.server import make_server
-from trunkline_servers.redis.store import DEFAULT_URL, RedisLimits
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
+from trunkline_servers.redis.server import DEFAULT_URL, RedisLimits, make_server
+
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b
@@ -36,8 +37,8 @@ Examples:
     metavar="KEYS",
     help="Most keys that a call lists or deletes.",
 )
-@with_serve_options
-def command(url: str, *, read_only: bool, max_value_bytes: int, max_keys: int, serving: ServeOptions) -> None:
+@with_command_options
+def command(url: str, *, read_only: bool, max_value_bytes: int, max_keys: int, serving: CommandOptions) -> None:
     """Read and write keys of the Redis database at URL (redis://, rediss:// or unix://).
 
     Without URL the variable REDIS_URL is used, else redis://localhost:6379. Prefer the variable for a URL with

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, seconds_option, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, seconds_option, with_command_options
 from trunkline_servers.sentry.server import DEFAULT_URL, TOKEN_VARIABLE, make_server
+
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b
@@ -32,8 +34,8 @@ Examples:
     help="Base URL of the API; also in SENTRY_API_URL.",
 )
 @seconds_option("Sentry")
-@with_serve_options
-def command(auth_token: str | None, *, api_url: str, seconds: float, serving: ServeOptions) -> None:
+@with_command_options
+def command(auth_token: str | None, *, api_url: str, seconds: float, serving: CommandOptions) -> None:
     """Look up issues in Sentry, with their stack traces.
 
     The token needs the scope event:read; without a token the tool and the prompt report that it is missing. Over HTTP

@@ -1,13 +1,10 @@
-"""Chains of thought: the number of thoughts and the branches of each, their owners, and their lifetime.
+"""The sequential thinking server: one tool, with state that belongs to a session or a handle.
 
-This module knows no protocol. A chain belongs to a session, or is reached by a handle given to its owner. The thoughts
-themselves are not stored, so a chain stays small however long it gets.
+A chain of thought belongs to a session, or is reached by a handle given to its owner. The thoughts themselves are not
+stored, so a chain stays small however long it gets.
 
-Thoughts as boxes on stderr, with control characters made visible.
-
-Some applications never read the stderr of a server, so writing must not block on a full pipe.
-
-The sequential thinking server: one tool, with state that belongs to a session or a handle.
+Thoughts are drawn as boxes on stderr, with control characters made visible. Some applications never read the stderr of
+a server, so writing must not block on a full pipe.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from msgspec import Meta, Struct, field
 
 from trunkline import Context, Server, ToolResult, __version__
 from trunkline.errors import ToolError
+from trunkline_servers.untrusted import printable
 
 __all__ = ["Thought", "ThoughtChain", "ThoughtChains", "draw_box", "make_server", "write_to_stderr"]
 
@@ -117,7 +115,7 @@ class ThoughtChains:
         line = self._by_handle.get(handle)
         if line is None or line.owner != owner:
             raise ToolError(
-                "There is no line of thought with this handle; it is forgotten when it was not used for an hour. "
+                "There is no line of thought with this handle; it expires after an hour without use. "
                 "Leave the handle out to begin a new line."
             )
         line.used = self._now()
@@ -157,21 +155,18 @@ def draw_box(thought: Thought) -> str:
     if thought.is_revision:
         title = f"Revision {thought.number}/{total} (of thought {thought.revises})"
     elif thought.branches_from:
-        branch = _printable(thought.branch or "")
+        branch = printable(thought.branch or "", replacement="python")
         title = f"Branch {thought.number}/{total} (from thought {thought.branches_from}, id {branch})"
     else:
         title = f"Thought {thought.number}/{total}"
     text = thought.text if len(thought.text) <= _MOST_CHARS else thought.text[:_MOST_CHARS] + " [...]"
     head = textwrap.wrap(title, _WIDTH)
-    body = [piece for line in text.splitlines() for piece in textwrap.wrap(_printable(line), _WIDTH) or [""]] or [""]
+    lines = [printable(line, replacement="python") for line in text.splitlines()]
+    body = [piece for line in lines for piece in textwrap.wrap(line, _WIDTH) or [""]] or [""]
     width = max(len(line) for line in (*head, *body))
     rule = "─" * (width + 2)
     rows = [[f"│ {line.ljust(width)} │" for line in part] for part in (head, body)]
     return "\n".join([f"┌{rule}┐", *rows[0], f"├{rule}┤", *rows[1], f"└{rule}┘"])
-
-
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in text)
 
 
 def write_to_stderr(box: str) -> None:
@@ -194,7 +189,7 @@ correct an earlier one (isRevision, revisesThought), or try another way from an 
 branchId). Name your doubts and assumptions, state a solution as a hypothesis, and check it against your steps before \
 you rely on it. Set nextThoughtNeeded to false only with the step that holds the answer.
 
-If an answer has a handle, give that handle with the next step: it keeps your steps together."""
+If a result has a handle, pass that handle with the next step: it keeps your steps together."""
 
 _LARGEST = 2**53 - 1
 _Number = Annotated[int, Meta(ge=1, le=_LARGEST)]
@@ -209,7 +204,7 @@ def _output_schema() -> dict[str, Any]:
             "nextThoughtNeeded": {"type": "boolean"},
             "branches": {"type": "array", "items": {"type": "string"}},
             "thoughtHistoryLength": {"type": "number"},
-            "handle": {"type": "string", "description": "Give it with the next step."},
+            "handle": {"type": "string", "description": "Pass it with the next step."},
         },
         "required": ["thoughtNumber", "totalThoughts", "nextThoughtNeeded", "branches", "thoughtHistoryLength"],
     }
@@ -241,7 +236,7 @@ def make_server(*, show_thoughts: bool | None = None, now: Callable[[], float] =
         branchId: Annotated[str | None, Meta(description="A name for the branch.")] = None,
         needsMoreThoughts: Annotated[bool | str, Meta(description="Whether it takes more steps than that.")]
         | None = None,
-        handle: Annotated[str | None, Meta(description="The handle of the answer before, if it had one.")] = None,
+        handle: Annotated[str | None, Meta(description="The handle of the previous result, if it had one.")] = None,
     ) -> ToolResult:
         _parse_bool("needsMoreThoughts", needsMoreThoughts)
         step = Thought(

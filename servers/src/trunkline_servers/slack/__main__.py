@@ -6,8 +6,10 @@ import os
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, seconds_option, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, seconds_option, with_command_options
 from trunkline_servers.slack.server import DEFAULT_URL, TOKEN_VARIABLE, make_server
+
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 \b
@@ -42,9 +44,9 @@ Examples:
 )
 @click.option("--unfurl", is_flag=True, help="Let Slack fetch the links in what is posted, to show previews.")
 @seconds_option("Slack")
-@with_serve_options
+@with_command_options
 def command(
-    api_url: str, *, channel_ids: str, team_id: str | None, unfurl: bool, seconds: float, serving: ServeOptions
+    api_url: str, *, channel_ids: str, team_id: str | None, unfurl: bool, seconds: float, serving: CommandOptions
 ) -> None:
     """Read and write in the channels of a Slack workspace, as a bot.
 

@@ -5,6 +5,8 @@ counts. A writing statement is one transaction, committed or rolled back complet
 which then rolls back. A single SQLite function cannot be interrupted: a statement that is inside a long one at its
 deadline is answered and left to its thread, and its changes are rolled back. This module knows nothing of the protocol
 but its errors.
+
+``create_sample`` fills an empty database with a small shop, always the same.
 """
 
 from __future__ import annotations
@@ -20,11 +22,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline_servers.sql import FittedRows, fit_rows, printable
-from trunkline_servers.sqlite.authorizer import StatementAuthorizer, StatementKind, check_shadow_tables
-from trunkline_servers.sqlite.connections import ConnectionPool, OpenConnection, StatementLimits
+from trunkline_servers.sql import FittedRows, StatementLimits, fit_rows
+from trunkline_servers.sqlite.connections import (
+    OpenConnection,
+    SqlitePool,
+    StatementAuthorizer,
+    StatementKind,
+    check_shadow_tables,
+)
+from trunkline_servers.untrusted import printable
 
-__all__ = ["Database", "StatementLimits", "limit_memory"]
+__all__ = ["SqliteDatabase", "create_sample", "limit_memory"]
 
 T = TypeVar("T")
 
@@ -39,7 +47,7 @@ _INTERRUPTED_WRITE = frozenset(
 _FIRST_WORD = re.compile(r"(?>\s+|--[^\n]*+|/\*(?>.*?\*/))*+(\w+)", re.DOTALL)
 
 
-class Database:
+class SqliteDatabase:
     """A database file."""
 
     def __init__(
@@ -50,11 +58,11 @@ class Database:
         submit: Callable[[Callable[[], Any]], asyncio.Future[Any]],
         read_only: bool = False,
     ) -> None:
-        """Take the file, the statement limits, ``submit``, which runs a function in a thread, and ``read_only``."""
+        """Initialize with the file, the statement limits and ``submit``, which runs a function in a thread."""
         self.path = path
         self.bounds = bounds
         self._submit = submit
-        self._connections = ConnectionPool(path, bounds)
+        self._connections = SqlitePool(path, bounds)
         self._read_only = read_only
         self._turn = threading.Lock()
 
@@ -150,7 +158,7 @@ class _Statement:
     """One statement, run in a thread."""
 
     def __init__(
-        self, connections: ConnectionPool, kind: StatementKind, bounds: StatementLimits, *, turn: threading.Lock | None
+        self, connections: SqlitePool, kind: StatementKind, bounds: StatementLimits, *, turn: threading.Lock | None
     ) -> None:
         self._connections = connections
         self._path = connections.path
@@ -215,7 +223,7 @@ class _Statement:
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise ToolError(self._explained(error, access, refusal)) from error
         except (OverflowError, UnicodeError, MemoryError) as error:
-            raise ToolError(f"Database error: {printable(str(error)) or 'out of memory'}") from error
+            raise ToolError(f"Database error: {printable(str(error), 500) or 'out of memory'}") from error
         finally:
             self._hold(None)
 
@@ -290,7 +298,7 @@ class _Statement:
         return self._cancelled or time.monotonic() > self._deadline
 
     def _explained(self, error: Exception, access: StatementAuthorizer, refusal: str) -> str:
-        text = printable(str(error))
+        text = printable(str(error), 500)
         if access.refused is not None:
             return f"Error: {refusal} ({printable(access.refused, 100)} was refused)"
         if text == "interrupted":
@@ -305,7 +313,7 @@ class _Statement:
         if code in _INTERRUPTED_WRITE and self._kind == "read":
             return (
                 f"a program was killed while it wrote to {self._path}; start the server once without --read-only, or "
-                "open the file with any program that may write to it, to undo what is half done"
+                "open the file with any program that may write to it, to roll back the unfinished write"
             )
         if "readonly" in text:
             return f"{self._path} cannot be written; check its permissions"
@@ -350,3 +358,67 @@ def limit_memory(most: int = _MOST_MEMORY) -> None:
     """Limit the memory of SQLite for all databases of this process; statements that need more fail."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"PRAGMA hard_heap_limit = {int(most)}")
+
+
+# --- the sample shop -------------------------------------------------------------------------------------------------
+
+_TABLES = """
+CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT NOT NULL, since DATE NOT NULL);
+CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT NOT NULL, category TEXT NOT NULL, price NUMERIC NOT NULL);
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY,
+    customer_id INTEGER NOT NULL REFERENCES customers (id),
+    ordered_on DATE NOT NULL,
+    status TEXT NOT NULL
+);
+CREATE TABLE order_items (
+    order_id INTEGER NOT NULL REFERENCES orders (id),
+    product_id INTEGER NOT NULL REFERENCES products (id),
+    quantity INTEGER NOT NULL,
+    PRIMARY KEY (order_id, product_id)
+);
+"""
+_PEOPLE = ("Ada", "Ben", "Chen", "Dana", "Emil", "Fatima", "Goran", "Hana")
+_CITIES = ("Oslo", "Paris", "Seville")
+_GOODS = (
+    ("Espresso cups", "kitchen", 18.5),
+    ("Bread knife", "kitchen", 24.0),
+    ("Desk lamp", "office", 39.9),
+    ("Notebook", "office", 4.2),
+    ("Rain jacket", "outdoor", 89.0),
+)
+_STATES = ("paid", "shipped", "open")
+_ORDERS = 24
+
+
+def create_sample(path: Path) -> bool:
+    """Fill a database without tables; return False if it has some, and leave it unchanged.
+
+    Raises:
+        ConfigError: the file is not a database, or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                connection.execute("ROLLBACK")
+                return False
+            _fill(connection)
+            connection.execute("COMMIT")
+            return True
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigError(f"--sample: {path} cannot be filled ({error}); give another --db-path") from error
+
+
+def _fill(connection: sqlite3.Connection) -> None:
+    for statement in _TABLES.strip().split(";"):
+        connection.execute(statement)
+    people = [(name, _CITIES[n % 3], f"201{n}-0{n + 1}-15") for n, name in enumerate(_PEOPLE)]
+    connection.executemany("INSERT INTO customers (name, city, since) VALUES (?, ?, ?)", people)
+    connection.executemany("INSERT INTO products (name, category, price) VALUES (?, ?, ?)", _GOODS)
+    orders = [(1 + n * 5 % len(_PEOPLE), f"2023-{1 + n // 2:02}-{1 + n:02}", _STATES[n % 3]) for n in range(_ORDERS)]
+    connection.executemany("INSERT INTO orders (customer_id, ordered_on, status) VALUES (?, ?, ?)", orders)
+    items = {(1 + n % _ORDERS, 1 + n * 7 % len(_GOODS)): 1 + n % 3 for n in range(2 * _ORDERS)}
+    rows = [(order, product, quantity) for (order, product), quantity in items.items()]
+    connection.executemany("INSERT INTO order_items (order_id, product_id, quantity) VALUES (?, ?, ?)", rows)

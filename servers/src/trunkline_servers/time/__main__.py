@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from trunkline_servers.cli import ServeOptions, run_command, with_serve_options
+from trunkline_servers.cli import CommandOptions, run_command, with_command_options
 from trunkline_servers.time.server import make_server
 
 __all__ = ["command", "main"]
 
-EPILOG = """\b
+_EPILOG = """\b
 Examples:
   trunkline-server-time
   trunkline-server-time --local-timezone Europe/Oslo
@@ -17,12 +17,12 @@ Examples:
 """
 
 
-@click.command("trunkline-server-time", epilog=EPILOG)
+@click.command("trunkline-server-time", epilog=_EPILOG)
 @click.option(
     "--local-timezone", metavar="NAME", help="IANA name of the local time zone; by default the zone of this machine."
 )
-@with_serve_options
-def command(local_timezone: str | None, *, serving: ServeOptions) -> None:
+@with_command_options
+def command(local_timezone: str | None, *, serving: CommandOptions) -> None:
     """Show the time in any time zone, and convert times between zones."""
     serving.run(make_server(local_timezone=local_timezone))
 

@@ -1,9 +1,7 @@
-"""Time zones by IANA name, the zone of this machine, and times in them.
+"""The time server: two tools, for the current time in a zone and for converting a time.
 
-This module knows no protocol. Names must match the database exactly: a name that is looked up as a file elsewhere is
-never used as a path here.
-
-The time server: two tools, for the current time in a zone and for converting a time.
+Zone names must match the IANA database exactly: a name that is looked up as a file elsewhere is never used as a path
+here. The functions above ``make_server`` know no protocol.
 """
 
 from __future__ import annotations
@@ -25,6 +23,8 @@ from trunkline.errors import ConfigError, ToolError
 
 __all__ = ["convert", "current_time", "find_zone", "local_zone", "make_server", "utc_now"]
 
+#: Independent of the locale.
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _FALLBACK = "UTC"
 _TIMEZONE_FILE = "/etc/timezone"
 _LOCALTIME = "/etc/localtime"
@@ -33,6 +33,9 @@ _NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _LONGEST = 100
 #: Entries of the zone folders that are not zones.
 _NO_ZONES = ("posix", "posixrules", "right")
+
+
+# --- zones -----------------------------------------------------------------------------------------------------------
 
 
 def utc_now() -> datetime:
@@ -47,20 +50,20 @@ def _exists(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def _found(name: str) -> bool:
     """Return True if a zone exists; checks its file first, since listing all zones is slow."""
-    return any(_lies_in(root, name) for root in TZPATH) or name in _names()
+    return any(_has_zone_file(root, name) for root in TZPATH) or name in _names()
 
 
-def _lies_in(root: str, name: str) -> bool:
+def _has_zone_file(root: str, name: str) -> bool:
     """Return True if a zone folder has exactly this name; some file systems ignore case."""
     if not _NAME.fullmatch(name) or name.partition("/")[0] in _NO_ZONES:
         return False
-    place = root
+    path = root
     try:
         for part in name.split("/"):
-            if part not in os.listdir(place):
+            if part not in os.listdir(path):
                 return False
-            place = os.path.join(place, part)
-        with open(place, "rb") as file:
+            path = os.path.join(path, part)
+        with open(path, "rb") as file:
             return file.read(4) == b"TZif"
     except OSError:
         return False
@@ -114,6 +117,9 @@ def _from_link() -> str:
     return os.path.realpath(_LOCALTIME).rpartition("/zoneinfo/")[2]
 
 
+# --- times -----------------------------------------------------------------------------------------------------------
+
+
 def current_time(zone: str, now: datetime) -> dict[str, Any]:
     """Return a moment in a zone.
 
@@ -153,17 +159,16 @@ def _to_result(zone: str, moment: datetime) -> dict[str, Any]:
     }
 
 
-#: Independent of the locale.
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-
-
 def _hours(apart: float) -> str:
+    """Format a difference in hours as the official server does: ``+9.0h``, ``+5.5h``, ``+5.75h``."""
     if apart.is_integer():
         return f"{apart:+.1f}h"
     return f"{apart:+.2f}".rstrip("0").rstrip(".") + "h"
 
 
-_INSTRUCTIONS = "Tells the time in any time zone, and converts a time of today from one zone to another."
+# --- the server ------------------------------------------------------------------------------------------------------
+
+_INSTRUCTIONS = "Returns the current time in any time zone, and converts a time of today from one zone to another."
 _HINTS = MappingProxyType(
     {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 )
@@ -208,8 +213,8 @@ def make_server(*, local_timezone: str | None = None, now: Callable[[], datetime
     def get_current_time(
         timezone: Annotated[str, Meta(description=f"The time zone, {about}")],
     ) -> ToolResult:
-        """Tell the date and time in a time zone."""
-        return _answer(current_time(timezone, now()))
+        """Return the current date and time in a time zone."""
+        return _tool_result(current_time(timezone, now()))
 
     @server.tool(annotations=hints, output_schema=dict(_CONVERSION), thread=False)
     def convert_time(
@@ -218,10 +223,11 @@ def make_server(*, local_timezone: str | None = None, now: Callable[[], datetime
         target_timezone: Annotated[str, Meta(description=f"The time zone to convert it to, {about}")],
     ) -> ToolResult:
         """Convert a time of today from one time zone to another."""
-        return _answer(convert(source_timezone, time, target_timezone, now=now))
+        return _tool_result(convert(source_timezone, time, target_timezone, now=now))
 
     return server
 
 
-def _answer(told: dict[str, Any]) -> ToolResult:
-    return ToolResult(msgspec.json.format(msgspec.json.encode(told), indent=2).decode(), told)
+def _tool_result(value: dict[str, Any]) -> ToolResult:
+    """Return a value as indented JSON and as structured content."""
+    return ToolResult(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), value)

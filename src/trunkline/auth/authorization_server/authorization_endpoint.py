@@ -1,9 +1,7 @@
-"""The pages of the authorization server: the consent form, and errors.
+"""The authorization endpoint: validates a client's request, asks the user for consent, and redirects with the outcome.
 
-Everything shown may come from a stranger: all of it is escaped, no page has a script, and the content security policy
-of each allows only its own style. The redirect host, which the user must check, is shown in large type.
-
-The authorization endpoint: validates a client's request, asks the user for consent, and redirects with the outcome.
+Everything that its pages show may come from a stranger: all of it is escaped, no page has a script, and the content
+security policy of each allows only its own style. The redirect host, which the user must check, is shown in large type.
 
 Until the client is known and the redirect URI is one of its own, the user is not redirected: a page shows the error. A
 decision is accepted only from the browser that was shown the page (its cookie is part of the sealed request), from our
@@ -44,7 +42,7 @@ from trunkline.auth.authorization_server.storage import (
     digest,
     new_secret,
 )
-from trunkline.auth.authorization_server.web import HttpExchange, OAuthError, PageError
+from trunkline.auth.authorization_server.web import OAuthError, OAuthExchange, PageError
 
 __all__ = [
     "AuthorizationEndpoint",
@@ -222,7 +220,7 @@ log = logging.getLogger("trunkline.auth")
 # RFC 7636, 4.2: an S256 challenge always has 43 characters.
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
-_STATE = 4096
+_STATE = 4096  # Clients put a nonce or a small record into it; longer ones would only fill the store.
 
 
 class AuthorizationEndpoint:
@@ -248,7 +246,7 @@ class AuthorizationEndpoint:
 
     # --- the request -------------------------------------------------------------------------------------------------
 
-    async def ask(self, exchange: HttpExchange) -> None:
+    async def ask(self, exchange: OAuthExchange) -> None:
         """Answer a browser that a client redirected here: with the consent page, or with an error.
 
         Raises:
@@ -280,7 +278,7 @@ class AuthorizationEndpoint:
             return
         await self._show(exchange, client, request, subject=subject)
 
-    async def _client(self, given: Mapping[str, str], exchange: HttpExchange) -> tuple[OAuthClient, str]:
+    async def _client(self, given: Mapping[str, str], exchange: OAuthExchange) -> tuple[OAuthClient, str]:
         if "client_id" not in given:
             raise PageError(400, "Incomplete link", "It does not name the application (client_id is missing).")
         try:
@@ -328,7 +326,7 @@ class AuthorizationEndpoint:
 
     async def _show(
         self,
-        exchange: HttpExchange,
+        exchange: OAuthExchange,
         client: OAuthClient,
         request: AuthorizationRequest,
         *,
@@ -352,7 +350,7 @@ class AuthorizationEndpoint:
 
     # --- the decision ------------------------------------------------------------------------------------------------
 
-    async def decide(self, exchange: HttpExchange) -> None:
+    async def decide(self, exchange: OAuthExchange) -> None:
         """Handle the user's decision.
 
         Raises:
@@ -388,7 +386,7 @@ class AuthorizationEndpoint:
             await self._allow(exchange, client, request, subject)
 
     async def _sign_in_and_finish(
-        self, exchange: HttpExchange, client: OAuthClient, request: AuthorizationRequest, form: Mapping[str, str]
+        self, exchange: OAuthExchange, client: OAuthClient, request: AuthorizationRequest, form: Mapping[str, str]
     ) -> None:
         assert self._sign_in is not None
         subject = await self._sign_in(form.get("name", ""), form.get("password", ""), address=exchange.address)
@@ -404,7 +402,7 @@ class AuthorizationEndpoint:
 
     async def _allow(
         self,
-        exchange: HttpExchange,
+        exchange: OAuthExchange,
         client: OAuthClient,
         request: AuthorizationRequest,
         subject: str | None,
@@ -419,13 +417,13 @@ class AuthorizationEndpoint:
             self.store.put("consent", _consent_name(request), StoredConsent(request.scopes), until=until)
         await self.finish(exchange, client, request, subject)
 
-    def _check_site(self, exchange: HttpExchange) -> None:
+    def _check_site(self, exchange: OAuthExchange) -> None:
         """Reject a form that another site sent; a page cannot forge these headers."""
         origin, site = exchange.header(b"origin"), exchange.header(b"sec-fetch-site")
         if origin not in (None, self.settings.origin) or site not in (None, "same-origin"):
             raise PageError(403, "Sent by another site", "The decision was sent by another site and was ignored.")
 
-    async def _still_known(self, request: AuthorizationRequest, exchange: HttpExchange) -> OAuthClient:
+    async def _still_known(self, request: AuthorizationRequest, exchange: OAuthExchange) -> OAuthClient:
         client, _ = await self._client({"client_id": request.client_id, "redirect_uri": request.redirect_uri}, exchange)
         return client
 
@@ -438,7 +436,7 @@ class AuthorizationEndpoint:
     # --- the outcome -------------------------------------------------------------------------------------------------
 
     async def finish(
-        self, exchange: HttpExchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
+        self, exchange: OAuthExchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
     ) -> None:
         """Redirect the user to the client with a code."""
         assert subject is not None
@@ -463,13 +461,13 @@ class AuthorizationEndpoint:
         self.store.put("code", digest(code), record, until=now + self.settings.lifetimes.access)
         return code
 
-    async def refuse(self, exchange: HttpExchange, request: AuthorizationRequest, fault: OAuthError) -> None:
+    async def refuse(self, exchange: OAuthExchange, request: AuthorizationRequest, fault: OAuthError) -> None:
         """Redirect the user to the client with an error."""
         error = {"error": fault.error, "error_description": fault.description}
         await exchange.redirect(self.back(request, error))
 
     async def _tell(
-        self, exchange: HttpExchange, client: OAuthClient, redirect_uri: str, state: str | None, fault: OAuthError
+        self, exchange: OAuthExchange, client: OAuthClient, redirect_uri: str, state: str | None, fault: OAuthError
     ) -> None:
         """Report an invalid request to the client.
 
@@ -493,7 +491,7 @@ class AuthorizationEndpoint:
 
     # --- the browser -------------------------------------------------------------------------------------------------
 
-    def _set_cookie(self, exchange: HttpExchange, value: str) -> None:
+    def _set_cookie(self, exchange: OAuthExchange, value: str) -> None:
         lifetimes = self.settings.lifetimes
         seconds = max(lifetimes.session, lifetimes.remember)
         exchange.cookies_to_set.append(self.settings.cookie_header(value, seconds))
@@ -502,7 +500,7 @@ class AuthorizationEndpoint:
         session = self.store.get("session", request.browser, BrowserSession, now=self.settings.clock())
         return None if session is None else session.subject
 
-    def _remembered(self, exchange: HttpExchange, request: AuthorizationRequest) -> bool:
+    def _remembered(self, exchange: OAuthExchange, request: AuthorizationRequest) -> bool:
         """Return True if this browser has approved the same for this client, and the user opened the page themselves.
 
         If another site led here, the page is always shown: otherwise that site could silently reuse a consent.
@@ -537,7 +535,7 @@ def _consent_name(request: AuthorizationRequest) -> str:
     return digest("\n".join((request.browser, request.client_id, where or request.redirect_uri, request.resource)))
 
 
-def _parse_query(exchange: HttpExchange) -> dict[str, str]:
+def _parse_query(exchange: OAuthExchange) -> dict[str, str]:
     try:
         return exchange.query()
     except OAuthError as fault:

@@ -32,7 +32,7 @@ __all__ = [
     "registration_response",
 ]
 
-_LONGEST = 2000
+_LONGEST = 2000  # Browsers and proxies cut longer URLs.
 # The characters of RFC 3986; neither white space nor a backslash, which browsers read as a slash.
 _WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
@@ -123,9 +123,9 @@ def _name(parts: SplitResult) -> str:
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")
 #: The grant types a client may register for: never one without a user.
 _GRANTS = frozenset({"authorization_code", "refresh_token"})
-_REDIRECTS = 16
-_NAME = 100
-_KEYS = 10
+_REDIRECTS = 16  # A client has one for each platform; real ones register at most a handful.
+_NAME = 100  # It is shown on the consent page, in one line.
+_KEYS = 10  # Two are needed while keys rotate.
 # Control characters, and those that reorder or hide the text around them.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 
@@ -227,13 +227,14 @@ def _invalid_metadata(sentence: str) -> OAuthError:
     return OAuthError("invalid_client_metadata", sentence)
 
 
-_DOCUMENT_BYTES = 16 * 1024
-_DOCUMENT_SECONDS = 5.0
+_DOCUMENT_BYTES = 16 * 1024  # Client metadata documents have about 1 KiB.
+_DOCUMENT_SECONDS = 5.0  # A user waits for the consent page meanwhile.
+# Bounds for the cache lifetime of a document: the least, the usual and the most.
 _KEPT_SECONDS = (60.0, 3600.0, 24 * 3600.0)
-_BAD_SECONDS = 30.0
-_DOCUMENTS = 256
-_PER_MINUTE = 20
-_ALL_PER_MINUTE = 300
+_BAD_SECONDS = 30.0  # An invalid document is asked for again soon: its author may be fixing it.
+_DOCUMENTS = 256  # Documents kept: far more than the clients of one server.
+_PER_MINUTE = 20  # Registrations, and fetches of documents, from one address: far more than a person starts.
+_ALL_PER_MINUTE = 300  # Fetches from all addresses together, so that this server is no tool for flooding another.
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age=(\d{1,9})(?:$|[,\s])")
 
 

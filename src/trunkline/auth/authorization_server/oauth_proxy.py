@@ -42,7 +42,7 @@ from trunkline.auth.authorization_server.upstream_provider import (
     UpstreamSettings,
     find_storage_secrets,
 )
-from trunkline.auth.authorization_server.web import HttpExchange, OAuthError, PageError
+from trunkline.auth.authorization_server.web import OAuthError, OAuthExchange, PageError
 from trunkline.errors import AuthError, ConfigError
 from trunkline.protocol.caller import Principal
 
@@ -50,8 +50,9 @@ __all__ = ["OAuthProxy", "ProxyOptions"]
 
 log = logging.getLogger("trunkline.auth")
 
-_STATE_SECONDS = 600.0
-_STATES = 10_000
+_STATE_SECONDS = 600.0  # The time a user has to log in at the upstream provider, second factor included.
+_STATES = 10_000  # Logins in progress; starting one costs an attacker nothing.
+# A consent is remembered for a month; the user logs in at the upstream provider anyway.
 _REMEMBER_SECONDS = 30 * 24 * 3600.0
 
 
@@ -201,7 +202,7 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
         self.sign_in_url = upstream.settings.authorize
 
     async def finish(
-        self, exchange: HttpExchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
+        self, exchange: OAuthExchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
     ) -> None:
         now = self.settings.clock()
         self.store.sweep(now)
@@ -217,7 +218,7 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
         else:
             await exchange.redirect(url)
 
-    async def handle_callback(self, exchange: HttpExchange) -> None:
+    async def handle_callback(self, exchange: OAuthExchange) -> None:
         """Handle the redirect from the provider, and redirect the user to the client.
 
         Raises:
@@ -256,7 +257,7 @@ class _ProxyAuthorizationEndpoint(AuthorizationEndpoint):
             self.back(request, {"code": self.make_code(request, subject=subject, grant_id=grant_id)})
         )
 
-    def _started(self, exchange: HttpExchange, state: str) -> tuple[AuthorizationRequest, str]:
+    def _started(self, exchange: OAuthExchange, state: str) -> tuple[AuthorizationRequest, str]:
         login = self.store.get("login", digest(state), _PendingLogin, now=self.settings.clock())
         if login is None:
             raise PageError(400, "This page has expired", "Go back to the application and start again.")

@@ -31,14 +31,14 @@ from trunkline.auth.authorization_server.settings import (
 )
 from trunkline.auth.authorization_server.storage import OAuthClient, RecordStore
 from trunkline.auth.authorization_server.token_endpoint import ASSERTION_ALGORITHMS, AccessTokens, TokenEndpoint
-from trunkline.auth.authorization_server.web import App, HttpExchange, OAuthError, PageError, Receive, Scope, Send
+from trunkline.auth.authorization_server.web import App, OAuthError, OAuthExchange, PageError, Receive, Scope, Send
 from trunkline.auth.verifiers import InvalidToken, bearer_token
 from trunkline.errors import ConfigError
 from trunkline.protocol.caller import Principal
 
 __all__ = ["AuthorizationServer"]
 
-RequestHandler = Callable[[HttpExchange], Awaitable[None]]
+RequestHandler = Callable[[OAuthExchange], Awaitable[None]]
 
 _METADATA = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
@@ -143,7 +143,7 @@ class AuthorizationServer:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            await self._serve(HttpExchange(scope, receive, send), scope, receive, send)
+            await self._serve(OAuthExchange(scope, receive, send), scope, receive, send)
         else:
             raise ConfigError(f"an authorization server serves HTTP, not {scope['type']}")
 
@@ -168,7 +168,7 @@ class AuthorizationServer:
             table[f"{base}/register"] = {"POST": self._register}
         return table
 
-    async def _serve(self, exchange: HttpExchange, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, exchange: OAuthExchange, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._is_called_by_name(exchange):
             await exchange.answer_json(
                 403, {"error": "invalid_request", "error_description": "The Host header names another server"}
@@ -182,7 +182,7 @@ class AuthorizationServer:
             return
         await app(scope, receive, send)
 
-    def _is_called_by_name(self, exchange: HttpExchange) -> bool:
+    def _is_called_by_name(self, exchange: OAuthExchange) -> bool:
         """Return True if the Host header is ours; another name could be one that was rebound to this address."""
         ours, host = urlsplit(self._settings.origin), exchange.header(b"host") or ""
         if self._settings.is_loopback:
@@ -225,18 +225,18 @@ class AuthorizationServer:
             published["scopes_supported"] = list(settings.scopes)
         return published
 
-    async def _metadata(self, exchange: HttpExchange) -> None:
+    async def _metadata(self, exchange: OAuthExchange) -> None:
         await exchange.answer_json(200, self.metadata(), headers=_SHORT_CACHE)
 
-    async def _openid(self, exchange: HttpExchange) -> None:
+    async def _openid(self, exchange: OAuthExchange) -> None:
         """Serve the same metadata at the OpenID Connect path, with the members that its clients require."""
         more = {"subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"]}
         await exchange.answer_json(200, {**self.metadata(), **more}, headers=_SHORT_CACHE)
 
-    async def _jwks(self, exchange: HttpExchange) -> None:
+    async def _jwks(self, exchange: OAuthExchange) -> None:
         await exchange.answer_json(200, self._tokens.published(), headers=_SHORT_CACHE)
 
-    async def _register(self, exchange: HttpExchange) -> None:
+    async def _register(self, exchange: OAuthExchange) -> None:
         answer = self._registry.register(await exchange.json(), address=exchange.address)
         await exchange.answer_json(201, answer)
 
@@ -254,7 +254,7 @@ class _Endpoint:
         self._verbs = verbs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = HttpExchange(scope, receive, send)
+        exchange = OAuthExchange(scope, receive, send)
         try:
             answer = self._verbs.get("GET" if exchange.method == "HEAD" else exchange.method)
             if answer is None:

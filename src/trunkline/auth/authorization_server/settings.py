@@ -1,10 +1,9 @@
-"""The settings of an authorization server: read once, validated together, frozen.
+"""The settings of an authorization server, validated together, and how its users sign in.
 
 The issuer is published byte for byte as given; only for deriving endpoints a trailing slash is removed.
 
-User sign-in: by a function of yours, by hashed passwords, or as one development user.
-
-Guessing is rate-limited by name and address. An unknown name takes as long as a known one.
+Users sign in by a function of the application, by hashed passwords, or as one development user. Guessing is
+rate-limited by name and address. An unknown name takes as long as a known one.
 """
 
 from __future__ import annotations
@@ -221,10 +220,10 @@ Users = AuthenticateUser | Mapping[str, str]
 
 _PASSWORD_VARIABLE = "TRUNKLINE_DEV_PASSWORD"
 _DEVELOPER = "developer"
-_ATTEMPTS = 5
-_ATTEMPT_SECONDS = 60.0
-_LONGEST = 1024
-_COST, _BLOCK, _PARALLEL = 2**14, 8, 1
+_ATTEMPTS = 5  # Enough for typing errors; guessing at this rate takes years.
+_ATTEMPT_SECONDS = 60.0  # The window in which attempts are counted.
+_LONGEST = 1024  # Hashing takes time that grows with the length.
+_COST, _BLOCK, _PARALLEL = 2**14, 8, 1  # scrypt for interactive logins: 16 MiB and about 50 ms.
 
 
 class SignIn(Protocol):

@@ -148,8 +148,8 @@ CREATE TABLE IF NOT EXISTS records (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS records_until ON records (until);
 """
-_SWEEP_SECONDS = 60.0
-_BUSY_SECONDS = 5.0
+_SWEEP_SECONDS = 60.0  # Expired records are never returned, so deleting them can wait.
+_BUSY_SECONDS = 5.0  # The default of the sqlite3 module: writes take milliseconds.
 
 
 class RecordStore:
@@ -263,7 +263,7 @@ def _make_private(path: str) -> None:
         os.close(descriptor)
 
 
-_MAX_SEALED_CHARS = 16 * 1024
+_MAX_SEALED_CHARS = 16 * 1024  # As long as the query (`QUERY_BYTES`) that a sealed request was read from.
 _FOREVER = float(2**53)
 
 

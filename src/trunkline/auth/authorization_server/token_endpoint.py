@@ -32,7 +32,7 @@ from trunkline.auth.authorization_server.storage import (
     digest,
     new_secret,
 )
-from trunkline.auth.authorization_server.web import HttpExchange, OAuthError
+from trunkline.auth.authorization_server.web import OAuthError, OAuthExchange
 from trunkline.protocol.caller import Principal
 
 __all__ = ["ASSERTION_ALGORITHMS", "GRANT_CLAIM", "AccessTokens", "ClientAuthentication", "TokenEndpoint"]
@@ -41,9 +41,10 @@ __all__ = ["ASSERTION_ALGORITHMS", "GRANT_CLAIM", "AccessTokens", "ClientAuthent
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 #: Asymmetric algorithms only: with a shared secret, an assertion is no proof.
 ASSERTION_ALGORITHMS = ("ES256", "RS256", "PS256", "EdDSA")
-_LONGEST_ASSERTION = 8192
+_LONGEST_ASSERTION = 8192  # Assertions have about 1 KiB.
+# RFC 7523, 3: an expiry unreasonably far in the future may be rejected; clients use 1 to 5 minutes.
 _ASSERTION_SECONDS = 600.0
-_SKEW = 30.0
+_SKEW = 30.0  # RFC 7519, 4.1.4: usually no more than a few minutes.
 
 
 class ClientAuthentication:
@@ -55,7 +56,7 @@ class ClientAuthentication:
         self._store = store
         self._registry = registry
 
-    async def client(self, exchange: HttpExchange, form: Mapping[str, str]) -> OAuthClient:
+    async def client(self, exchange: OAuthExchange, form: Mapping[str, str]) -> OAuthClient:
         """Return the authenticated client of a form.
 
         Raises:
@@ -84,7 +85,7 @@ class ClientAuthentication:
             _check_secret(client, secret, basic=basic is not None)
         return client
 
-    async def _check_assertion(self, client: OAuthClient, form: Mapping[str, str], exchange: HttpExchange) -> None:
+    async def _check_assertion(self, client: OAuthClient, form: Mapping[str, str], exchange: OAuthExchange) -> None:
         from joserfc import jwt
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
@@ -142,7 +143,7 @@ def _check_secret(client: OAuthClient, secret: str | None, *, basic: bool) -> No
         raise _invalid_client("The client's secret is wrong or missing", basic=basic)
 
 
-def _basic(exchange: HttpExchange) -> tuple[str, str] | None:
+def _basic(exchange: OAuthExchange) -> tuple[str, str] | None:
     """Parse Basic credentials, whose parts are form-encoded (RFC 6749, 2.3.1)."""
     scheme, _, encoded = (exchange.header(b"authorization") or "").partition(" ")
     if not scheme:
@@ -184,9 +185,9 @@ if TYPE_CHECKING:
 GRANT_CLAIM = "grant_id"
 _ALGORITHM = "ES256"
 _TYPE = "at+jwt"
-_SIGNING_SECONDS = 90 * 24 * 3600.0
-_LONGEST = 8192
-_REMEMBERED = 1024
+_SIGNING_SECONDS = 90 * 24 * 3600.0  # Keys are rotated each quarter, as is usual.
+_LONGEST = 8192  # Tokens issued here have about 1 KiB.
+_REMEMBERED = 1024  # Verified tokens kept, so that a signature is checked once: more than one server's active clients.
 
 
 class _KeyRecord(Struct, frozen=True):
@@ -343,7 +344,7 @@ class TokenEndpoint:
             "client_credentials": self._by_itself,
         }
 
-    async def token(self, exchange: HttpExchange) -> None:
+    async def token(self, exchange: OAuthExchange) -> None:
         """Handle a token request.
 
         Raises:
@@ -360,7 +361,7 @@ class TokenEndpoint:
         self._registry.used(client)
         await exchange.answer_json(200, answer, headers=(("cache-control", "no-store"), ("pragma", "no-cache")))
 
-    async def revoke(self, exchange: HttpExchange) -> None:
+    async def revoke(self, exchange: OAuthExchange) -> None:
         """Revoke the grant of a token; an unknown token counts as revoked (RFC 7009, 2.2).
 
         Raises:

@@ -38,8 +38,8 @@ __all__ = [
 #: Returns the subject of our tokens, given the provider's token response.
 IdentifyUser = Callable[[Mapping[str, Any]], Awaitable[str] | str]
 
-_ANSWER_BYTES = 256 * 1024
-_EARLY = 30.0
+_ANSWER_BYTES = 256 * 1024  # Token and userinfo responses have a few KiB, or tens with all groups of a user.
+_EARLY = 30.0  # A token is refreshed before its last seconds: it could expire in transit.
 
 
 class UpstreamDenied(AuthError):
@@ -260,8 +260,8 @@ class UpstreamProvider:
         return msgspec.json.decode(data, type=UpstreamTokens)
 
 
-_SHORTEST = 32
-_LONGEST = 4096
+_SHORTEST = 32  # As many characters as 128 bits of hexadecimal digits.
+_LONGEST = 4096  # A key file has one line; what follows is not read.
 _NEW_KEY = "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
 
 

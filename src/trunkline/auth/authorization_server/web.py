@@ -1,7 +1,7 @@
-"""The HTTP side of the authorization server as plain ASGI: one request, read within limits, the ways to answer.
+"""The HTTP side of the authorization server as plain ASGI: requests and their responses, errors, rate limits.
 
-It, the errors that become an OAuth error or a page, and rate limits. A repeated parameter is rejected, since a proxy
-in front might check one value and we use the other. No response may be cached, framed or sniffed.
+A request is read within limits, and an error becomes an OAuth error or a page. A repeated parameter is rejected, since
+a proxy in front might check one value and we use the other. No response may be cached, framed or sniffed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-__all__ = ["App", "HttpExchange", "OAuthError", "PageError", "RateLimiter", "Receive", "Scope", "Send"]
+__all__ = ["App", "OAuthError", "OAuthExchange", "PageError", "RateLimiter", "Receive", "Scope", "Send"]
 
 
 class OAuthError(Exception):
@@ -49,9 +49,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: The maximum length of a body and of a query; legitimate requests are far below.
 BODY_BYTES = 64 * 1024
-QUERY_BYTES = 16 * 1024
-BODY_SECONDS = 10.0
-_PARAMETERS = 64
+QUERY_BYTES = 16 * 1024  # The longest query of a legitimate request, with all its URLs, has about 8 KiB.
+BODY_SECONDS = 10.0  # A form arrives in one packet; slower ones hold a connection.
+_PARAMETERS = 64  # OAuth requests have at most twenty.
 
 _DEFAULT_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -62,14 +62,14 @@ _DEFAULT_HEADERS = (
 _FORM = b"application/x-www-form-urlencoded"
 
 
-class HttpExchange:
-    """A request and the means to answer it."""
+class OAuthExchange:
+    """One HTTP request to the authorization server, with the methods that send its response."""
 
     __slots__ = ("_receive", "_send", "cookies_to_set", "headers", "method", "path", "scope")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wrap the arguments of an ASGI call."""
-        self.scope = scope
+        self.scope: Scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: Mapping[bytes, bytes] = MappingProxyType(dict(scope["headers"]))
@@ -217,7 +217,7 @@ def _parameters(raw: bytes) -> dict[str, str]:
     return {name: value for name, value in pairs if value}
 
 
-_REMEMBERED = 4096
+_REMEMBERED = 4096  # Addresses counted in one window; beyond them, further addresses have to wait.
 
 
 class RateLimiter:

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import trunkline.types as t
 from trunkline.cli.ui.output import one_line
 from trunkline.errors import TrunklineError
-from trunkline.host.authorization.policy.decisions import Act
+from trunkline.host.authorization.authorizer import act_for_item
 from trunkline.host.host import Host
 from trunkline.host.models.selection import PROVIDERS
 from trunkline.host.session import HostSession
@@ -125,8 +125,8 @@ def unquote_message(text: str) -> str | None:
     return head.strip("\n") if closing else None
 
 
-_MOST = 100
-_SECONDS = 3.0
+_MOST = 100  # A menu with more entries is not read; 2025-11-25 limits completions to the same.
+_SECONDS = 3.0  # A person keeps typing meanwhile; a slower server gets no menu.
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
 # The characters that need no escaping in a variable, by operator; other operators are not completed.
 _SAFE: Mapping[str, str] = MappingProxyType({"": "", "+": ":/?#[]@!$&'()*+,;="})
@@ -162,21 +162,8 @@ class TemplatePosition(NamedTuple):
 
 def visible_items(host: Host, kind: ItemKind, session: HostSession) -> list[CatalogItem]:
     """Return the items of a kind that the policy does not hide from the user."""
-    return [item for item in host.catalog.of(kind).values() if _is_visible(host, item, session)]
-
-
-def _is_visible(host: Host, item: CatalogItem, session: HostSession) -> bool:
-    act = Act(
-        kind="resource" if item.kind == "template" else item.kind,
-        server=item.server,
-        name=item.name,
-        annotations=item.annotations,
-        pin=item.pin,
-        trusted=item.trusted,
-        tainted=session.tainted,
-        caller="user",
-    )
-    return host.policy.is_visible(act)
+    items = host.catalog.of(kind).values()
+    return [item for item in items if host.policy.is_visible(act_for_item(item, caller="user", session=session))]
 
 
 class ChatCompleter:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from trunkline.cli.ui.output import clip, one_line, printable, wire_json
+from trunkline.cli.ui.output import clip, one_line, wire_json
 from trunkline.cli.ui.terminal import Screen
 from trunkline.host.chat.events import (
     CallFinished,
@@ -27,11 +27,12 @@ from trunkline.host.chat.events import (
     TurnEnded,
 )
 from trunkline.host.models.interface import Usage
+from trunkline.protocol.printable import printable
 
 __all__ = ["ChatDisplay", "cost_text", "quote_lines", "usage_text"]
 
-_LONGEST_ARGUMENTS = 1000
-_MOST_LINES = 12
+_LONGEST_ARGUMENTS = 1000  # About ten lines of a terminal.
+_MOST_LINES = 12  # Half the height of the smallest usual terminal (24 lines).
 _STYLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "call": {"fg": "cyan"},

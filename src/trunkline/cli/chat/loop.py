@@ -25,10 +25,17 @@ from trunkline.cli.chat.completion import (
 from trunkline.cli.chat.display import ChatDisplay, cost_text, quote_lines, usage_text
 from trunkline.cli.chat.input import Interrupted, open_input
 from trunkline.cli.chat.session import ChatSession, ChatSessionOptions
-from trunkline.cli.chat.setup import NO_MODEL, ChatRuntime, ChatSettings, open_chat, prepare_inputs, server_line
+from trunkline.cli.chat.setup import (
+    NO_MODEL,
+    ChatRuntime,
+    ChatSettings,
+    load_chat_configuration,
+    open_chat,
+    server_line,
+)
 from trunkline.cli.chat.tool_picker import TOOL_PICKER_HINT, InvalidChatInput, find_tools, tool_table
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.host_session import InputResolver, name_hint
+from trunkline.cli.host_session import ResolvedInputs, name_hint
 from trunkline.cli.ui.output import one_line, table
 from trunkline.cli.ui.terminal import EndOfInput, signal_handlers
 from trunkline.errors import TrunklineError
@@ -220,11 +227,11 @@ def run_chat(settings: ChatSettings, session_options: ChatSessionOptions) -> Exi
         TrunklineError: the chat cannot start.
         CommandError: the chat cannot start.
     """
-    return asyncio.run(_run_chat(settings, session_options, prepare_inputs(settings)))
+    return asyncio.run(_run_chat(settings, session_options, load_chat_configuration(settings)))
 
 
-async def _run_chat(settings: ChatSettings, session_options: ChatSessionOptions, inputs: InputResolver | None) -> Exit:
-    async with open_chat(settings, inputs) as runtime:
+async def _run_chat(settings: ChatSettings, session_options: ChatSessionOptions, resolved: ResolvedInputs) -> Exit:
+    async with open_chat(settings, resolved) as runtime:
         show = ChatDisplay(runtime.screen)
         proposals = ChatCompleter(runtime.host, runtime.session, commands=COMMANDS)
         lines, less = open_input(runtime.screen, completer=proposals.line, history=session_options.history)

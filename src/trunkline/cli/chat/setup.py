@@ -18,18 +18,18 @@ import trunkline.types as t
 from trunkline.cli.chat.input import line_editor
 from trunkline.cli.client_session import ScreenLogHandler
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.host_session import InputResolver, load_cli_configuration, resolve_inputs
+from trunkline.cli.host_session import ResolvedInputs, load_cli_configuration, resolve_inputs
 from trunkline.cli.options import PolicyOptions
 from trunkline.cli.ui.approvals import terminal_prompter
+from trunkline.cli.ui.elicitation import terminal_elicitation
 from trunkline.cli.ui.output import one_line, wire_json
-from trunkline.cli.ui.reviews import terminal_elicitation, terminal_sampling_review
+from trunkline.cli.ui.reviews import terminal_sampling_review
 from trunkline.cli.ui.server_requests import TerminalRequestHandler
 from trunkline.cli.ui.terminal import Screen, is_interactive
 from trunkline.errors import ConfigError
 from trunkline.host.assembly import HostOptions
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter
-from trunkline.host.config.documents import read_text
-from trunkline.host.config.jsonc import InvalidJson, JsonObject, parse_jsonc, to_python
+from trunkline.host.config.jsonc import to_python
 from trunkline.host.config.model import Configuration, ServerEntry
 from trunkline.host.host import Host
 from trunkline.host.models.interface import Model, ModelError, ModelFault
@@ -44,10 +44,10 @@ __all__ = [
     "NO_MODEL",
     "ChatRuntime",
     "ChatSettings",
+    "load_chat_configuration",
     "model_table",
     "open_chat",
     "open_chat_model",
-    "prepare_inputs",
     "server_line",
 ]
 
@@ -77,19 +77,13 @@ def model_table(configuration: Configuration) -> Mapping[str, Any] | None:
     Raises:
         ConfigError: it is not an object.
     """
-    for file in configuration.files:
-        if file.scope not in _USER_SCOPES or file.problem is not None:
-            continue
-        try:
-            root = parse_jsonc(read_text(file.path, plain_only=file.scope != "given"))
-        except (ConfigError, InvalidJson):
-            # Already reported when the configuration was loaded.
-            continue
-        found = root.members.get("model") if isinstance(root, JsonObject) else None
-        if found is not None:
+    for each in configuration.documents:
+        found = each.document.model
+        if found is not None and each.scope in _USER_SCOPES:
             table = to_python(found.value)
             if not isinstance(table, dict):
-                raise ConfigError(f'{file.path}, line {found.line}: "model" is not an object: write {{"name": "..."}}')
+                where = f"{each.document.file}, line {found.line}"
+                raise ConfigError(f'{where}: "model" is not an object: write {{"name": "..."}}')
             return table
     return None
 
@@ -143,24 +137,24 @@ class ChatRuntime(NamedTuple):
     secrets: SecretRegistry
 
 
-def prepare_inputs(settings: ChatSettings) -> InputResolver | None:
-    """Prompt for the open inputs of the configuration, before anything is started.
+def load_chat_configuration(settings: ChatSettings) -> ResolvedInputs:
+    """Load the configuration and prompt for its open inputs, before anything is started.
 
     Raises:
         ConfigError: a given file cannot be used.
     """
-    return resolve_inputs(settings.files, None, no_input=settings.no_input)
+    return resolve_inputs(load_cli_configuration(settings.files), no_input=settings.no_input)
 
 
 @asynccontextmanager
-async def open_chat(settings: ChatSettings, inputs: InputResolver | None) -> AsyncIterator[ChatRuntime]:
+async def open_chat(settings: ChatSettings, resolved: ResolvedInputs) -> AsyncIterator[ChatRuntime]:
     """Open the model and the host, and close both at the end.
 
     Raises:
-        ConfigError: a configuration or policy cannot be read, or the model is unknown.
+        ConfigError: a policy cannot be read, or the model is unknown.
         CommandError: the API key of the model is missing.
     """
-    configuration = load_cli_configuration(settings.files)
+    configuration = resolved.configuration
     screen = Screen(verbose=settings.verbosity > 0)
     questions = TerminalRequestHandler(screen, no_input=settings.no_input)
     log, shown = logging.getLogger("trunkline"), ScreenLogHandler(screen, settings.verbosity)
@@ -171,10 +165,8 @@ async def open_chat(settings: ChatSettings, inputs: InputResolver | None) -> Asy
         model = open_chat_model(settings.model, configuration)
         if is_interactive() and configuration.entries:
             screen.line(f"Starting {', '.join(map(one_line, configuration.entries))} ...")
-        options = _options(
-            settings, screen, questions, model=model, entries=configuration.entries.values(), inputs=inputs
-        )
-        options["secret_book"] = secrets
+        options = _options(settings, screen, questions, model=model, entries=configuration.entries.values())
+        options |= {**resolved.options(), "secret_book": secrets}
         async with Host.open(*settings.files, **options) as host:
             yield ChatRuntime(host, model, host.session(), screen, questions, secrets)
     finally:
@@ -191,7 +183,6 @@ def _options(
     *,
     model: Model | None,
     entries: Iterable[ServerEntry],
-    inputs: InputResolver | None,
 ) -> HostOptions:
     def notice(text: str) -> None:
         # A denied server request counts as a denial for the exit code too.
@@ -217,7 +208,6 @@ def _options(
         "elicitation_urls": True,
         "notice": notice,
         "logging": _logged(screen) if settings.verbosity else None,
-        "inputs": inputs,
         "wait": "all",
         "wait_seconds": max(map(start_timeout, entries), default=1.0) if settings.wait is None else settings.wait,
     }

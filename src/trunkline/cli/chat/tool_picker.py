@@ -20,8 +20,8 @@ from trunkline.cli.chat.display import ChatDisplay, quote_lines
 from trunkline.cli.chat.setup import ChatRuntime
 from trunkline.cli.exit_codes import CommandError
 from trunkline.cli.options import parse_pairs, typed_arguments
+from trunkline.cli.ui.elicitation import FormDismissed, fill_form
 from trunkline.cli.ui.output import block_text, clip, contents_text, one_line, result_text, table, wire_json
-from trunkline.cli.ui.server_requests import FormDismissed, fill_form
 from trunkline.cli.ui.terminal import EndOfInput, Terminal
 from trunkline.client.tool_cache import CallResult
 from trunkline.errors import PolicyDenied, TrunklineError
@@ -44,7 +44,7 @@ __all__ = [
 
 _PLAIN = ("string", "integer", "number", "boolean")
 _WAYS_OUT = (":cancel", ":decline")
-_MOST_PROBLEMS = 5
+_MOST_PROBLEMS = 5  # More are not read at once.
 
 
 class InvalidChatInput(ValueError):
@@ -142,8 +142,8 @@ async def _ask_json(
 
 
 TOOL_PICKER_HINT = "Type the number or the name of a tool to call it, or words to search for one; /help shows more."
-_MOST_FOUND = 30
-_LONGEST_ARGUMENTS = 1000
+_MOST_FOUND = 30  # About the height of a terminal.
+_LONGEST_ARGUMENTS = 1000  # About ten lines of a terminal.
 
 
 def find_tools(runtime: ChatRuntime, words: str) -> list[CatalogItem]:

@@ -16,7 +16,7 @@ from trunkline.cli.options import config_option, policy_options, read_policy_opt
 if TYPE_CHECKING:
     from trunkline.cli.chat.completion import ResourceMention
     from trunkline.cli.chat.setup import ChatRuntime, ChatSettings
-    from trunkline.cli.host_session import InputResolver
+    from trunkline.cli.host_session import ResolvedInputs
     from trunkline.host.chat.conversation import ChatReply
     from trunkline.host.chat.events import ChatOptions
     from trunkline.host.secrets.registry import Redaction, SecretRegistry
@@ -36,7 +36,7 @@ denies need your approval in the terminal; without a terminal they are denied.
 Exit codes: 3 if the model's API key is missing or rejected, 4 if the model is unreachable, 5 if the answer is
 incomplete, 6 if something was denied, 7 on timeout. A partial answer is printed in all of these cases.
 """
-_MOST_INPUT = 4 * 1024 * 1024
+_MOST_INPUT = 4 * 1024 * 1024  # About a million tokens, the largest context window there is.
 # After this, a notice says what the command is waiting for.
 _PATIENCE_SECONDS = 3.0
 
@@ -71,7 +71,7 @@ def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, *
 
     Without PROMPT, the message is read from standard input.
     """
-    from trunkline.cli.chat.setup import ChatSettings, prepare_inputs
+    from trunkline.cli.chat.setup import ChatSettings, load_chat_configuration
     from trunkline.cli.commands.chat import chat_options
 
     as_json = given["as_json"]
@@ -90,7 +90,7 @@ def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, *
     options = chat_options(given, seconds=given["timeout"])
 
     def work() -> Exit:
-        return asyncio.run(_ask(settings, question, options=options, inputs=prepare_inputs(settings)))
+        return asyncio.run(_ask(settings, question, load_chat_configuration(settings), options=options))
 
     return with_json_errors(work, as_json)
 
@@ -136,12 +136,10 @@ def _told_later(text: str) -> Any:
 # --- asking ----------------------------------------------------------------------------------------------------------
 
 
-async def _ask(
-    settings: ChatSettings, question: _Question, *, options: ChatOptions, inputs: InputResolver | None
-) -> Exit:
+async def _ask(settings: ChatSettings, question: _Question, resolved: ResolvedInputs, *, options: ChatOptions) -> Exit:
     from trunkline.cli.chat.setup import NO_MODEL, open_chat
 
-    async with open_chat(settings, inputs) as runtime:
+    async with open_chat(settings, resolved) as runtime:
         if runtime.model is None:
             raise CommandError(NO_MODEL, Exit.CONFIG)
         _tell_missing(runtime)

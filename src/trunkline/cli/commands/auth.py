@@ -183,14 +183,14 @@ def _login_target(target: str, files: Sequence[str], *, approved: bool) -> _Logi
 
 
 def _configured(named: ConfiguredTarget, *, approved: bool) -> _LoginTarget | None:
-    from trunkline.cli.host_session import check_approved, load_cli_configuration
+    from trunkline.cli.host_session import check_approved
     from trunkline.cli.ui.output import current_secrets
     from trunkline.errors import ConfigError
     from trunkline.host.config.spelling import snake
     from trunkline.host.secrets.resolve import resolve_secrets
     from trunkline.host.secrets.vault import Vault
 
-    entry = load_cli_configuration(named.files).entries[named.server or ""]
+    entry = named.configuration.entries[named.server or ""]
     if entry.problem is not None:
         raise ConfigError(entry.problem)
     if approved and entry.url is not None:

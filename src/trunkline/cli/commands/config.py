@@ -24,7 +24,7 @@ Examples:
 Without -c, servers are read from mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json in the current directory,
 then from your own mcp.json. No server is started, no input is prompted for, and no secret is shown.
 """
-_WIDTH = 80
+_WIDTH = 80  # The usual width of a terminal.
 _STATES: Mapping[str, str] = MappingProxyType(
     {
         "set": "is set",

@@ -1,7 +1,7 @@
-"""``trunkline diff``.
+"""``trunkline diff``: compares two recordings.
 
-Compares two recordings, and prints differences for people in 80 columns or as one JSON document (``trunkline replay``
-prints with the same functions).
+Prints differences for people in 80 columns or as one JSON document (``trunkline replay`` prints with the same
+functions).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def command(first: str, second: str, *, ignore: tuple[str, ...], as_json: bool) 
     return print_comparison(compare(*recordings, ignore=ignore), names=(first, second), as_json=as_json)
 
 
-_WIDTH = 80
+_WIDTH = 80  # The usual width of a terminal.
 # How many equal characters are shown before the first difference of two long texts.
 _BEFORE = 16
 

@@ -15,7 +15,7 @@ import click
 from msgspec import Struct
 
 from trunkline.cli.exit_codes import Exit
-from trunkline.cli.options import Choices, client_command, json_option
+from trunkline.cli.options import Choices, client_options, json_option, read_client_options, with_json_errors
 from trunkline.cli.targets import ConfiguredTarget, UrlTarget
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Each line is one check: ok, warn, FAIL or skip, followed by the suggested fix.
 Exit codes: 0 if no check failed, 2 if a file, a setting or an approval is wrong, 4 if a server cannot be started or
 reached or does not work, 3 if one needs a login.
 """
-_WIDTH = 100
+_WIDTH = 100  # Sentences with a fix are longer than 80 characters.
 _MARKS: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "skip"})
 #: The exit code by the area of the failed checks; the first match counts.
 _EXITS: Mapping[str, Exit] = MappingProxyType({"config": Exit.CONFIG, "reach": Exit.UNREACHABLE, "auth": Exit.AUTH})
@@ -61,19 +61,11 @@ class _Report(Struct, frozen=True, kw_only=True):
         yield from self.machine
 
 
-@client_command
-def _doctor(choices: Choices) -> int:
-    for name in choices.policy_options.options():
-        raise click.UsageError(f"--{name} has no effect here: doctor calls no tools.")
-    if isinstance(choices.target, ConfiguredTarget) and choices.target.rest is not None:
-        raise click.UsageError("Give the name of the server alone: doctor examines a whole server.")
-    return _tell(_examined(choices), as_json=choices.as_json)
-
-
 @click.command(epilog=_EPILOG)
 @click.argument("target", required=False)
 @click.option("--compat", is_flag=True, help="Report what a server for mcp or fastmcp would lack here; nothing runs.")
 @json_option
+@client_options
 def command(*, target: str | None, compat: bool, **given: Any) -> int:
     """Diagnose why the server TARGET does not work, and suggest a fix.
 
@@ -83,14 +75,15 @@ def command(*, target: str | None, compat: bool, **given: Any) -> int:
     """
     if compat:
         return _examine_compat(target, as_json=given["as_json"])
-    broken = _broken(given["config"])
-    if broken is not None:
-        return _tell(_Report(configuration=(broken,)), as_json=given["as_json"])
-    return _doctor(target=target, **given)
-
-
-# The shared options are defined once, in ``options``.
-command.params += _doctor.__click_params__[::-1]  # type: ignore[attr-defined]
+    as_json: bool = given["as_json"]
+    choices = with_json_errors(lambda: _choices(target, given), as_json)
+    if not isinstance(choices, Choices):
+        return _tell(_Report(configuration=(choices,)), as_json=as_json)
+    for name in choices.policy_options.options():
+        raise click.UsageError(f"--{name} has no effect here: doctor calls no tools.")
+    if isinstance(choices.target, ConfiguredTarget) and choices.target.rest is not None:
+        raise click.UsageError("Give the name of the server alone: doctor examines a whole server.")
+    return _tell(_examined(choices), as_json=as_json)
 
 
 def _examine_compat(target: str | None, *, as_json: bool) -> int:
@@ -114,17 +107,14 @@ def _examine_compat(target: str | None, *, as_json: bool) -> int:
     return Exit.CONFIG if missing else Exit.OK
 
 
-def _broken(files: Sequence[str]) -> Check | None:
-    """Return a failed check if a file given with ``--config`` cannot be read; otherwise None."""
-    from trunkline.cli.host_session import load_cli_configuration
-    from trunkline.errors import ConfigError
+def _choices(target: str | None, given: Mapping[str, Any]) -> Choices | Check:
+    """Read the command line; a configuration file that cannot be used is a failed check, not a failed command."""
+    from trunkline.host.config.documents import InvalidConfigFile
 
     try:
-        if files:
-            load_cli_configuration(files)
-    except ConfigError as error:
-        return _of_config("fail", str(error), getattr(getattr(error, "problem", None), "fix", None))
-    return None
+        return read_client_options(target, given)
+    except InvalidConfigFile as error:
+        return _of_config("fail", str(error), error.problem.fix)
 
 
 def _of_config(status: Any, detail: str, fix: str | None) -> Check:
@@ -152,11 +142,10 @@ def _examined(choices: Choices) -> _Report:
     target = choices.target
     if not isinstance(target, ConfiguredTarget):
         return asyncio.run(_examine(choices, [_entry(choices)], None))
-    from trunkline.cli.host_session import load_cli_configuration, resolve_inputs
+    from trunkline.cli.host_session import resolve_inputs
 
     names = None if target.server is None else (target.server,)
-    inputs = resolve_inputs(target.files, names, no_input=choices.no_input)
-    configuration = load_cli_configuration(target.files, inputs=inputs)
+    configuration = resolve_inputs(target.configuration, names, no_input=choices.no_input).configuration
     entries = [entry for name, entry in configuration.entries.items() if target.server in (None, name)]
     return asyncio.run(_examine(choices, entries, configuration))
 

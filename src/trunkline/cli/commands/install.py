@@ -164,16 +164,21 @@ def _check_unused(given: Mapping[str, Any], names: tuple[str, ...], why: str) ->
 
 def _from_configuration(app: str, target: ConfiguredTarget) -> dict[str, Any]:
     """Return an entry as it is written in its configuration file, without substituting variables."""
-    from trunkline.cli.host_session import load_cli_configuration
     from trunkline.devtools.client_configs.entries import translate_entry
-    from trunkline.host.config.documents import read_document
     from trunkline.host.config.jsonc import to_python
 
-    entry = load_cli_configuration(target.files).entries[target.server or ""]
+    entry = target.configuration.entries[target.server or ""]
     if target.rest is not None or entry.source.file is None:
         raise click.UsageError("Give the name of the server alone: a whole server is installed.")
-    written = {each.name: each.value for each in read_document(entry.source.file, scope="given").servers}
-    return translate_entry(app, entry.name, to_python(written[entry.name]))
+    written = next(
+        member.value
+        for scoped in target.configuration.documents
+        for member in scoped.document.servers
+        if scoped.scope == entry.source.scope
+        and scoped.document.file == entry.source.file
+        and member.name == entry.name
+    )
+    return translate_entry(app, entry.name, to_python(written))
 
 
 # --- undoing ---------------------------------------------------------------------------------------------------------

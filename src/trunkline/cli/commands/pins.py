@@ -334,7 +334,7 @@ def _stated(view: PinView) -> str:
 def _pretty(definition: Any) -> str:
     import msgspec
 
-    from trunkline.host.integrity.scan.scanner import escape_invisible
+    from trunkline.protocol.printable import escape_invisible
 
     if definition is None:
         return "(too large to store)"
@@ -349,7 +349,7 @@ def _indented(texts: Iterable[str]) -> list[str]:
 
 def _visible_line(text: str) -> str:
     from trunkline.cli.ui.output import one_line
-    from trunkline.host.integrity.scan.scanner import escape_invisible
+    from trunkline.protocol.printable import escape_invisible
 
     return one_line(escape_invisible(text))
 

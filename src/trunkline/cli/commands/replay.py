@@ -34,7 +34,7 @@ are ignored, and credentials are redacted on both sides.
 _SPEED_HELP = "Speed factor: 1 keeps the recorded timing, 2 is twice as fast. Default: 0, no delays."
 _IGNORE_HELP = "As a client: JSON pointer to ignore, such as /result/tools/*/description; repeatable."
 _TIMEOUT_HELP = "As a client: seconds to wait for each recorded message. Default: 10."
-_USUAL_PATIENCE = 10.0
+_USUAL_PATIENCE = 10.0  # A replayed client repeats fast calls; a server that takes longer is stuck.
 
 
 @click.command(epilog=_EPILOG)

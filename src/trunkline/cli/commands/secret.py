@@ -39,7 +39,7 @@ In a configuration, refer to a secret in args, env, headers, url or oauth:
 secret://env/NAME is an environment variable; secret://cmd/NAME is the output of a command defined in your secrets.toml.
 Secrets are stored in the system's keyring or, if there is none, in an encrypted file.
 """
-_MOST_BYTES = 64 * 1024
+_MOST_BYTES = 64 * 1024  # As in the vault; keys and certificates have a few KiB.
 _store_option = click.option(
     "--store",
     type=click.Choice(["keyring", "file"]),

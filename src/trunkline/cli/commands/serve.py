@@ -13,6 +13,7 @@ from trunkline.net.addresses import ListenAddress, parse_listen_address
 
 if TYPE_CHECKING:
     from trunkline.cli.gateway_options import GatewayFile
+    from trunkline.host.config.model import Configuration
     from trunkline.host.gateway.app import Profile
 
 __all__ = ["command"]
@@ -32,7 +33,7 @@ Examples:
           requires approval, or a definition is flagged or changed.
   ask     The gateway asks, by elicitation. A client without elicitation gets
           only what rules and grants allow.
-  deny    Nobody asks. Only what rules and grants allow passes.
+  deny    The user is not asked. Only what rules and grants allow passes.
 
 The default is client over stdio and on a loopback address with one token, and ask wherever others can call.
 
@@ -44,7 +45,7 @@ _FILE = click.Path()
 _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
 #: Options that need ``--http``.
 _HTTP_ONLY = ("path", "token", "no_auth", "certfile", "keyfile", "allowed_host", "issuer", "audience")
-_WAIT_SECONDS = 10.0
+_WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
 
 
 @click.command(epilog=_EPILOG)
@@ -93,7 +94,7 @@ def command(
     address = _address(written) if address is None and profile is None else address
     settings = _settings(given, written, http=address is not None)
     _check_profile(profile, written.profiles, http=address is not None)
-    _check_servers(config, written.profiles)
+    configuration = _checked_configuration(config, written.profiles)
     options: dict[str, Any] = {
         **_limits(settings),
         "profiles": apply_approval(written.profiles, given["approval"]),
@@ -106,6 +107,7 @@ def command(
     run_gateway(
         GatewaySettings(
             files=config,
+            configuration=configuration,
             policy_options=read_policy_options(settings),
             wait=settings.get("wait", _WAIT_SECONDS),
             starts=settings.get("starts"),
@@ -162,8 +164,8 @@ def _check_profile(name: str | None, profiles: Mapping[str, Profile], *, http: b
         )
 
 
-def _check_servers(files: tuple[str, ...], profiles: Mapping[str, Profile]) -> None:
-    """Check that there is a configuration, and that profiles name only configured servers.
+def _checked_configuration(files: tuple[str, ...], profiles: Mapping[str, Profile]) -> Configuration:
+    """Load the configuration; check that there is one, and that profiles name only configured servers.
 
     Raises:
         ConfigError: a file given with ``--config`` cannot be used.
@@ -181,6 +183,7 @@ def _check_servers(files: tuple[str, ...], profiles: Mapping[str, Profile]) -> N
             if server not in configuration.entries:
                 hint = name_hint(server, configuration.entries)
                 raise CommandError(f"profile {name}: there is no server {server!r}; {hint}", Exit.CONFIG)
+    return configuration
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from trunkline.cli.exit_codes import Exit
 from trunkline.cli.options import config_option, json_option, timeout_option, with_json_errors
 
 if TYPE_CHECKING:
+    from trunkline.cli.host_session import ResolvedInputs
+    from trunkline.host.assembly import HostOptions
     from trunkline.host.config.model import ConfigProblem, Configuration, ServerEntry
     from trunkline.host.events import DefinitionInspected, ServerState
     from trunkline.host.upstreams.catalog.catalog import Catalog
@@ -39,8 +41,8 @@ then from your own mcp.json. Only items that can be used are counted.
 Exit codes: 2 if a server is misconfigured; with --check also 4 if a server does not run, 3 if one needs a login, 5 if
 one failed to return a list.
 """
-_WIDTH = 80
-_CHECK_SECONDS = 30.0
+_WIDTH = 80  # The usual width of a terminal.
+_CHECK_SECONDS = 30.0  # Servers started through npx or uvx may download their package first.
 _HEADINGS = ("NAME", "STATE", "ERA", "TOOLS", "PROMPTS", "RESOURCES")
 #: The exit code by the states found; the first match counts.
 _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
@@ -115,9 +117,9 @@ def _look(
     """
     from trunkline.cli.host_session import load_cli_configuration, resolve_inputs
 
-    if seconds is not None:
-        return asyncio.run(_checked(files, resolve_inputs(files, None), seconds))
     configuration = load_cli_configuration(files)
+    if seconds is not None:
+        return asyncio.run(_checked(files, resolve_inputs(configuration), seconds))
     statuses, hidden = asyncio.run(_resting(configuration))
     told_of = {(each.server, each.kind, each.name) for each in hidden}
     kept = _changes_kept(configuration.entries.values())
@@ -126,22 +128,21 @@ def _look(
 
 
 async def _checked(
-    files: Sequence[str], inputs: Any, seconds: float
+    files: Sequence[str], resolved: ResolvedInputs, seconds: float
 ) -> tuple[list[ServerStatus], list[ConfigProblem], list[DefinitionInspected]]:
     from trunkline.cli.ui.output import current_secrets
     from trunkline.host.host import Host
 
-    # The servers are only looked at, so there is nothing to audit.
-    settings = {"start": "eager", "required": False}
-    async with Host.open(
-        *files,
-        audit=False,
-        inputs=inputs,
-        wait="all",
-        wait_seconds=seconds,
-        settings=settings,
-        secret_book=current_secrets(),
-    ) as host:
+    options: HostOptions = {
+        **resolved.options(),
+        # The servers are only looked at, so there is nothing to audit.
+        "audit": False,
+        "wait": "all",
+        "wait_seconds": seconds,
+        "settings": {"start": "eager", "required": False},
+        "secret_book": current_secrets(),
+    }
+    async with Host.open(*files, **options) as host:
         changes = [each for each in host.inspected() if each.what in ("changed", "hidden")]
         return host.status(), list(host.configuration.problems), changes
 
@@ -153,10 +154,10 @@ async def _resting(configuration: Configuration) -> tuple[list[ServerStatus], li
         ConfigError: the policy cannot be read.
     """
     from trunkline.host.assembly import in_project_folder, policy_of, trust_file
+    from trunkline.host.authorization.authorizer import usable_counts, with_usable_counts
     from trunkline.host.integrity.trust import TrustStore
     from trunkline.host.state_files import state_folder
     from trunkline.host.upstreams.catalog.catalog import CatalogCache, build_catalog
-    from trunkline.host.usable_items import usable_counts, with_usable_counts
 
     folder = state_folder()
     book, kept = TrustStore(trust_file(folder)), CatalogCache(folder / "catalogs")

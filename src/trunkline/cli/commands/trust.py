@@ -244,7 +244,7 @@ _LABELS: Mapping[str, str] = MappingProxyType(
 
 def _visible_line(text: str) -> str:
     """Return a text in full on one line, with everything that could be mistaken for something else written out."""
-    from trunkline.cli.ui.output import printable
+    from trunkline.protocol.printable import printable
 
     for sign, shown in (("\r", "\\r"), ("\n", "\\n"), ("\t", "\\t")):
         text = text.replace(sign, shown)

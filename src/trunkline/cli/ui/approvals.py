@@ -29,8 +29,8 @@ _VERBS: Mapping[str, str] = MappingProxyType({"tool": "call the tool", "resource
 _CALLERS: Mapping[str, str] = MappingProxyType(
     {"user": "You want", "model": "The model wants", "gateway": "A client of the gateway wants"}
 )
-_MOST_FIELDS = 30
-_LONGEST_LINE = 160
+_MOST_FIELDS = 30  # More do not fit on a screen.
+_LONGEST_LINE = 160  # Two lines of a terminal.
 
 
 class _Choice(NamedTuple):
@@ -177,7 +177,7 @@ class _ApprovalPrompt:
         self._terminal.show(f"{who} to {_VERBS.get(act.kind, 'do')} {name} of {one_line(act.server)}.")
         self._show_arguments()
         rows = [
-            ("because", question.decision.reason_with_rule),
+            ("because", question.reason),
             ("for", act.principal),
             ("profile", act.profile),
             ("runs as", question.command),

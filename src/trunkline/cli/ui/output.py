@@ -15,15 +15,12 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-import trunkline.types as t
-from trunkline.host.events import DefinitionInspected
-from trunkline.host.integrity.pins.views import pin_target
+from trunkline.protocol.printable import UNSAFE, printable
 
 __all__ = [
     "RunSecrets",
@@ -41,7 +38,6 @@ __all__ = [
     "print_json",
     "print_notice",
     "print_text",
-    "printable",
     "redact",
     "redact_json",
     "result_text",
@@ -51,6 +47,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    import trunkline.types as t
+    from trunkline.host.events import DefinitionInspected
     from trunkline.host.secrets.registry import SecretRegistry
 
 
@@ -96,43 +94,7 @@ def _run_secrets() -> RunSecrets:
     return RunSecrets() if found is None else found
 
 
-# C0 but for tab and line feed, DEL and C1; marks, embeddings, overrides and isolates of direction; the line and
-# paragraph separators; invisible tag characters; halves of surrogate pairs, which no encoding can write.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
-)
 _SPACES = re.compile(r"\s+")
-# Escaping creates several objects per character: a long text is processed in parts to bound the memory.
-_PART = 64 * 1024
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def printable(text: str) -> str:
-    """Return a text with all characters that could control a terminal shown as escapes; line breaks are kept."""
-    text = text.replace("\r\n", "\n")
-    if _UNSAFE.search(text) is None:
-        return text
-    return "".join(_escaped(text[at : at + _PART]) for at in range(0, len(text), _PART))
-
-
-def _escaped(part: str) -> str:
-    """Escape a part of a text: with a translation table if there is much to escape, else by substitution."""
-    dense = len(_UNSAFE.findall(part)) > len(part) // 16
-    return part.translate(_escapes()) if dense else _UNSAFE.sub(_escape, part)
-
-
-@cache
-def _escapes() -> dict[int, str]:
-    """Return the table of all escapes; it includes Latin characters, since a failed lookup is slow."""
-    unsafe = (range(0x061C, 0x2070), range(0xD800, 0xE000), range(0xE0000, 0xE0080))
-    latin = {code: _UNSAFE.sub(_escape, chr(code)) for code in range(0x100)}
-    return latin | {code: _UNSAFE.sub(_escape, chr(code)) for codes in unsafe for code in codes}
 
 
 def one_line(text: str) -> str:
@@ -225,7 +187,7 @@ def wire_json(value: Any, *, indent: int = 0) -> bytes:
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=indent or -1).decode()
     # Such a character can occur only inside a string, where JSON allows it to be written as an escape.
-    return _UNSAFE.sub(_json_escape, text).encode()
+    return UNSAFE.sub(_json_escape, text).encode()
 
 
 def _json_escape(found: re.Match[str]) -> str:
@@ -260,6 +222,8 @@ def _terminal_width() -> int:
 
 def block_text(block: Any) -> str:
     """Format one content block."""
+    import trunkline.types as t
+
     match block:
         case t.TextContent():
             return block.text
@@ -335,6 +299,8 @@ def change_lines(inspected: Iterable[DefinitionInspected]) -> list[str]:
 def _reason(each: DefinitionInspected) -> str:
     if each.what == "changed":
         return each.reason
+    from trunkline.host.integrity.pins.views import pin_target
+
     target = pin_target(each.server, each.kind, each.name)
     return f"hidden, cannot be used: {each.reason}; to accept it: trunkline pins accept {target}"
 

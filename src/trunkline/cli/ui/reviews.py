@@ -1,38 +1,34 @@
-"""Reviews in the terminal of what servers ask for: sampling requests and responses, forms, and pages to open.
+"""Reviews of sampling in the terminal: the requests of servers to a model, and the model's responses to them.
 
 The requesting server is always shown first and the choice last, below whatever the server wrote. Text from servers
 and models is quoted line by line and cannot control the terminal. Input typed before the question was shown does not
-answer it. A page is opened only on an explicit answer, in the system's browser and never through a shell.
+answer it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.cli.ui.output import block_text, one_line, printable, wire_json
-from trunkline.cli.ui.server_requests import FormDismissed, fill_form, form_summary
+from trunkline.cli.ui.elicitation import QuestionQueue, quote_lines
+from trunkline.cli.ui.output import block_text, one_line, wire_json
 from trunkline.cli.ui.terminal import (
-    EndOfInput,
     Screen,
     Terminal,
-    discard_typeahead,
     edit_text,
     has_editor,
     is_interactive,
 )
-from trunkline.host.server_requests.elicitation import ElicitationPrompter, FormPrompt, UrlPrompt
 from trunkline.host.server_requests.sampling.handler import SamplingDecision, SamplingPrompter, SamplingReview
 from trunkline.host.server_requests.sampling.model_request import preferences_text
 
-__all__ = ["open_in_browser", "review_sampling", "terminal_elicitation", "terminal_sampling_review"]
+__all__ = ["review_sampling", "terminal_sampling_review"]
 
 _DENY = SamplingDecision(allow=False)
 # The members of a request that the user may edit.
@@ -135,14 +131,14 @@ class _SamplingReviewPrompt:
             self._terminal.show(f"  Note: {one_line(note)}.")
         self._show_messages(request)
         if review.context:
-            self._terminal.show(f"Its results in this session, which are not sent:\n{_quote_text(review.context)}")
+            self._terminal.show(f"Its results in this session, which are not sent:\n{quote_lines(review.context)}")
 
     def _show_messages(self, request: t.CreateMessageRequestParams) -> None:
         if request.system_prompt:
-            self._terminal.show(f"System prompt:\n{_quote_text(request.system_prompt)}")
-        self._terminal.show(f"Messages:\n{_quote_text(_conversation(request.messages))}")
+            self._terminal.show(f"System prompt:\n{quote_lines(request.system_prompt)}")
+        self._terminal.show(f"Messages:\n{quote_lines(_conversation(request.messages))}")
         if request.tools:
-            listed = _quote_text(_tools(request.tools))
+            listed = quote_lines(_tools(request.tools))
             self._terminal.show(f"Tools that the model may call; they are the server's own, none of yours:\n{listed}")
 
     def _show_response(self) -> None:
@@ -156,11 +152,11 @@ class _SamplingReviewPrompt:
             f"{one_line(response.model)} responded ({tokens}{cost}; stop reason: {stopped}). "
             f"This would go to the server {one_line(review.server)}:"
         )
-        self._terminal.show(_quote_text(_conversation([response])))
+        self._terminal.show(quote_lines(_conversation([response])))
 
     def _show_tools(self) -> None:
         definitions = wire_json(self._review.request.tools, indent=2).decode()
-        self._terminal.show(f"Its own tools, none of yours:\n{_quote_text(definitions)}")
+        self._terminal.show(f"Its own tools, none of yours:\n{quote_lines(definitions)}")
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
@@ -189,7 +185,7 @@ class _SamplingReviewPrompt:
             self._terminal.show(f"Nothing was changed: {one_line(str(problem))}")
             return
         self._response = replace(before, content=t.TextContent(text=text))
-        self._terminal.show(f"The edited response:\n{_quote_text(text)}")
+        self._terminal.show(f"The edited response:\n{quote_lines(text)}")
 
     async def _choose_model(self) -> str:
         models = self._review.models
@@ -247,154 +243,18 @@ def _dollars(amount: float) -> str:
     return f"${amount:.4f}"
 
 
-def _quote_text(text: str) -> str:
-    """Quote foreign text line by line, so that it cannot pass for output of this program."""
-    return "\n".join(f"  | {line}" for line in text.splitlines())
-
-
-Q = TypeVar("Q")
-A = TypeVar("A")
-
-#: Opens a page in a browser; returns True if it could.
-PageOpener = Callable[[str], Awaitable[bool]]
-
-_SEND: Mapping[str, str] = MappingProxyType(
-    {"yes": "accept", "no": "decline", "decline": "decline", "edit": "edit", "cancel": "cancel"}
-)
-_CONSENT: Mapping[str, str] = MappingProxyType(
-    {"yes": "accept", "no": "decline", "decline": "decline", "cancel": "cancel"}
-)
-_PAGE: Mapping[str, str] = MappingProxyType({"open": "open", "myself": "accept", "no": "decline", "cancel": "cancel"})
-
-
 def terminal_sampling_review(
     screen: Screen | None = None, *, no_input: bool = False, terminal_lock: asyncio.Lock | None = None
 ) -> SamplingPrompter | None:
     """Return a prompter that reviews sampling requests and responses in this terminal; None without a terminal.
 
-    ``turn`` is a lock held while it asks, for a terminal shared with other prompts.
+    ``terminal_lock`` is held while it asks, for a terminal shared with other prompts.
     """
     if no_input or not is_interactive():
         return None
-    turns = _QuestionQueue(screen, terminal_lock)
+    turns = QuestionQueue(screen, terminal_lock)
 
     async def prompter(review: SamplingReview) -> SamplingDecision | None:
         return await turns.take(review, review_sampling)
 
     return prompter
-
-
-def terminal_elicitation(
-    screen: Screen | None = None,
-    *,
-    no_input: bool = False,
-    terminal_lock: asyncio.Lock | None = None,
-    opener: PageOpener | None = None,
-) -> ElicitationPrompter | None:
-    """Return a prompter that shows forms and pages in this terminal; None without a terminal.
-
-    ``opener`` opens a page once the user agreed; the default is the system's browser.
-    """
-    if no_input or not is_interactive():
-        return None
-    turns = _QuestionQueue(screen, terminal_lock)
-
-    async def ask(terminal: Terminal, question: FormPrompt | UrlPrompt) -> t.ElicitResult:
-        _show_asker(terminal, question)
-        try:
-            if isinstance(question, UrlPrompt):
-                return await _page(terminal, question, opener or open_in_browser)
-            return await _form(terminal, question)
-        except FormDismissed as way_out:
-            return _result(way_out.action, {})
-
-    async def prompter(question: FormPrompt | UrlPrompt) -> t.ElicitResult | None:
-        return await turns.take(question, ask)
-
-    return prompter
-
-
-class _QuestionQueue:
-    """Asks one question at a time in the terminal."""
-
-    def __init__(self, screen: Screen | None, terminal_lock: asyncio.Lock | None) -> None:
-        self._screen = Screen(verbose=False) if screen is None else screen
-        self._lock = asyncio.Lock() if terminal_lock is None else terminal_lock
-
-    async def take(self, question: Q, ask: Callable[[Terminal, Q], Awaitable[A]]) -> A | None:
-        """Wait for the terminal and ask; return None if the input ended."""
-        async with self._lock:
-            discard_typeahead()
-            try:
-                return await ask(Terminal(self._screen), question)
-            except EndOfInput:
-                return None
-
-
-# --- forms -----------------------------------------------------------------------------------------------------------
-
-
-def _show_asker(terminal: Terminal, question: FormPrompt | UrlPrompt) -> None:
-    server, command = one_line(question.server), one_line(question.command)
-    terminal.show(f"The server {server} asks you something. It runs as: {command}")
-    terminal.show(_quote_lines(question.message))
-
-
-async def _form(terminal: Terminal, question: FormPrompt) -> t.ElicitResult:
-    """Ask for the fields of a form, and confirm the answers before they are sent."""
-    server, fields = one_line(question.server), question.schema.get("properties") or {}
-    if not fields:
-        choice = await terminal.choose(f"Your answer to {server}: yes, no (decline) or cancel: ", _CONSENT)
-        return _result(choice, {})
-    terminal.show("(Enter accepts the value in brackets or skips; :decline declines, :cancel cancels.)")
-    content: dict[str, Any] = {}
-    while True:
-        content = await fill_form(terminal, question.schema, content)
-        terminal.show(f"To be sent to {server}:\n{form_summary(content) or '  (nothing)'}")
-        choice = await terminal.choose("Send? [yes], no (decline), edit or cancel: ", _SEND, default="yes")
-        if choice != "edit":
-            return _result(choice, content)
-
-
-def _result(action: str, content: dict[str, Any]) -> t.ElicitResult:
-    if action == "accept":
-        return t.ElicitResult(action="accept", content=content)
-    return t.ElicitResult(action="decline" if action == "decline" else "cancel")
-
-
-# --- pages -----------------------------------------------------------------------------------------------------------
-
-
-async def _page(terminal: Terminal, question: UrlPrompt, opener: PageOpener) -> t.ElicitResult:
-    """Show the URL of a page with warnings about it, and open it if the user agrees."""
-    address = question.page_url
-    lines = ["It wants you to open this page in a browser:", f"  {printable(address.url)}"]
-    width = shutil.get_terminal_size().columns
-    if len(address.url) + 2 <= width and address.url.isascii():
-        lines.append(" " * (2 + len(address.before)) + "^" * len(address.host))
-    lines.append(f"The page is at: {one_line(address.ascii_host)}")
-    lines += [f"Careful: {one_line(warning)}." for warning in address.warnings]
-    lines.append("The operator of that page will see what you enter there.")
-    terminal.show("\n".join(lines))
-    prompt = f"Open {one_line(address.ascii_host)}? open, myself (I open it), no (decline) or cancel: "
-    choice = await terminal.choose(prompt, _PAGE)
-    if choice == "open" and not await opener(address.url):
-        terminal.show("No browser could be opened: open the page yourself.")
-        choice = await terminal.choose("Did you? yes, no (decline) or cancel: ", _CONSENT)
-    return _result("accept" if choice == "open" else choice, {})
-
-
-async def open_in_browser(url: str) -> bool:
-    """Open a page in the system's browser, without a shell; return False if there is no graphical browser."""
-    from trunkline.auth.browser import has_browser
-
-    if not url.startswith(("https://", "http://")) or not has_browser():
-        return False
-    import webbrowser
-
-    return await asyncio.to_thread(webbrowser.open, url)
-
-
-def _quote_lines(text: str) -> str:
-    """Quote foreign text line by line, so that it cannot pass for output of this program."""
-    return "\n".join(f"  | {line}" for line in text.splitlines())

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 
 import click
 
-from trunkline.cli.ui.output import clip, one_line, printable, redact
+from trunkline.cli.ui.output import clip, one_line, redact
+from trunkline.protocol.printable import printable
 
 __all__ = [
     "EndOfInput",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 _ERASE = "\r\x1b[K"
-_CELLS = 24
+_CELLS = 24  # With the percentage and a few words it fits into 80 columns.
 # More frequent updates are invisible, and a server may report thousands of times a second.
 _SECONDS_BETWEEN = 0.05
 

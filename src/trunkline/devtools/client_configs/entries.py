@@ -1,12 +1,11 @@
-"""Masks secrets in a JSON file, value by value, before it is shown or compared.
+"""Entries of other applications' configuration files: masked before they are shown, and built from ours.
 
 Masked are strings under names that indicate a secret, all headers, values of secret arguments, credentials and query
 values in URLs, and whatever looks like a secret by itself. References to variables are not secrets. No I/O.
 
-Builds the entry for another application: a command with full paths, a URL, or one of our entries translated.
-
-Applications substitute variables in different ways, and none knows our secrets, so an entry that refers to something
-the application cannot substitute is rejected, with an alternative. Programs are looked up, but nothing is started.
+An entry for another application is a command with full paths, a URL, or one of our entries translated. Applications
+substitute variables in different ways, and none knows our secrets, so an entry that refers to something the application
+cannot substitute is rejected, with an alternative. Programs are looked up, but nothing is started.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Findings as data: one check with its status and fix, and the recorder that collects those of a server.
+"""Findings as data, and the checks that need no I/O: definitions that clients or models have trouble with.
 
-Titles and areas are a table, so that a check has the same title wherever it is made. No I/O.
+A check has a status and a fix; a recorder collects the checks of a server. Titles and areas are a table, so that a
+check has the same title wherever it is made. No I/O.
 
-Lints the definitions of a server: schemas, names, descriptions, annotations, and the token cost.
-
-Pure functions of a listing. No finding prevents use of the server, so all are warnings; where a host leaves a tool out,
-the warning says so.
+The linter reads the definitions of a server: schemas, names, descriptions, annotations, and the token cost. No finding
+prevents use of the server, so all are warnings; where a host leaves a tool out, the warning says so.
 """
 
 from __future__ import annotations
@@ -141,11 +140,11 @@ class CheckRecorder:
 
 #: The tool names that models accept.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_LONGEST_NAME = 64
-_LONGEST_DESCRIPTION = 4000
-_MANY_TOKENS = 10_000
-_MANY_INSTRUCTIONS = 2_000
-_NAMED = 5
+_LONGEST_NAME = 64  # The limit of the large providers for tool names.
+_LONGEST_DESCRIPTION = 4000  # About 1000 tokens, in every request to a model.
+_MANY_TOKENS = 10_000  # A tenth of a window of 100,000 tokens, before the first message.
+_MANY_INSTRUCTIONS = 2_000  # They are part of every conversation; usual ones have a few hundred tokens.
+_NAMED = 5  # Examples in one line.
 
 
 def lint(recorder: CheckRecorder, offering: Offering) -> None:

@@ -29,13 +29,13 @@ from trunkline.host.upstreams.catalog.items import Offering
 from trunkline.host.upstreams.supervision.clients import list_offering, requires_login
 from trunkline.protocol.caller import supports
 from trunkline.protocol.revisions import REVISION_NAMES, Feature, find_revision
+from trunkline.transports.process import STRAY_OUTPUT
 
 __all__ = ["check_connection"]
 
-_SLOW_START = 10.0
-_SLOW_LIST = 3.0
-_TAIL = 5
-_NOISE = "wrote to stdout"
+_SLOW_START = 10.0  # Some clients give up after ten seconds.
+_SLOW_LIST = 3.0  # A person who opens a client notices it.
+_TAIL = 5  # The last line of a traceback and what led to it.
 #: The lists: the method of each, the capability it needs, and the part of an offering that it fills.
 _LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -55,7 +55,7 @@ class _StdoutNoiseHandler(logging.Handler):
         self.heard = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.heard = self.heard or _NOISE in record.getMessage()
+        self.heard = self.heard or record.msg == STRAY_OUTPUT
 
 
 class _TimedClient:

@@ -163,8 +163,8 @@ def check_sandboxes(recorder: CheckRecorder, capabilities: Capabilities) -> None
         recorder.warn("sandbox", f"not available: {reasons}", fix="servers run with all your permissions")
 
 
-_STEP_SECONDS = 10.0
-_LIST_SECONDS = 30.0
+_STEP_SECONDS = 10.0  # Each step is one request that a sound server answers in milliseconds.
+_LIST_SECONDS = 30.0  # A list may have many pages.
 _NOTHING = Provenance()
 
 

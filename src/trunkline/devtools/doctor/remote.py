@@ -1,8 +1,8 @@
-"""Checks a server at a URL: proxy, DNS, TCP, TLS, HTTP, redirects, foreign origins, OAuth metadata, and the.
+"""Checks a server at a URL: proxy, DNS, TCP, TLS, HTTP, redirects, foreign origins, OAuth metadata, login.
 
-Stored login. Each step is made separately, so that the one that fails is named. The user named the URL, so any
-address may be reached; everything is bounded in time and size. HTTP goes through the client's own stack, so the
-findings are what a client would meet. No token is requested and no browser is opened.
+Each step is made separately, so that the one that fails is named. The user named the URL, so any address may be
+reached; everything is bounded in time and size. HTTP goes through the client's own stack, so the findings are what a
+client would meet. No token is requested and no browser is opened.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from trunkline.transports.http.client.http_client import HttpClient
 
 
-_STEP_SECONDS = 10.0
-_SOON_DAYS = 14
-_DAY = 86_400.0
+_STEP_SECONDS = 10.0  # Each step is one request that a sound server answers in milliseconds.
+_SOON_DAYS = 14  # Certificates that renew by themselves do so 30 days before their end.
+_DAY = 86_400.0  # In seconds.
 _BODY = b'{"jsonrpc":"2.0","id":"doctor","method":"ping"}'
 # One connection per request: reusing one that was just closed would fail through no fault of the server.
 _HEAD: Mapping[str, str] = MappingProxyType(

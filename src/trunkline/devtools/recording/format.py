@@ -1,20 +1,19 @@
 """Recordings: whole conversations as text files, one JSON object per line, in the order the messages were sent.
 
-A file may begin with comments (``#``), which are its title, and with a header that says what was recorded:
-``{"format": "trunkline-recording", "version": 1, "target": "...", "transport": "stdio", "started": "..."}``. Each line
-after that is an entry, ``{"from": "client", "at": 0.25, "message": {...}}``: the sender, the seconds since the start,
-and the message as it was; over HTTP also the MCP headers, the status, and the number of the HTTP exchange it came on.
-What was not a message, and remarks of the recorder, are entries with a ``note``. Messages keep the bytes they were
-written as, so that everything a peer sent, known to us or not, is still there when it is replayed.
+A file may begin with comments (``#``), which are its title, and with a header that says what was recorded: ``{"format":
+"trunkline-recording", "version": 1, "target": "...", "transport": "stdio", "started": "..."}``. Each line after that is
+an entry, ``{"from": "client", "at": 0.25, "message": {...}}``: the sender, the seconds since the start, and the message
+as it was; over HTTP also the MCP headers, the status, and the number of the HTTP exchange it came on. What was not a
+message, and remarks of the recorder, are entries with a ``note``. Messages keep the bytes they were written as, so that
+everything a peer sent, known to us or not, is still there when it is replayed.
 
 A file whose writer was killed is valid up to its last complete line. Nothing here does I/O beyond reading and writing
 one file; ``writer`` records, ``exchanges`` and its siblings use recordings.
 
-The writer of recordings: redacted, line by line, bounded, and without disturbing the recorded traffic.
-
-Each line is written before the next message is handled, so a recorder that is killed loses at most the line it was
-writing. A full disk or a reached size limit ends the recording and nothing else: the recorded sides do not notice.
-Secrets are hidden before they are written; the traffic itself is not changed.
+The writer redacts, and never disturbs the recorded traffic. Each line is written before the next message is handled, so
+a recorder that is killed loses at most the line it was writing. A full disk or a reached size limit ends the recording
+and nothing else: the recorded sides do not notice. Secrets are hidden before they are written; the traffic itself is
+not changed.
 """
 
 from __future__ import annotations
@@ -214,13 +213,13 @@ def _revision_in(message: dict[str, Any]) -> str | None:
 #: The default size limit of a recording.
 MAX_BYTES = 64 * 1024 * 1024
 
-_UNLIMITED = 2**62
+_UNLIMITED = 2**62  # A recording keeps texts whole, unlike the audit trail.
 # Members of the protocol whose names look like credentials, but are not.
 _NEVER_HIDDEN = frozenset({"progressToken"})
 # Inside these, names are those of properties, not of values.
 _SCHEMAS = frozenset({"inputSchema", "outputSchema", "requestedSchema"})
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_LONGEST_NOTE = 500
+_LONGEST_NOTE = 500  # A few lines, enough to recognize what was printed.
 _BEGINNING = b'{"format":"trunkline-recording"'
 
 

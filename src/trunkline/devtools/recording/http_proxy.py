@@ -25,8 +25,9 @@ from trunkline.protocol.sse import EventReader, ServerSentEvent
 from trunkline.transports.http.client.errors import NETWORK_ERRORS
 from trunkline.transports.http.client.http_client import HttpClient
 from trunkline.transports.http.client.response_body import media_type
-from trunkline.transports.http.server.asgi import JSON, Headers, Receive, Send, send_plain
+from trunkline.transports.http.server.asgi import JSON, Headers, Receive, Send
 from trunkline.transports.http.server.origin_policy import OriginPolicy
+from trunkline.transports.http.server.request import send_response
 from trunkline.types import ErrorObject
 
 __all__ = ["RecordingProxy"]
@@ -76,11 +77,11 @@ class RecordingProxy:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         url, refusal = self._where(scope, headers)
         if refusal is not None:
-            await send_plain(send, refusal[0], [JSON], _error(refusal[1]))
+            await send_response(send, refusal[0], [JSON], _error(refusal[1]))
             return
         body = await self._body(receive)
         if body is None:
-            await send_plain(send, 413, [JSON], _error("the request body is too long"))
+            await send_response(send, 413, [JSON], _error("the request body is too long"))
             return
         self._count += 1
         exchange = _ExchangeRecorder(self._file, self._count, self._limits)
@@ -185,7 +186,7 @@ class RecordingProxy:
             response = await self._web.open(verb, head, body=body if verb == "POST" else None, url=url, quietly=True)
         except TrunklineError as error:
             exchange.note("recorder", f"{verb}: {error}")
-            await send_plain(send, 502, [JSON], _error(str(error)))
+            await send_response(send, 502, [JSON], _error(str(error)))
             return
         try:
             await self._forward_response(response, exchange, send)

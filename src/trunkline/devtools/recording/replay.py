@@ -4,14 +4,13 @@
 request is matched by its method and its params, without ``_meta`` and redacted like the recording; equal requests get
 their own answers in order, later ones the last. Progress, server requests and notifications are sent again, with the
 ids of the current connection; a request that the recording does not have gets an error that says so.
-``RecordingLink`` writes down what crosses a link, and ``LineStreamServer`` is a server reached over a line stream.
+``LineStreamServer`` is a server reached over a line stream.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,7 +26,7 @@ from trunkline.devtools.recording.exchanges import (
     progress_token,
     read_exchanges,
 )
-from trunkline.devtools.recording.format import MessageRedaction, Recording, RecordingWriter, Side
+from trunkline.devtools.recording.format import MessageRedaction, Recording
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from trunkline.protocol.jsonrpc import (
@@ -44,10 +43,10 @@ from trunkline.protocol.jsonrpc import (
     encode,
 )
 from trunkline.protocol.limits import Limits
-from trunkline.transports.link import Link, LinkWrapper, Receiver
+from trunkline.transports.link import Link
 from trunkline.types import META_SUBSCRIPTION_ID, ErrorObject, RequestId
 
-__all__ = ["LineStreamServer", "RecordingLink", "ReplayServer"]
+__all__ = ["LineStreamServer", "ReplayServer"]
 
 
 class ReplayServer:
@@ -55,10 +54,10 @@ class ReplayServer:
 
     def __init__(self, recording: Recording, *, speed: float = 0.0, limits: Limits | None = None) -> None:
         """Use a recording; with ``speed`` 1 responses take as long as recorded, with 0 no time at all."""
-        self.name = (recording.head.target if recording.head is not None else None) or "recording"
+        self.name: str = (recording.head.target if recording.head is not None else None) or "recording"
         self.speed = speed
-        self.limits = limits or Limits()
-        self.redaction = MessageRedaction()
+        self.limits: Limits = limits or Limits()
+        self.redaction: MessageRedaction = MessageRedaction()
         self.by_key: dict[tuple[str, str], list[RecordedExchange]] = defaultdict(list)
         self.by_method: dict[str, list[RecordedExchange]] = defaultdict(list)
         for each in read_exchanges(recording):
@@ -253,54 +252,6 @@ def _plain(message: Message) -> dict[str, Any]:
 
 if TYPE_CHECKING:
     from trunkline.devtools.recording.relay import LineStream
-
-
-class RecordingLink(LinkWrapper):
-    """A Link around a Link; what crosses it is written to a file."""
-
-    def __init__(self, link: Link, file: RecordingWriter, *, side: Side = "client") -> None:
-        """Record a link whose owner plays ``side``."""
-        super().__init__(link)
-        self._file = file
-        self._side = side
-
-    def attach(self, receiver: Receiver) -> None:
-        """Start delivering to this receiver."""
-        other: Side = "server" if self._side == "client" else "client"
-        self._link.attach(_RecordingReceiver(receiver, self._file, other))
-
-    def send(self, batch: Sequence[Outbound]) -> None:
-        """Record these messages and send them."""
-        for outbound in batch:
-            try:
-                self._file.message(self._side, encode(outbound.message))
-            except Exception as error:  # noqa: BLE001 - sending never raises; an encoder runs code of the user's types
-                self._file.note(self._side, f"a message that cannot be encoded: {error}")
-        self._link.send(batch)
-
-
-class _RecordingReceiver:
-    """Records incoming messages and forwards them."""
-
-    def __init__(self, receiver: Receiver, file: RecordingWriter, sender: Side) -> None:
-        self._receiver = receiver
-        self._file = file
-        self._sender: Side = sender
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._receiver, name)
-
-    def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        if isinstance(incoming, InvalidMessage):
-            self._file.note(self._sender, f"malformed message: {incoming.message}")
-        else:
-            self._file.message(self._sender, _encoded(incoming))
-        self._receiver.message_received(incoming, origin)
-
-    def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        if error is not None:
-            self._file.note("recorder", f"{'the connection' if about is None else f'request {about!r}'} ended: {error}")
-        self._receiver.eof_received(error, about=about)
 
 
 class LineStreamServer:

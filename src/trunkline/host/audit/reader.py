@@ -165,7 +165,7 @@ class _Note(Struct):
 _note_decoder = msgspec.json.Decoder(_Note)
 # The beginning of an entry about the trail itself, which belongs to no act.
 _REMARK = b'"act_id":"","stage":"note"'
-_MOST_REMARKS = 100
+_MOST_REMARKS = 100  # A damaged file could have one in each line.
 
 
 class _ChainVerifier:

@@ -7,10 +7,10 @@ tampered with. What is missing when a trail is opened is logged and recorded, an
 chain. Several processes may append to one file, each line under a lock.
 
 A line is ``{"seq":…,"at":…,"prev":"…", …,"hash":"…"}``. Its hash is the SHA-256 of the previous hash and of the line's
-own bytes without ``,"hash":"…"``: the bytes as written, so there is no second encoding of the same entry.
-An act that cannot be recorded is not performed: ``AuditFailed`` is a reason to deny.
+own bytes without ``,"hash":"…"``: the bytes as written, so there is no second encoding of the same entry. An act that
+cannot be recorded is not performed: ``AuditFailed`` is a reason to deny.
 
-Notes in the audit trail: records of requests to the user's side, which are not performed at a server.
+A note (``note_entry``) records a request to the user's side, which is not performed at a server.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ Outcome: TypeAlias = Literal["ok", "tool-error", "error", "lost", "cancelled", "
 #: The previous hash of the first entry.
 GENESIS = "0" * 64
 
-_MAX_BYTES = 64 * 1024 * 1024
-_TAIL_BYTES = 8 * 1024
+_MAX_BYTES = 64 * 1024 * 1024  # About 100,000 calls; a file of this size can still be opened in an editor.
+_TAIL_BYTES = 8 * 1024  # Several entries, so that the last one is usually found in one read.
 _SEAL = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n\Z')
 _SEAL_LENGTH = len(',"hash":""}\n') + 64
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)

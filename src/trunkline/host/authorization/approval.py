@@ -126,7 +126,7 @@ RememberScope: TypeAlias = Literal["once", "session", "always", "read-only", "se
 #: The kinds of no: declined, cancelled without an answer, or an answer that is none of the choices.
 DenialKind: TypeAlias = Literal["declined", "cancelled", "misfit"]
 
-_MAX_QUEUED = 64
+_MAX_QUEUED = 64  # More questions than a person answers in one session.
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
@@ -154,6 +154,12 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     tools: tuple[ServerTool, ...] = ()
     #: How long a yes may hold, besides this once; ``Approver`` removes what cannot be offered here.
     can_remember: tuple[RememberScope, ...] = ("session", "always", "read-only", "server", "alike")
+
+    @property
+    def reason(self) -> str:
+        """Why approval is needed, with the rule unless the reason names it already."""
+        reason, rule = self.decision.reason, self.decision.rule
+        return reason if rule in reason else f"{reason} ({rule})"
 
     @property
     def read_only_tools(self) -> tuple[ServerTool, ...]:

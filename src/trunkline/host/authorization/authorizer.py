@@ -1,12 +1,16 @@
-"""Deferred grants: they become grants for the read-only tools of a server when it is first listed.
-
-``trunkline import`` writes such grants when the user allows the read-only tools of servers that never ran here. Once
-resolved, the grant covers the tools of the first list, each with its pin. Tools added or changed later need approval.
-
-The single path for every act at a server: decided by the policy, approved if needed, recorded, performed, recorded.
+"""The single path for every act at a server: decided by the policy, approved if needed, recorded, performed, recorded.
 
 Every caller goes through here: programs, the command line, the gateway and a model in a chat. An act that cannot be
 recorded is not performed. What is denied never reaches the server.
+
+The act that the policy decides about is built in one place too, from an item, an unlisted name or a server request.
+Lists, completions, approvals and calls all judge the same item. If each of them described it in its own way, a rule
+could hide an item and still allow its use. Acts that a person describes by hand (``policy test``, ``policy why``,
+``grants allow``) are written as a plain ``Act``.
+
+Deferred grants are resolved here too. ``trunkline import`` writes them when the user allows the read-only tools of
+servers that never ran here; when such a server is first listed, the grant covers the read-only tools of that list, each
+with its pin. Tools added or changed later need approval.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -41,7 +46,7 @@ from trunkline.host.authorization.denial_messages import (
     needs_approval_message,
 )
 from trunkline.host.authorization.grants import Grant, GrantStore, ServerTool, make_deferred_grant, make_server_grant
-from trunkline.host.authorization.policy.decisions import Act, ActKind, Decision, ToolHints
+from trunkline.host.authorization.policy.decisions import NO_HINTS, Act, ActKind, Decision
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import ActCompleted, ConsentAsked, EventBus
@@ -51,12 +56,142 @@ from trunkline.host.integrity.pins.store import endpoint_identity
 from trunkline.host.integrity.pins.views import pin_views, tool_views
 from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.session import HostSession
-from trunkline.host.upstreams.catalog.catalog import Catalog, CatalogItem
+from trunkline.host.upstreams.catalog.catalog import Catalog
+from trunkline.host.upstreams.catalog.items import ITEM_KINDS, CatalogItem, ItemKind
 from trunkline.host.upstreams.routing.channels import CallerChannel
+from trunkline.host.upstreams.supervision.upstream import ServerStatus
 
-__all__ = ["Authorizer", "CallRequest", "DeferredGrants", "decode_arguments", "grantable_tools", "read_only_grants"]
+__all__ = [
+    "Authorizer",
+    "CallRequest",
+    "DeferredGrants",
+    "act_for_item",
+    "act_for_server_request",
+    "act_for_unlisted",
+    "decode_arguments",
+    "grantable_tools",
+    "is_usable",
+    "read_only_grants",
+    "usable_counts",
+    "with_usable_counts",
+]
 
 log = logging.getLogger("trunkline.host")
+
+
+def act_for_item(
+    item: CatalogItem,
+    *,
+    caller: str,
+    session: HostSession | None = None,
+    principal: str | None = None,
+    profile: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    uri: str | None = None,
+    trusted: bool | None = None,
+) -> Act:
+    """Return the use of a catalog item as an act; without ``arguments``, any use of it.
+
+    Args:
+        item: The item.
+        caller: ``model``, ``user`` or ``gateway``.
+        session: The session of the call, with its principal, profile and taint. None for a list that is the same in
+            every session: then ``principal`` and ``profile`` count, and nothing is tainted.
+        principal: The authenticated subject, if there is no session.
+        profile: The gateway profile, if there is no session.
+        arguments: The arguments as they will be sent.
+        uri: The URI to read, if the item is a template.
+        trusted: Whether the server is trusted now, if its entry may be newer than the catalog.
+    """
+    name = item.name if uri is None else uri
+    return Act(
+        kind="resource" if item.kind == "template" else item.kind,
+        server=item.server,
+        name=name,
+        arguments=arguments,
+        annotations=item.annotations,
+        pin=item.pin,
+        trusted=item.trusted if trusted is None else trusted,
+        tainted=session is not None and session.taint.affects(item.server, name, hints=item.annotations),
+        flagged=bool(item.flagged),
+        changed=bool(item.changed),
+        caller=caller,
+        principal=principal if session is None else session.subject,
+        session=None if session is None else session.id,
+        profile=profile if session is None else session.profile,
+    )
+
+
+def act_for_unlisted(
+    kind: ActKind,
+    server: str,
+    name: str,
+    *,
+    caller: str,
+    trusted: bool,
+    session: HostSession | None = None,
+    principal: str | None = None,
+    profile: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Act:
+    """Return the use of something that a server does not list as an act; only its name and its server are known."""
+    return Act(
+        kind=kind,
+        server=server,
+        name=name,
+        arguments=arguments,
+        annotations=NO_HINTS,
+        trusted=trusted,
+        tainted=session is not None and session.taint.affects(server, name),
+        caller=caller,
+        principal=principal if session is None else session.subject,
+        session=None if session is None else session.id,
+        profile=profile if session is None else session.profile,
+    )
+
+
+def act_for_server_request(
+    entry: ServerEntry, method: str, params: Any, session: HostSession, *, name: str | None = None
+) -> Act:
+    """Return a request of a server as an act; its name is the method unless another is given."""
+    kind: Any = method.partition("/")[0]
+    return act_for_unlisted(
+        kind,
+        entry.name,
+        name or method,
+        caller="server",
+        trusted=entry.settings.trusted,
+        session=session,
+        arguments=msgspec.to_builtins(params),
+    )
+
+
+def is_usable(item: CatalogItem, policy: Policy) -> bool:
+    """Return False if the policy denies every use of an item by the user."""
+    return policy.is_visible(act_for_item(item, caller="user"))
+
+
+def usable_counts(catalog: Catalog, policy: Policy) -> Mapping[str, Mapping[ItemKind, int]]:
+    """Return the number of usable items of each server, by kind.
+
+    Items that a filter, the catalog or a review removed are not in the catalog, and are not counted.
+    """
+    counts: dict[str, Counter[ItemKind]] = {server: Counter() for server in catalog.parts}
+    for kind in ITEM_KINDS:
+        for item in catalog.of(kind).values():
+            if is_usable(item, policy):
+                counts[item.server][kind] += 1
+    return counts
+
+
+def with_usable_counts(status: ServerStatus, counts: Mapping[ItemKind, int]) -> ServerStatus:
+    """Return a status with the numbers of usable items, and of listed items that are not usable."""
+    tools, prompts = counts.get("tool", 0), counts.get("prompt", 0)
+    resources = counts.get("resource", 0) + counts.get("template", 0)
+    listed = status.tools + status.prompts + status.resources
+    return replace(
+        status, tools=tools, prompts=prompts, resources=resources, unusable=max(0, listed - tools - prompts - resources)
+    )
 
 
 def grantable_tools(
@@ -132,6 +267,8 @@ class CallRequest(Struct, frozen=True, kw_only=True):
 
     kind: ActKind
     entry: ServerEntry
+    #: The server's whole command or URL, without secrets.
+    command: str
     #: The server's own name or URI for it.
     name: str
     arguments: Mapping[str, Any]
@@ -158,24 +295,13 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     @property
     def act(self) -> Act:
         """The act as the policy sees it."""
-        item, session = self.item, self.session
-        hints = ToolHints() if item is None else item.annotations
-        return Act(
-            kind=self.kind,
-            server=self.entry.name,
-            name=self.name,
-            arguments=self.arguments,
-            annotations=hints,
-            pin=None if item is None else item.pin,
-            trusted=self.entry.settings.trusted,
-            tainted=session.taint.affects(self.entry.name, self.name, hints=hints),
-            flagged=item is not None and bool(item.flagged),
-            changed=item is not None and bool(item.changed),
-            caller=self.caller,
-            principal=session.subject,
-            session=session.id,
-            profile=session.profile,
-        )
+        # The configuration may have changed since the catalog was built.
+        trusted = self.entry.settings.trusted
+        asked: dict[str, Any] = {"caller": self.caller, "session": self.session, "arguments": self.arguments}
+        if self.item is None:
+            return act_for_unlisted(self.kind, self.entry.name, self.name, trusted=trusted, **asked)
+        uri = self.name if self.kind == "resource" else None
+        return act_for_item(self.item, uri=uri, trusted=trusted, **asked)
 
 
 class Authorizer:
@@ -273,7 +399,7 @@ class Authorizer:
             refusal=refusal,
             by_command=case.by_command,
         )
-        if decision.effect == "ask":
+        if decision.effect == "ask" and self._events.subscriptions:
             self._events.publish(ConsentAsked(act.server, self._secrets.hide(act.name), ruling.allowed, ruling.by))
         return ruling
 
@@ -319,7 +445,8 @@ class Authorizer:
 
     def _end(self, act: Act, act_id: str, *, outcome: Any, digest: str | None, seconds: float) -> None:
         name = self._secrets.hide(act.name)
-        self._events.publish(ActCompleted(act.server, name, act.kind, outcome, seconds))
+        if self._events.subscriptions:
+            self._events.publish(ActCompleted(act.server, name, act.kind, outcome, seconds))
         if self._audit is not None:
             self._audit.record(
                 AuditEntry(
@@ -377,7 +504,7 @@ def _approval_request(case: CallRequest, act: Act, decision: Decision) -> Approv
         decision=decision,
         title=getattr(definition, "title", None) or act.name,
         description=getattr(definition, "description", None),
-        command=case.entry.shown,
+        command=case.command,
         arguments=dict(case.arguments),
         definition=definition,
         editable=act.kind == "tool",

@@ -55,7 +55,7 @@ GRANT_DAYS = 30
 MAX_TOOLS_PER_GRANT = 2000
 
 _LIFETIME = GRANT_DAYS * 24 * 3600.0
-_FORMAT = 1
+_FORMAT = 1  # A file of another format is not read.
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -328,7 +328,7 @@ class GrantStore:
 
     def __repr__(self) -> str:
         """Show the path of the file."""
-        return f"GrantBook({self._path!r})"
+        return f"GrantStore({self._path!r})"
 
     def find(self, act: Act, now: float | None = None) -> Grant | None:
         """Return a grant that allows an act; None if there is none.

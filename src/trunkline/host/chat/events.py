@@ -1,8 +1,8 @@
 """The events of a conversation, for a user interface to show, and the context usage.
 
-How much of the model's window each server's tools and results, and the messages, take. Texts in events are words of a
-model or a server: a terminal must escape them before it shows them. Tokens are estimated from text, in the same way
-for every provider; the provider's own count is the usage.
+The context usage is how much of the model's window each server's tools and results, and the messages, take. Texts in
+events are words of a model or a server: a terminal must escape them before it shows them. Tokens are estimated from
+text, in the same way for every provider; the provider's own count is the usage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The messages of a conversation, always in a form that a provider accepts, and the file that a conversation is.
+"""The messages of a conversation, in a form that every provider accepts, and the file that they are saved to.
 
-Saved to, readable by its owner alone. Every tool call has its result in the message right after it, whatever happened
-in between: settle adds missing results. Each block has the server that it came from and its size in tokens.
+Every tool call has its result in the message right after it, whatever happened in between: ``settle`` adds missing
+results. Each block has the server that it came from and its size in tokens. The file is readable by its owner alone.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = [
 
 #: Limits that hold for all providers: bytes of an image, and pixels along an edge.
 MAX_IMAGE_BYTES = 3_750_000
-MAX_IMAGE_EDGE = 8_000
-_TOKENS_A_PICTURE = 1600
+MAX_IMAGE_EDGE = 8_000  # Providers reject larger images.
+_TOKENS_A_PICTURE = 1600  # What providers charge at most for one image after scaling it down.
 # One provider's rule, in pixels per token; the others' results are of the same order.
 _PIXELS_A_TOKEN = 750
-_HEAD = 64 * 1024
+_HEAD = 64 * 1024  # Characters of base64 that contain the header of nearly every image.
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 
 
@@ -205,7 +205,7 @@ class History:
         self._kept: list[HistoryEntry] = list(kept)
         self._ids = {use.id for each in self._kept for use in each.message.tool_uses}
         #: How many of the oldest messages are no longer sent.
-        self.left_out = 0
+        self.left_out: int = 0
 
     @property
     def messages(self) -> tuple[ModelMessage, ...]:
@@ -374,8 +374,8 @@ def _no_result(call_id: str, text: str) -> ToolResultBlock:
     return ToolResultBlock(call_id, (TextBlock(text),), is_error=True)
 
 
-_FORMAT = 1
-_MOST_BYTES = 256 * 1024 * 1024
+_FORMAT = 1  # A file of another format is not read.
+_MOST_BYTES = 256 * 1024 * 1024  # Conversations with many images have tens of megabytes.
 
 
 class SavedConversation(Struct, frozen=True, kw_only=True):

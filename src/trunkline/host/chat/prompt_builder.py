@@ -38,10 +38,10 @@ _PREAMBLE = (
 )
 # A smaller result is not worth replacing by a line that says where it is.
 _SMALL = 80
-_LONGEST_ANSWER = 16_384
+_LONGEST_ANSWER = 16_384  # Some providers reserve the maximum against the rate limit before they answer.
 # The share of the window for all results of one answer, and the minimum tokens of each.
 _RESULTS_SHARE = 0.5
-_LEAST_RESULT = 200
+_LEAST_RESULT = 200  # With less, a model sees neither a result nor the note on how to read the rest.
 
 
 class PromptBuilder:
@@ -66,8 +66,8 @@ class PromptBuilder:
         self.options = options
         self.history = history
         self.spill = spill
-        self.toolbox = Toolbox()
-        self.usage = Usage()
+        self.toolbox: Toolbox = Toolbox()
+        self.usage: Usage = Usage()
         #: The cost so far, as far as prices are known; None if they never were.
         self.cost: float | None = None
         self._seen: tuple[object, ...] | None = None
@@ -124,15 +124,12 @@ class PromptBuilder:
         return [*fresh, *([different] if different else [])], different
 
     def _view(self) -> ToolboxContext:
-        upstreams, traits, session = self.core.supervisor.upstreams, self.model.traits, self.session
+        upstreams, traits = self.core.supervisor.upstreams, self.model.traits
         away = {name: f"now {each.state}" for name, each in upstreams.items() if each.state not in _USABLE}
         return ToolboxContext(
             policy=self.policy,
             dialect=schema_dialect(traits.schemas),
-            session=session.id,
-            principal=session.subject,
-            profile=session.profile,
-            taint=session.taint,
+            session=self.session,
             search=self.options.search,
             window_tokens=traits.window_tokens,
             share=self.options.share,

@@ -28,10 +28,10 @@ RenderedBlock: TypeAlias = TextBlock | ImageBlock | AudioBlock
 
 #: The ``_meta`` keys by which a tool sets the size of its results, with the factor to convert it to tokens.
 _LIMITS = (("dev.trunkline/maxResultTokens", 1.0), ("anthropic/maxResultSizeChars", 1 / 3.6))
-_HEAD_SHARE = 0.7
-_CHARACTERS_A_TOKEN = 3.6
-_PREVIEW_TOKENS = 2000
-_MOST_BLOCKS = 100
+_HEAD_SHARE = 0.7  # The beginning says what a text is; the end often has the error or the summary.
+_CHARACTERS_A_TOKEN = 3.6  # A rule of thumb for JSON with English text.
+_PREVIEW_TOKENS = 2000  # The rest can be read with the tools for spilled outputs.
+_MOST_BLOCKS = 100  # More blocks than a model needs from one result.
 _SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"})
 
 

@@ -25,15 +25,15 @@ __all__ = ["MOST_BYTES", "MOST_OUTPUTS", "MOST_TOTAL_BYTES", "Output", "Spill", 
 
 #: Limits: bytes of one output, bytes and number of outputs of one conversation.
 MOST_BYTES = 16 * 1024 * 1024
-MOST_TOTAL_BYTES = 128 * 1024 * 1024
-MOST_OUTPUTS = 256
+MOST_TOTAL_BYTES = 128 * 1024 * 1024  # Eight outputs of the largest size, in one conversation.
+MOST_OUTPUTS = 256  # More than the calls of a long conversation whose results were too large.
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _NAME = re.compile(r"[0-9a-f]{8,64}")
 _FILE = re.compile(r"out-([0-9]{1,9})\.[a-z0-9]{1,8}")
-_SWEEP_SECONDS = 600.0
-_MOST_MATCHES = 50
-_AROUND = 120
-_LONGEST_PATTERN = 1000
+_SWEEP_SECONDS = 600.0  # Old outputs are removed while a long conversation goes on.
+_MOST_MATCHES = 50  # More matches do not help a model; it narrows the pattern instead.
+_AROUND = 120  # Characters on each side of a match: enough to tell matches apart.
+_LONGEST_PATTERN = 1000  # Patterns have tens of characters; the linear-time engine compiles longer ones slowly.
 _CUT = "\n[truncated here: the output was larger than the limit]"
 
 

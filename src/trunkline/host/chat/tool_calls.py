@@ -156,7 +156,7 @@ class PausingRequestHandler:
 
 #: Repetitions of the same call: when the model is warned, and when the turn ends.
 WARN_AFTER_REPEATS = 3
-STOP_AFTER_REPEATS = 5
+STOP_AFTER_REPEATS = 5  # A model that ignores two warnings will ignore more, and each call costs money.
 
 
 class RepeatCounter:
@@ -183,10 +183,10 @@ log = logging.getLogger("trunkline.host.chat")
 
 EmitEvent = Callable[[ChatEvent], None]
 
-_PREVIEW = 400
-_MOST_PROBLEMS = 5
-_MOST_VALIDATORS = 1024
-_RAW_SHOWN = 200
+_PREVIEW = 400  # A few lines in a user interface.
+_MOST_PROBLEMS = 5  # A model corrects a few at once.
+_MOST_VALIDATORS = 1024  # As many tools as the largest provider accepts.
+_RAW_SHOWN = 200  # Enough for a model to recognize what it wrote.
 
 
 class PlannedCall(Struct, frozen=True, kw_only=True, eq=False):
@@ -212,7 +212,7 @@ class PlannedCall(Struct, frozen=True, kw_only=True, eq=False):
         return CallProposed(self.use.id, self.server, tool, self.arguments)
 
 
-class _Outcome(Struct, frozen=True, kw_only=True):
+class _CallOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of a call."""
 
     rendered: Rendered
@@ -294,7 +294,7 @@ class ToolCaller:
         self._spill = spill
         self._options = options
         #: The time limit of the turn, which is paused while a person is asked.
-        self.timer = TurnTimer()
+        self.timer: TurnTimer = TurnTimer()
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._everywhere = asyncio.Semaphore(max(1, options.limits.calls_at_once))
         self._validators: dict[str, Validator | None] = {}
@@ -348,7 +348,7 @@ class ToolCaller:
             )
         )
 
-    async def _outcome(self, plan: PlannedCall, times: int, batch: CallBatch) -> _Outcome:
+    async def _outcome(self, plan: PlannedCall, times: int, batch: CallBatch) -> _CallOutcome:
         if plan.problem is not None:
             return _failed(plan.problem)
         if times >= STOP_AFTER_REPEATS:
@@ -372,23 +372,23 @@ class ToolCaller:
 
     # --- the host's own tools ----------------------------------------------------------------------------------------
 
-    async def _at_host(self, plan: PlannedCall, batch: CallBatch) -> _Outcome:
+    async def _at_host(self, plan: PlannedCall, batch: CallBatch) -> _CallOutcome:
         arguments = plan.arguments or {}
         limit = min(self._options.result_tokens, batch.most_tokens)
         try:
             if plan.own == SEARCH_TOOL and batch.toolbox.index is not None:
                 found = search_tools(batch.toolbox.index, arguments)
-                return _Outcome(rendered=Rendered(tuple(TextBlock(each.text) for each in _texts(found))))
+                return _CallOutcome(rendered=Rendered(tuple(TextBlock(each.text) for each in _texts(found))))
             text = await asyncio.to_thread(run_output_tool, self._spill, plan.own or "", arguments)
         except HostToolError as problem:
             return _failed(str(problem))
         # A page of an output has its own bounds: spilling it again would page forever.
         shown = text[: int(limit * 3.6)]
-        return _Outcome(rendered=Rendered((TextBlock(shown),)))
+        return _CallOutcome(rendered=Rendered((TextBlock(shown),)))
 
     # --- server tools -----------------------------------------------------------------------------------------------
 
-    async def _at_server(self, plan: PlannedCall, item: CatalogItem, batch: CallBatch) -> _Outcome:
+    async def _at_server(self, plan: PlannedCall, item: CatalogItem, batch: CallBatch) -> _CallOutcome:
         arguments = plan.arguments or {}
         problem = self._gone(item) or self._unfit(item, arguments)
         if problem is not None:
@@ -414,7 +414,7 @@ class ToolCaller:
             # A model that believes its own arguments were used would draw wrong conclusions.
             note = f"[The user changed the arguments to {msgspec.json.encode(changed).decode()}]"
             rendered = replace(rendered, content=(TextBlock(note), *rendered.content))
-        return _Outcome(rendered=rendered, is_error=result.is_error is True)
+        return _CallOutcome(rendered=rendered, is_error=result.is_error is True)
 
     def _gone(self, item: CatalogItem) -> str | None:
         """Return why a tool is no longer what was offered; None if it is."""
@@ -453,15 +453,15 @@ def _texts(result: t.CallToolResult) -> list[t.TextContent]:
     return [block for block in result.content if isinstance(block, t.TextContent)]
 
 
-def _failed(text: str) -> _Outcome:
-    return _Outcome(rendered=Rendered((TextBlock(text),)), is_error=True)
+def _failed(text: str) -> _CallOutcome:
+    return _CallOutcome(rendered=Rendered((TextBlock(text),)), is_error=True)
 
 
-def _denied(reason: str) -> _Outcome:
+def _denied(reason: str) -> _CallOutcome:
     """Return the outcome of a denied call; how to allow it is in the preview for the person only."""
     said = reason.partition(ALLOW_IT)[0].partition("\n")[0]
     text = f"Not allowed: {said.rstrip(' .')}. Do not look for a way around it; go on without it, or say what you need."
-    return _Outcome(rendered=Rendered((TextBlock(text),)), is_error=True, denied=True, preview=reason)
+    return _CallOutcome(rendered=Rendered((TextBlock(text),)), is_error=True, denied=True, preview=reason)
 
 
 def _clipped(text: str) -> str:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +20,7 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.host.models.interface import ToolSpec
 from trunkline.host.upstreams.catalog.names import ANTHROPIC, GEMINI, OPENAI, NamingScheme
+from trunkline.protocol.json_schema import SchemaError, inline_references
 
 __all__ = [
     "SCHEMA_DIALECTS",
@@ -28,14 +28,10 @@ __all__ = [
     "SchemaDialect",
     "UnsupportedTool",
     "flatten",
-    "inline_references",
     "schema_dialect",
     "to_tool_spec",
 ]
 
-# Subschemas that a schema may have after its references are inlined.
-_MAX_SUBSCHEMAS = 3000
-_DEEPEST = 40
 _ALTERNATIVES = ("anyOf", "oneOf")
 # Keywords on which arguments go together; at the root a sentence replaces them.
 _CONDITIONS = (
@@ -49,8 +45,7 @@ _CONDITIONS = (
     "unevaluatedProperties",
 )
 _CONDITION = "Not every combination of arguments is accepted: an error says what to change."
-_MOST_NAMES = 12
-_NAMED_SUBSCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_MOST_NAMES = 12  # Names in one sentence; the properties themselves list all.
 
 Schema = dict[str, Any]
 
@@ -68,87 +63,6 @@ class FlatSchema:
         """Store both."""
         self.schema = schema
         self.sentences = sentences
-
-
-# --- references ------------------------------------------------------------------------------------------------------
-
-
-def inline_references(schema: Schema) -> Schema:
-    """Inline every reference; where one is recursive, anything is allowed from there.
-
-    Raises:
-        UnsupportedTool: the result would be too large.
-    """
-    for times in (2, 1):
-        try:
-            found = _Inliner(schema, times).write(schema, (), 0)
-            break
-        except UnsupportedTool:
-            if times == 1:
-                raise
-    return {key: value for key, value in found.items() if key not in ("$defs", "definitions")}
-
-
-class _Inliner:
-    """Inlines the references of one schema."""
-
-    def __init__(self, root: Schema, times: int) -> None:
-        """Resolve references in ``root``; each may be nested in itself ``times`` times."""
-        self._root = root
-        self._times = times
-        self._left = _MAX_SUBSCHEMAS
-
-    def write(self, schema: Schema, inside: tuple[str, ...], depth: int) -> Schema:
-        """Return a schema with its references inlined; ``inside`` are the references that led here."""
-        self._left -= 1
-        if self._left < 0:
-            raise UnsupportedTool("its schema is too large with all references inlined")
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            beside = {key: value for key, value in schema.items() if key != "$ref"}
-            target = self._target(reference)
-            if target is None or inside.count(reference) >= self._times or depth > _DEEPEST:
-                return self._members({**beside, "description": _nested(beside)}, inside, depth)
-            return {**self.write(target, (*inside, reference), depth + 1), **self._members(beside, inside, depth)}
-        return self._members(schema, inside, depth)
-
-    def _members(self, schema: Schema, inside: tuple[str, ...], depth: int) -> Schema:
-        if depth > _DEEPEST:
-            return {key: value for key, value in schema.items() if not isinstance(value, dict | list)}
-        return {key: self._member(key, value, inside, depth) for key, value in schema.items() if key != "$defs"}
-
-    def _member(self, key: str, value: Any, inside: tuple[str, ...], depth: int) -> Any:
-        if key in ("enum", "const", "default", "examples", "required", "$defs", "definitions"):
-            return value
-        if key in _NAMED_SUBSCHEMAS and isinstance(value, dict):
-            return {name: self._below(each, inside, depth) for name, each in value.items()}
-        if isinstance(value, list):
-            return [self._below(each, inside, depth) for each in value]
-        return self._below(value, inside, depth)
-
-    def _below(self, value: Any, inside: tuple[str, ...], depth: int) -> Any:
-        return self.write(value, inside, depth + 1) if isinstance(value, dict) else value
-
-    def _target(self, reference: str) -> Schema | None:
-        """Resolve a pointer into the schema; any other reference is not followed."""
-        if reference != "#" and not reference.startswith("#/"):
-            return None
-        node: Any = self._root
-        for step in unquote(reference[1:]).split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and step in node:
-                node = node[step]
-            elif isinstance(node, list) and step.isdecimal() and int(step) < len(node):
-                node = node[int(step)]
-            else:
-                return None
-        return node if isinstance(node, dict) else None
-
-
-def _nested(schema: Schema) -> str:
-    said = schema.get("description")
-    note = "(nested in the same way)"
-    return f"{said} {note}" if isinstance(said, str) else note
 
 
 # --- the root --------------------------------------------------------------------------------------------------------
@@ -285,10 +199,10 @@ _GEMINI = frozenset(
         *("minimum", "maximum", "minItems", "maxItems"),
     }
 )
-_LARGE_COUNT = 1000
-_MOST_BYTES = 64 * 1024
-_TALKATIVE_BYTES = 16 * 1024
-_LONGEST_SAID = 120
+_LARGE_COUNT = 1000  # A grammar with more rules than this is rejected or slow.
+_MOST_BYTES = 64 * 1024  # About 18,000 tokens for one tool, in every request.
+_TALKATIVE_BYTES = 16 * 1024  # About 4500 tokens; larger schemas lose the descriptions of nested members.
+_LONGEST_SAID = 120  # A pattern or a value that is longer is not followed by a model anyway.
 
 
 class SchemaDialect(Struct, frozen=True, kw_only=True):
@@ -332,7 +246,10 @@ def to_tool_spec(tool: t.Tool, name: str, dialect: SchemaDialect) -> ToolSpec:
     Raises:
         UnsupportedTool: it cannot be converted; the message says why.
     """
-    flat = flatten(inline_references(tool.input_schema))
+    try:
+        flat = flatten(inline_references(tool.input_schema))
+    except SchemaError as error:
+        raise UnsupportedTool("its schema is too large with all references inlined") from error
     _check_names(flat.schema["properties"], dialect)
     schema = _cleaned(flat.schema, dialect)
     schema.setdefault("type", "object")

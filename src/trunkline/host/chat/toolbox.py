@@ -20,12 +20,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.host.authorization.policy.decisions import Act
+from trunkline.host.authorization.authorizer import act_for_item
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.chat.spill import Spill, SpillError
 from trunkline.host.chat.tool_schemas import SchemaDialect, UnsupportedTool, to_tool_spec
 from trunkline.host.models.interface import ToolSpec
-from trunkline.host.session import Taint
+from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.catalog import Catalog
 from trunkline.host.upstreams.catalog.items import CatalogItem, estimate_tokens
 from trunkline.host.upstreams.catalog.names import split_ambiguous, wire_name
@@ -60,9 +60,9 @@ __all__ = [
 HOST_SERVER = "trunkline"
 READ_OUTPUT = "read_output"
 SEARCH_OUTPUT = "search_output"
-_USUAL_PAGE = 8000
-_LONGEST_PAGE = 30_000
-_MOST_HITS = 50
+_USUAL_PAGE = 8000  # Characters: about 2000 tokens, as in the preview of a result.
+_LONGEST_PAGE = 30_000  # Characters: about 8000 tokens, so that one page does not fill a small window.
+_MOST_HITS = 50  # As many as the search returns at most.
 
 
 class HostToolError(ValueError):
@@ -154,9 +154,9 @@ def parse_inner_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
     return name, inner
 
 
-_MOST_NAMED = 12
+_MOST_NAMED = 12  # Names in one sentence.
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_MOST_INSTRUCTIONS = 32 * 1024
+_MOST_INSTRUCTIONS = 32 * 1024  # Bytes of all servers' instructions together: about 9000 tokens, in every request.
 
 
 class ToolboxContext(Struct, frozen=True, kw_only=True):
@@ -164,10 +164,7 @@ class ToolboxContext(Struct, frozen=True, kw_only=True):
 
     policy: Policy
     dialect: SchemaDialect
-    session: str
-    principal: str | None = None
-    profile: str | None = None
-    taint: Taint | None = None
+    session: HostSession
     search: SearchMode = "auto"
     window_tokens: int = 128_000
     share: float = 0.10
@@ -180,22 +177,7 @@ class ToolboxContext(Struct, frozen=True, kw_only=True):
 
     def is_visible(self, item: CatalogItem) -> bool:
         """Return True if the model may see a tool."""
-        act = Act(
-            kind="tool",
-            server=item.server,
-            name=item.name,
-            annotations=item.annotations,
-            pin=item.pin,
-            trusted=item.trusted,
-            tainted=self.taint is not None and self.taint.affects(item.server, item.name, hints=item.annotations),
-            flagged=bool(item.flagged),
-            changed=bool(item.changed),
-            caller="model",
-            principal=self.principal,
-            session=self.session,
-            profile=self.profile,
-        )
-        return self.policy.is_visible(act)
+        return self.policy.is_visible(act_for_item(item, caller="model", session=self.session))
 
 
 class Toolbox(Struct, frozen=True, kw_only=True, eq=False):

@@ -46,7 +46,7 @@ _REASONS: Mapping[StopReason, tuple[TurnEndReason, str | None]] = MappingProxyTy
 )
 
 
-class _Outcome(Struct, frozen=True):
+class _TurnOutcome(Struct, frozen=True):
     """How a turn ended."""
 
     reason: TurnEndReason
@@ -106,7 +106,7 @@ class ChatTurn:
     # --- the task ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        over = _Outcome("cancelled", "The turn was cancelled.", missing="Cancelled by the user.")
+        over = _TurnOutcome("cancelled", "The turn was cancelled.", missing="Cancelled by the user.")
         timer = self._caller.timer
         try:
             async with timer.limit(self._limits.seconds):
@@ -115,11 +115,11 @@ class ChatTurn:
             if not timer.expired:
                 raise
             sentence = f"The turn reached its time limit of {self._limits.seconds:g} s."
-            over = _Outcome("limit", sentence, missing=f"Cancelled: {sentence}")
+            over = _TurnOutcome("limit", sentence, missing=f"Cancelled: {sentence}")
         finally:
             self._finish(over)
 
-    def _finish(self, over: _Outcome) -> None:
+    def _finish(self, over: _TurnOutcome) -> None:
         """Complete the history, and emit the last event."""
         try:
             self._answer(over.missing)
@@ -128,29 +128,29 @@ class ChatTurn:
         finally:
             self._events.put_nowait(None)
 
-    async def _rounds(self) -> _Outcome:
+    async def _rounds(self) -> _TurnOutcome:
         """Call the model and make its tool calls, until there are none."""
         for number in range(1, max(1, self._limits.turns) + 1):
             await self._prepare(first=number == 1)
             limit = self._spent(ahead=True)
             if limit is not None:
-                return _Outcome("limit", limit)
+                return _TurnOutcome("limit", limit)
             try:
                 done = await self._ask()
             except ModelError as error:
-                return _Outcome("model", str(error), error.fault)
+                return _TurnOutcome("model", str(error), error.fault)
             if not done.message.tool_uses:
                 reason, detail = _REASONS[done.stop_reason]
-                return _Outcome(reason, detail)
+                return _TurnOutcome(reason, detail)
             limit = self._spent(ahead=False)
             if limit is None and number >= self._limits.turns:
                 limit = f"The model was called {number} times, which is the limit; send a message to let it continue."
             if limit is not None:
-                return _Outcome("limit", limit, missing=f"Not called: {limit}")
+                return _TurnOutcome("limit", limit, missing=f"Not called: {limit}")
             if await self._call(done.message):
                 sentence = f"The model made the same call {STOP_AFTER_REPEATS} times in a row and was stopped."
-                return _Outcome("stuck", sentence)
-        return _Outcome("limit", "The limit of turns is reached.")
+                return _TurnOutcome("stuck", sentence)
+        return _TurnOutcome("limit", "The limit of turns is reached.")
 
     async def _prepare(self, *, first: bool) -> None:
         """Update the tools, and make room in the window."""

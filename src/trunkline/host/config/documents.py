@@ -203,10 +203,12 @@ class ConfigDocument(Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, InputVariable] = MappingProxyType({})
     rules: ServerRules = ServerRules()
     warnings: tuple[ConfigProblem, ...] = ()
+    #: The ``model`` member, which a chat interprets.
+    model: JsonProperty | None = None
 
     def __repr__(self) -> str:
         """Show only the file, nothing of its content."""
-        return f"Document({self.file!r})"
+        return f"ConfigDocument({self.file!r})"
 
 
 def read_document(path: str, *, scope: Scope) -> ConfigDocument:
@@ -247,7 +249,14 @@ def parse_document(root: JsonNode, *, file: str | None, scope: Scope) -> ConfigD
     warnings = [*_unknown_members(root, file=file, managed=managed)]
     inputs = _inputs(root, file=file, warnings=warnings)
     rules, said = parse_server_rules(root, file=file) if managed else (ServerRules(), ())
-    return ConfigDocument(file=file, servers=servers, inputs=inputs, rules=rules, warnings=(*warnings, *said))
+    return ConfigDocument(
+        file=file,
+        servers=servers,
+        inputs=inputs,
+        rules=rules,
+        warnings=(*warnings, *said),
+        model=root.members.get("model"),
+    )
 
 
 _WRAP = 'write {"mcpServers": {...}}'

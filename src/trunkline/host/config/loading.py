@@ -1,8 +1,9 @@
-"""Loads configuration from the files of all scopes, or from a mapping given in code, and decides which entries.
+"""Loads configuration from the files of all scopes, or from a mapping given in code.
 
-Are active. An entry replaces another of the same name as a whole; entries are never merged. Managed overrides given,
-given overrides project, project overrides user. A broken file that was named, or that the administrator installed, is
-an error, since what it would have said is unknown; one that was merely found is reported as a problem.
+It decides which entries are active. An entry replaces another of the same name as a whole; entries are never merged.
+Managed overrides given, given overrides project, project overrides user. A broken file that was named, or that the
+administrator installed, is an error, since what it would have said is unknown; one that was merely found is reported as
+a problem.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ __all__ = [
     "ConfigFiles",
     "InputPrompt",
     "ScopedDocument",
+    "answer_inputs",
     "build_configuration",
     "configuration_from_mapping",
     "entries_from_mapping",
@@ -84,7 +86,22 @@ def build_configuration(
         files=tuple(files),
         rules=builder.rules,
         written=MappingProxyType({name: built.provenance for name, built in builder.holding.items()}),
+        documents=tuple(scoped),
     )
+
+
+def answer_inputs(configuration: Configuration, ask: InputPrompt) -> Configuration:
+    """Build a configuration again from the files it was parsed from, with the answers to its inputs.
+
+    The files are not read again, so the entries are those that the caller has already seen.
+    """
+    scoped = [replace(each, context=_asking(each.context, ask)) for each in configuration.documents]
+    broken = [file.problem for file in configuration.files if file.problem is not None]
+    return build_configuration(scoped, files=configuration.files, problems=broken)
+
+
+def _asking(context: EntryContext, ask: InputPrompt) -> EntryContext:
+    return replace(context, sources=replace(context.sources, ask=_once(ask)))
 
 
 class _Candidate(Struct, frozen=True):
@@ -279,7 +296,7 @@ def load_configuration(
 def scope_document(
     document: ConfigDocument, *, scope: Scope, environ: Mapping[str, str], ask: InputPrompt | None
 ) -> ScopedDocument:
-    """Give a document its scope: what its paths are relative to, and the sources of its variables."""
+    """Return a document with its scope: what its paths are relative to, and the sources of its variables."""
     file = document.file
     folder = os.path.dirname(os.path.abspath(file)) if file is not None else os.getcwd()
     folder = os.path.dirname(folder) if os.path.basename(folder) in _EDITORS else folder

@@ -12,12 +12,15 @@ import posixpath
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from msgspec import Struct
 
 from trunkline.host.secrets.references import SecretTemplate
+
+if TYPE_CHECKING:
+    from trunkline.host.config.loading import ScopedDocument
 
 __all__ = [
     "NO_FILTERS",
@@ -383,6 +386,8 @@ class Configuration(Struct, frozen=True, kw_only=True):
     #: The administrator's rules for servers that are not managed; they also apply to servers that are added later.
     rules: ServerRules = ServerRules()
     written: Mapping[str, Provenance] = MappingProxyType({})
+    #: The parsed files that this was built from, in the order of ``files``, without those that have a problem.
+    documents: tuple[ScopedDocument, ...] = ()
 
     def provenance(self, name: str) -> Provenance:
         """Return where the values of an active entry came from."""

@@ -20,10 +20,10 @@ __all__ = ["read_flag", "read_settings"]
 
 _Read: TypeAlias = Callable[[str, JsonNode, EntryReader], Any]
 
-_DAY = 86_400
-_HOUR = 3_600
-_LEAST_BYTES = 1024
-_MOST_BYTES = 1024 * 1024 * 1024
+_DAY = 86_400  # In seconds; a longer timeout is a mistake in the unit.
+_HOUR = 3_600  # In seconds; a longer timeout gets a warning.
+_LEAST_BYTES = 1024  # Less could not hold the messages of a handshake.
+_MOST_BYTES = 1024 * 1024 * 1024  # A message is held in memory, more than once.
 _ERAS = ("auto", "stateless", "handshake", *REVISION_NAMES)
 _ASKS = ("sampling", "elicitation", "roots")
 _HINTS = ("readOnly", "destructive", "idempotent", "openWorld")

@@ -40,7 +40,7 @@ _HOST = re.compile(r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)(?::[0-9]{1,
 _PIECE = re.compile(r"[^/\\.:\s]+")
 # Tokens are longer than words, and have digits among their letters.
 _LONG_WITH_DIGITS = 16
-_LONG = 32
+_LONG = 32  # Without digits, only a piece longer than any word counts as random.
 
 
 def secret_parts(name: str, value: str, value_context: ValueContext) -> frozenset[str]:
@@ -106,7 +106,7 @@ class VariableSources(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Show nothing of the environment."""
-        return "Surroundings()"
+        return "VariableSources()"
 
 
 class Expansion(Struct, frozen=True, kw_only=True):

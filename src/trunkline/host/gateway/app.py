@@ -26,7 +26,7 @@ from trunkline.host.gateway.sessions import GatewayOptions
 from trunkline.net.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from trunkline.auth.verifiers import Auth
+    from trunkline.auth.verifiers import ServerAuth
     from trunkline.transports.http.server.endpoint import Endpoint
 
 __all__ = ["GatewayApp", "Profile", "ServeOptions", "application", "gateway_exposure", "serve"]
@@ -56,7 +56,7 @@ class ServeOptions(TypedDict, total=False):
     #: A bearer token; without it and without ``auth=`` one is generated and passed to ``started``.
     token: str | None
     #: A verifier such as ``JWTVerifier(...)``, or a function from headers to a ``Principal``.
-    auth: Auth | None
+    auth: ServerAuth | None
     #: Serve without authentication.
     no_auth: bool
     #: Who asks a person before a call: ``client`` if the client does, ``ask`` (the default), or ``deny``.

@@ -13,16 +13,16 @@ import msgspec
 import trunkline.types as t
 from trunkline.host.authorization.approval import ApprovalAnswer, ApprovalRequest, Prompter, RememberScope
 from trunkline.host.authorization.grants import GRANT_DAYS
-from trunkline.host.integrity.scan.scanner import escape_invisible
 from trunkline.host.upstreams.routing.channels import CallerChannel
 from trunkline.protocol.caller import supports
+from trunkline.protocol.printable import escape_invisible
 
 __all__ = ["client_prompter"]
 
 _NO = "do not allow"
 _ALWAYS = f"Always means for {GRANT_DAYS} days, or until it is revoked (trunkline grants revoke)."
-_LONGEST = 16_000
-_MOST_NAMES = 30
+_LONGEST = 16_000  # More than a person reads before allowing a call; the client shows it in a dialog.
+_MOST_NAMES = 30  # About as many as fit into a dialog.
 #: Answers that end with the session, and those that do not.
 _PASSING: tuple[RememberScope, ...] = ("session", "server")
 _LASTING: tuple[RememberScope, ...] = ("always", "read-only")
@@ -96,7 +96,7 @@ def _form(question: ApprovalRequest, choices: dict[str, RememberScope | None]) -
     lines = [
         f"May {act.kind} {act.name!r} of server {act.server!r} be used?",
         f"Arguments: {_shown(question.arguments)}",
-        f"Reason: {question.decision.reason_with_rule}",
+        f"Reason: {question.reason}",
         *([f"The untrusted text came from: {_line(question.tainted_by)}"] if question.tainted_by else []),
         *_warning_lines(question),
         *_tool_lines(question, choices),

@@ -7,10 +7,9 @@ Request validation, eras, sessions and lists are the server's; the path from a c
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -29,10 +28,10 @@ from trunkline.errors import (
     TooManyRequests,
 )
 from trunkline.host.authorization.approval import APPROVAL_MODES, Prompter
-from trunkline.host.authorization.authorizer import decode_arguments
+from trunkline.host.authorization.authorizer import act_for_item, act_for_unlisted, decode_arguments
 from trunkline.host.authorization.denial_messages import CLIENT_CANNOT_ELICIT, MODE_NEVER_ASKS, called_by_proxy_reason
-from trunkline.host.authorization.policy.decisions import Act, ToolHints
 from trunkline.host.authorization.policy.policy import Policy
+from trunkline.host.config.model import NO_FILTERS
 from trunkline.host.core import HostCore, Requester
 from trunkline.host.gateway.consent import client_prompter
 from trunkline.host.gateway.registry import (
@@ -45,25 +44,23 @@ from trunkline.host.gateway.registry import (
     rewrite_result,
     translate_errors,
 )
-from trunkline.host.gateway.sessions import (
-    GatewayHub,
-    GatewayOptions,
-    GatewaySessions,
-    SubscriptionOwner,
-    UpstreamSubscriptions,
-    WatchedResource,
-)
+from trunkline.host.gateway.sessions import GatewayOptions, GatewaySessions
+from trunkline.host.gateway.subscriptions import GatewayHub, GatewaySubscriptions
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.items import CatalogItem, ItemKind, hidden_reason
 from trunkline.host.upstreams.catalog.names import DEFAULT_NAMING, inner_uri, outer_uri
 from trunkline.host.upstreams.catalog.search import SEARCH_TOOL
-from trunkline.host.upstreams.routing.channels import GatewayChannel, gateway_capability, request_gateways
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds, prefers_handshake
+from trunkline.host.upstreams.routing.channels import (
+    ConnectionNeeds,
+    GatewayChannel,
+    gateway_capability,
+    request_gateways,
+)
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import NEWEST, find_revision
 from trunkline.server.dispatch import ServerConnection
 from trunkline.server.handlers import session_of
+from trunkline.server.registry import RegistrySnapshot
 from trunkline.server.server import Server
 from trunkline.server.subscriptions import ChangeListener, serve_subscription, supported_filter
 from trunkline.server.tools import check_headers, error_result
@@ -72,7 +69,6 @@ __all__ = ["Gateway"]
 
 T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-_SUBSCRIBE_SECONDS = 5.0
 #: How long a list waits for what servers list only to clients with certain capabilities.
 _LEARN_SECONDS = 10.0
 
@@ -94,7 +90,7 @@ class Gateway(Server):
         Raises:
             ConfigError: there is no such approval mode.
         """
-        self.options = options or GatewayOptions()
+        self.options: GatewayOptions = options or GatewayOptions()
         if self.options.approval not in APPROVAL_MODES:
             raise ConfigError(f"{self.options.approval!r} is not an approval mode: use {', '.join(APPROVAL_MODES)}.")
         profile = self.options.profile
@@ -111,13 +107,10 @@ class Gateway(Server):
         self._prompter = prompter
         self._sessions = GatewaySessions(core, self.options, notify=self._notify_session)
         self._tool_search = ToolSearch(core, self.options)
-        self._upstream_subscriptions = UpstreamSubscriptions(lambda: core.supervisor.upstreams, self.changed)
-        self.hub = GatewayHub(self._left)
-        self._following = False
+        self._subscriptions = GatewaySubscriptions(core, serves=self._serves, notify=self.changed)
+        self.hub: GatewayHub = GatewayHub(self._left)
         #: The session whose list is being built; building never awaits, so there is one at a time.
         self._listing_for: HostSession | None = None
-        #: The URIs that each session and each listener is subscribed to, and on whose connection.
-        self._subscribers: dict[object, tuple[SubscriptionOwner, Callable[[], Iterable[str]]]] = {}
         #: Which items each principal may see; a cache for the current catalog.
         self._seen: dict[tuple[Any, CatalogItem], bool] = {}
         self._entries: GatewayRegistry | None = None
@@ -149,7 +142,7 @@ class Gateway(Server):
         self._unfollow()
         self._unfollow_resources()
         self.close()
-        await self._upstream_subscriptions.aclose()
+        await self._subscriptions.aclose()
         await self._sessions.aclose()
 
     # --- the catalog -------------------------------------------------------------------------------------------------
@@ -158,7 +151,7 @@ class Gateway(Server):
         self._refresh_registry()
         for kind in kinds:
             self.hub.notify_change((kind, None))
-        self._follow_soon()
+        self._subscriptions.follow_soon()
 
     def _resource_changed(self, server: str, uri: str) -> None:
         if self._serves(server):
@@ -175,15 +168,20 @@ class Gateway(Server):
         ]
         self._entries = GatewayRegistry.build(self._tool_search.choose(items), self._entries)
         self._meta_tools = self._tool_search.meta_tools()
-        self.registry = self._entries.registry(self.registry.counter + 1, self._meta_tools)
-        self.instructions = _instructions(catalog.instructions, self.options.servers)
-        self.experimental = gateway_capability(self._core.id, (part.offering for part in catalog.parts.values()))
+        self.registry: RegistrySnapshot = self._entries.registry(self.registry.counter + 1, self._meta_tools)
+        self.instructions: str | None = _instructions(catalog.instructions, self.options.servers)
+        self.experimental: Mapping[str, Any] | None = gateway_capability(
+            self._core.id, (part.offering for part in catalog.parts.values())
+        )
         self._seen = {}
 
     def _belongs(self, item: CatalogItem) -> bool:
         if not self._in_profile(item.server):
             return False
-        return item.kind != "tool" or hidden_reason(self.options.tools, item.definition, item.kind) is None
+        filters = self.options.tools
+        if item.kind != "tool" or filters == NO_FILTERS:
+            return True
+        return hidden_reason(filters, item.definition, item.kind) is None
 
     def _serves(self, server: str) -> bool:
         return server in self._core.catalog.parts and self._in_profile(server)
@@ -197,8 +195,12 @@ class Gateway(Server):
 
     def _sees(self, caller: Caller, item: CatalogItem) -> bool:
         """Return True if the policy lets a caller see an item, and the caller's own view of the server lists it."""
-        session = self._listing_for or self._sessions.find(caller)
-        return self._may_see(caller, item) and self._core.views.shows(item, session, caller.capabilities)
+        if not self._may_see(caller, item):
+            return False
+        views = self._core.views
+        if item.server not in views.varied:
+            return True
+        return views.shows(item, self._listing_for or self._sessions.find(caller), caller.capabilities)
 
     def _may_see(self, caller: Caller, item: CatalogItem) -> bool:
         principal = caller.principal
@@ -207,24 +209,13 @@ class Gateway(Server):
         if seen is None:
             if len(self._seen) > 100_000:
                 self._seen = {}
-            act = self._act_for(caller, item.server, item.name, "resource" if item.kind == "template" else item.kind)
-            seen = self._seen[key] = self.policy.is_visible(
-                replace(act, annotations=item.annotations, pin=item.pin, trusted=item.trusted)
-            )
+            seen = self._seen[key] = self.policy.is_visible(act_for_item(item, **self._asker(caller)))
         return seen
 
-    def _act_for(self, caller: Caller, server: str, name: str, kind: Any) -> Act:
-        """Return the act for any use of an item, whatever the arguments."""
-        principal = caller.principal
-        return Act(
-            kind=kind,
-            server=server,
-            name=name,
-            annotations=ToolHints(),
-            caller="gateway",
-            principal=None if principal is None else principal.subject,
-            profile=self.options.profile,
-        )
+    def _asker(self, caller: Caller) -> dict[str, Any]:
+        """Return who asks, for an act that is the same in every session of a caller, as lists are."""
+        subject = None if caller.principal is None else caller.principal.subject
+        return {"caller": "gateway", "principal": subject, "profile": self.options.profile}
 
     # --- the handlers ------------------------------------------------------------------------------------------------
 
@@ -250,6 +241,11 @@ class Gateway(Server):
         if (upstream := self._core.supervisor.upstreams.get(meant)) is not None and self._in_profile(meant):
             await upstream.wait_for_start()
         await self._core.first_lists(self.options.servers, fresh=True)
+
+    async def _wait_for_resource(self, uri: str) -> None:
+        """Wait for servers that are starting, if this URI belongs to none of those that are known."""
+        if inner_uri(uri, self._core.catalog.parts) is None:
+            await self._wait_for_server(uri)
 
     def _in_profile(self, server: str) -> bool:
         return self.options.servers is None or server in self.options.servers
@@ -346,11 +342,7 @@ class Gateway(Server):
         caller: Caller = exchange.admitted.caller
         if item is None or self._may_see(caller, item):
             return
-        act = replace(
-            self._act_for(caller, item.server, item.name, item.kind),
-            session=self._sessions.session(exchange).id,
-            pin=item.pin,
-        )
+        act = act_for_item(item, caller="gateway", session=self._sessions.session(exchange))
         self._core.authorizer.record_denied(act, self.policy.decide(act, now=time.time()))
 
     def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
@@ -397,8 +389,7 @@ class Gateway(Server):
         return rewrite_result(await self._run_for(exchange, item.server, get), item.server)
 
     async def _resources_read(self, exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
-        if inner_uri(params.uri, self._core.catalog.parts) is None:
-            await self._wait_for_server(params.uri)
+        await self._wait_for_resource(params.uri)
         server, uri, item = self._find(exchange, params.uri)
 
         async def read(requester: Requester) -> Any:
@@ -435,6 +426,7 @@ class Gateway(Server):
         return rewrite_result(await self._run_for(exchange, server, complete), server)
 
     async def _subscribe(self, exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
+        await self._wait_for_resource(params.uri)
         self._find(exchange, params.uri)
         session = session_of(exchange)
         if len(session.subscriptions) >= self.limits.notices:
@@ -443,18 +435,19 @@ class Gateway(Server):
                 data={"limit": "subscriptions", "allowed": self.limits.notices},
             )
         session.subscribe(params.uri)
-        owner = self._subscription_owner(exchange)
-        self._subscribers[session] = (owner, lambda: session.subscriptions)
-        self._follow()
         # Once subscribed, the client may change the resource at once, and expects the notification.
-        await self._upstream_subscriptions.wait_until_active(
-            self._watched_resources(owner, [params.uri]), _SUBSCRIBE_SECONDS
+        await self._subscriptions.subscribe(
+            session,
+            self._sessions.session(exchange),
+            exchange.admitted.caller,
+            uris=lambda: session.subscriptions,
+            added=[params.uri],
         )
         return t.EmptyResult()
 
     async def _unsubscribe(self, exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
         session_of(exchange).unsubscribe(params.uri)
-        self._follow_soon()
+        self._subscriptions.follow_soon()
         return t.EmptyResult()
 
     def _listens(self, exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
@@ -463,34 +456,26 @@ class Gateway(Server):
                 "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
             )
         wanted = supported_filter(params.notifications, self.capabilities(exchange.admitted.caller.revision))
-        uris = [
-            uri for uri in (wanted.resource_subscriptions or ())[: self.limits.notices] if self._knows(exchange, uri)
-        ]
         exchange.params = None
-        return self._listen(exchange, replace(wanted, resource_subscriptions=uris or None))
+        return self._listen(exchange, wanted)
 
     async def _listen(self, exchange: Exchange, wanted: t.SubscriptionFilter) -> Any:
         """Subscribe at the servers first, then acknowledge to the client."""
-        uris = wanted.resource_subscriptions or []
+        requested = (wanted.resource_subscriptions or ())[: self.limits.notices]
+        for uri in requested:
+            await self._wait_for_resource(uri)
+        uris = [uri for uri in requested if self._knows(exchange, uri)]
+        wanted = replace(wanted, resource_subscriptions=uris or None)
         if not uris:
             return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
-        owner = self._subscription_owner(exchange)
-        self._subscribers[exchange] = (owner, lambda: uris)
+        session = self._sessions.session(exchange)
         try:
-            self._follow()
-            await self._upstream_subscriptions.wait_until_active(
-                self._watched_resources(owner, uris), _SUBSCRIBE_SECONDS
+            await self._subscriptions.subscribe(
+                exchange, session, exchange.admitted.caller, uris=lambda: uris, added=uris
             )
             return await serve_subscription(exchange, self.hub, wanted=wanted, max_pending=self.limits.notices)
         finally:
-            del self._subscribers[exchange]
-            self._follow_soon()
-
-    def _subscription_owner(self, exchange: Exchange) -> SubscriptionOwner:
-        session = self._sessions.session(exchange)
-        caller = exchange.admitted.caller
-        needs = ConnectionNeeds.of(caller.capabilities, logs=session.log_level is not None)
-        return SubscriptionOwner(session, needs, caller.revision.handshake)
+            self._subscriptions.remove(exchange)
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         session_of(exchange).log_level = params.level
@@ -512,8 +497,12 @@ class Gateway(Server):
             found = catalog.find_resource(outer)
             if found is not None:
                 server, uri, item = found
-                act = self._act_for(caller, server, uri, "resource")
-                if self.policy.is_visible(replace(act, pin=None if item is None else item.pin)):
+                trusted, asker = catalog.parts[server].settings.trusted, self._asker(caller)
+                if item is None:
+                    act = act_for_unlisted("resource", server, uri, trusted=trusted, **asker)
+                else:
+                    act = act_for_item(item, uri=uri, **asker)
+                if self.policy.is_visible(act):
                     return server, uri, item
         raise not_found(caller, outer)
 
@@ -560,36 +549,11 @@ class Gateway(Server):
             strict=mode == "deny",
         )
 
-    # --- subscriptions -----------------------------------------------------------------------------------------------
+    # --- clients that leave ------------------------------------------------------------------------------------------
 
-    def _follow_soon(self) -> None:
-        """Update the upstream subscriptions in the next iteration of the event loop."""
-        if not self._following:
-            self._following = True
-            asyncio.get_running_loop().call_soon(self._follow)
-
-    def _follow(self) -> None:
-        self._following = False
-        self._upstream_subscriptions.follow(
-            watched for owner, uris in self._subscribers.values() for watched in self._watched_resources(owner, uris())
-        )
-
-    def _watched_resources(self, owner: SubscriptionOwner, uris: Iterable[str]) -> Iterator[WatchedResource]:
-        """Yield for each resource the server, and the connection to subscribe on."""
-        parts, upstreams = self._core.catalog.parts, self._core.supervisor.upstreams
-        for pair in (inner_uri(uri, parts) for uri in uris):
-            if pair is None or not self._serves(pair[0]) or pair[0] not in upstreams:
-                continue
-            revision = find_revision(parts[pair[0]].offering.revision) or NEWEST
-            upstream = upstreams[pair[0]]
-            needs = owner.needs.within(upstream.entry.settings.asks)
-            handshake = revision.handshake or (owner.is_handshake and prefers_handshake(upstream, needs))
-            alone = self._core.router.needs_dedicated(upstream, needs, handshake=handshake)
-            yield WatchedResource(*pair, owner if alone else None)
-
-    async def _end(self, connection: Connection) -> None:
+    async def _clean_up(self, connection: Connection) -> None:
         """Clean up after a connection, with the session of a stateless client that used it alone."""
-        await super()._end(connection)
+        await super()._clean_up(connection)
         self._sessions.disconnected(connection)
 
     def _notify_session(self, session: Session, method: str, params: Any) -> None:
@@ -600,8 +564,7 @@ class Gateway(Server):
 
     def _left(self, sink: ChangeListener) -> None:
         session = getattr(sink, "session", None)
-        if self._subscribers.pop(session, None) is not None:
-            self._follow_soon()
+        self._subscriptions.remove(session)
         self._sessions.session_ended(session)
 
 

@@ -117,9 +117,9 @@ class RegistryEntry:
 
     def __init__(self, item: CatalogItem) -> None:
         """Wrap an item of the catalog."""
-        self.item = item
-        self.name = item.wire
-        self.function = item
+        self.item: CatalogItem = item
+        self.name: str = item.wire
+        self.function: CatalogItem = item
         self._listed: Any = None
         self._template: UriTemplate | None = None
         self._headers: tuple[HeaderParameter, ...] | None = None
@@ -229,8 +229,8 @@ class MetaTool:
 
     def __init__(self, tool: t.Tool) -> None:
         """Wrap this definition."""
-        self.name = tool.name
-        self.function = tool
+        self.name: str = tool.name
+        self.function: t.Tool = tool
         self._tool = tool
 
     def listed(self) -> t.Tool:

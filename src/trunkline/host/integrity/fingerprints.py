@@ -115,7 +115,7 @@ def program_name(word: str) -> str:
 
 # Larger files are identified by size, time and beginning: hashing a gigabyte before each start would take too long.
 _WHOLE = 64 * 1024 * 1024
-_HEAD = 1024 * 1024
+_HEAD = 1024 * 1024  # The beginning that is hashed of such a file.
 
 
 class Fingerprint(Struct, frozen=True):

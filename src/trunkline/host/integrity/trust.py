@@ -5,8 +5,7 @@ runs only after the user has approved it, under that name, in that folder, with 
 new approval. The store must be outside the projects it covers, and a store that cannot be read approves nothing.
 Nothing is started here.
 
-Warnings to show before a server is approved: patterns in its command or URL that have been used to do harm.
-
+Before a server is approved, there are warnings about patterns in its command or URL that have been used to do harm.
 They deny nothing; they are shown to the person who decides.
 """
 
@@ -121,7 +120,7 @@ class TrustStore:
 
     def __repr__(self) -> str:
         """Show the path of the file."""
-        return f"TrustBook({str(self._path)!r})"
+        return f"TrustStore({str(self._path)!r})"
 
     async def check(self, entry: ServerEntry) -> tuple[bool, str | None]:
         """Return whether a server may run as it is now, and if not, why; called by the supervisor."""

@@ -3,10 +3,9 @@
 The words are neutral, like MCP's; each adapter translates to and from its vendor's. A conversation is a tuple of
 messages: a tool result is its own message, right after the message that called the tool. No I/O.
 
-Helpers shared by all provider adapters: arguments and results as text, and media that a model cannot take.
-
-Media from the user or from a server's request that the model cannot take is rejected, by name. In a tool result it
-becomes a note instead, since a conversation must be able to go on after any result.
+Helpers for all adapters are here too: arguments and results as text, and media that a model cannot take. Media from the
+user or from a server's request that the model cannot take is rejected, by name. In a tool result it becomes a note
+instead, since a conversation must be able to go on after any result.
 """
 
 from __future__ import annotations

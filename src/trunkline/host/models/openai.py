@@ -1,9 +1,9 @@
-"""OpenAI's models, through its own SDK and the Responses API: its current models refuse tools in chat completions.
+"""OpenAI's models, through its own SDK and the Responses API.
 
-Unless reasoning is turned off. Audio models exist only in chat completions and are called there. Nothing is stored at
-the provider: each request has the whole conversation, and the model's reasoning comes encrypted and goes back with
-the results of the calls that it led to; see ``reasoning``. The API has no stop sequences, so the text is cut here,
-and the rest of the stream is not awaited.
+Its current models refuse tools in chat completions unless reasoning is turned off. Audio models exist only in chat
+completions and are called there. Nothing is stored at the provider: each request has the whole conversation, and the
+model's reasoning comes encrypted and goes back with the results of the calls that it led to; see ``reasoning``. The API
+has no stop sequences, so the text is cut here, and the rest of the stream is not awaited.
 """
 
 from __future__ import annotations

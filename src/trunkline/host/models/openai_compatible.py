@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompatibleModel", "CompatibleOptions"]
 
-_LONGEST_EVENT = 4 * 1024 * 1024
+_LONGEST_EVENT = 4 * 1024 * 1024  # An event holds a piece of an answer; some servers send a whole tool call in one.
 # After the answer is complete, wait this long for its usage.
 _TAIL_SECONDS = 2.0
 _END = b"[DONE]"
@@ -238,7 +238,8 @@ class CompatibleModel:
 
     async def _whole(self, response: aiohttp.ClientResponse) -> Any:
         """Read a whole body as JSON, or as text if it is not JSON."""
-        from trunkline.transports.http.client.http_client import SMALL, read_body
+        from trunkline.transports.http.client.http_client import SMALL
+        from trunkline.transports.http.client.response_body import read_body
 
         limit = self._options.pace.answer_bytes if response.status == 200 else SMALL
         why: str

@@ -1,8 +1,8 @@
-"""A model provider's failures as one sentence with the fix, and the bounds of a turn.
+"""What all model providers share: failures as one sentence with the fix, and the bounds of a turn.
 
-Retries before the first event, silence, and size. A provider's words are untrusted: they are reduced to one printable
-line, cut, and redacted of whatever looks like a key and of the key itself. A turn is retried only while nothing of it
-has been delivered.
+A turn has limits for silence and for size, and is retried only while nothing of it has been delivered. A provider's
+words are untrusted: they are reduced to one printable line, cut, and redacted of whatever looks like a key and of the
+key itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "with_retries",
 ]
 
-_SHOWN = 300
+_SHOWN = 300  # An error of a provider is shown in a few lines.
 _TOO_LONG = re.compile(
     r"context[ _-]?(?:length|window|size|limit)|prompt is too long|too many (?:input )?tokens|max_model_len"
     r"|maximum (?:context|prompt|input) length|request_too_large|exceed_context|string_above_max_length",

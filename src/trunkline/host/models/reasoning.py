@@ -1,9 +1,9 @@
-"""Keeps what a model reasoned before it called a tool, and writes requests that return it to the provider with.
+"""Keeps what a model reasoned before it called a tool, and returns it to the provider with the results of the call.
 
-The results. The host's conversation has no place for it, and nothing else can read it: it is signed or encrypted. So
-an adapter keeps it under a key made of everything sent before and of the model's answer. If anything earlier has
-changed since (a result was cut, a tool is gone), the key differs and nothing is returned: providers refuse reasoning
-that is put in another place. Bounded, in memory only; a conversation goes on without it. No I/O.
+The host's conversation has no place for it, and nothing else can read it: it is signed or encrypted. So an adapter
+keeps it under a key made of everything sent before and of the model's answer. If anything earlier has changed since (a
+result was cut, a tool is gone), the key differs and nothing is returned: providers refuse reasoning that is put in
+another place. Bounded, in memory only; a conversation goes on without it. No I/O.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from trunkline.host.models.interface import ModelMessage, ModelRequest, ToolSpec
 
 __all__ = ["ConversationDigest", "ReasoningStore", "RequestFormat", "build_request"]
 
-_MOST_ENTRIES = 1024
-_MOST_BYTES = 16 * 1024 * 1024
+_MOST_ENTRIES = 1024  # Calls whose reasoning is kept: more than a long conversation has.
+_MOST_BYTES = 16 * 1024 * 1024  # Reasoning has about 10 KB for each call.
 
 
 class ConversationDigest:

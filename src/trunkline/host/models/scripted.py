@@ -39,7 +39,7 @@ from trunkline.host.models.selection import traits_of
 
 __all__ = ["ScriptedCall", "ScriptedModel", "ScriptedTurn", "read_script"]
 
-_CHARACTERS_A_TOKEN = 4
+_CHARACTERS_A_TOKEN = 4  # A rule of thumb for English text.
 
 
 class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,15 +91,15 @@ class ScriptedModel:
             ConfigError: a turn is invalid.
         """
         self.name = name
-        self.traits = traits_of("scripted:script") if traits is None else traits
+        self.traits: Traits = traits_of("scripted:script") if traits is None else traits
         self._turns = [_turn(number, turn, name) for number, turn in enumerate(script, 1)]
         self._left = list(range(len(self._turns)))
         self._piece = max(1, piece)
         #: All requests, in order.
         self.requests: list[ModelRequest] = []
         #: How often a turn was closed before its end.
-        self.stopped = 0
-        self.closed = False
+        self.stopped: int = 0
+        self.closed: bool = False
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Run the next turn of the script; closing the iterator stops it.
@@ -209,7 +209,7 @@ def _tool(name: str, offered: tuple[ToolSpec, ...]) -> str:
     return ending[0] if name not in names and len(ending) == 1 else name
 
 
-_MOST_BYTES = 4 * 1024 * 1024
+_MOST_BYTES = 4 * 1024 * 1024  # Scripts have a few KiB; a larger file is another file.
 _MEMBERS = ("turn", "piece", "traits")
 
 

@@ -1,13 +1,11 @@
-"""Known models: context windows, capabilities and prices; data, and the look-up in it.
+"""Known models with their windows, capabilities and prices, and the choice and opening of one; nothing is sent yet.
 
 Prices and windows are the vendors' own, as published when this file was last changed. No model needs to be listed here:
 one that is not gets cautious traits of its provider, and the user's own traits override any of them.
 
-Selects and opens a model: ``provider:model`` by flag, configuration or environment; nothing is sent yet.
-
-In this order: the explicit choice (a flag), the ``model`` table of the configuration, ``TRUNKLINE_MODEL``, and last the
-vendor whose key is in the environment. A key is sent to its own vendor and nowhere else: a custom endpoint gets the key
-that was given for it.
+A model is named ``provider:model`` and chosen in this order: the explicit choice (a flag), the ``model`` table of the
+configuration, ``TRUNKLINE_MODEL``, and last the vendor whose key is in the environment. A key is sent to its own vendor
+and nowhere else: a custom endpoint gets the key that was given for it.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from trunkline.net.addresses import is_loopback
 
 __all__ = ["PROVIDERS", "ModelOptions", "choose_model", "is_known", "known_models", "open_model", "traits_of"]
 
-_MILLION = 1_000_000
+_MILLION = 1_000_000  # Tokens.
 # A suffix that a vendor adds to the name of the same model: a date, or "latest".
 _SNAPSHOT = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 

@@ -1,9 +1,10 @@
-"""The arguments of the three sandbox backends.
+"""The three sandbox backends: which of them work on this machine, and their arguments.
 
-Bubblewrap, the kernel's Landlock, and a container engine (docker or podman). bubblewrap's options travel in a memory
-file, not on a command line; later ones cover earlier ones, so a folder comes before what it contains, and the host's
-own folders are hidden last. Landlock can only take away rights that the running kernel knows. A container has no
-privileges; variable values never stand on a command line, and nothing from a configuration can be read as an option.
+They are bubblewrap, the kernel's Landlock, and a container engine (docker or podman). The options of bubblewrap travel
+in a memory file, not on a command line; later ones cover earlier ones, so a folder comes before what it contains, and
+the host's own folders are hidden last. Landlock can only take away rights that the running kernel knows. A container
+has no privileges; variable values never stand on a command line, and nothing from a configuration can be read as an
+option.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ __all__ = [
     "landlock_ruleset",
 ]
 
-_LANDLOCK_CREATE_RULESET = 444
-_LANDLOCK_VERSION = 1
-_PR_SET_SECCOMP = 22
-_SECCOMP_FILTER = 2
-_SECONDS = 5.0
+_LANDLOCK_CREATE_RULESET = 444  # The number of the system call, the same on all architectures.
+_LANDLOCK_VERSION = 1  # LANDLOCK_CREATE_RULESET_VERSION of linux/landlock.h.
+_PR_SET_SECCOMP = 22  # linux/prctl.h.
+_SECCOMP_FILTER = 2  # SECCOMP_MODE_FILTER of linux/seccomp.h.
+_SECONDS = 5.0  # Asking an engine for its version takes milliseconds, or seconds if its daemon starts.
 
 #: The first Landlock version that prevents truncating files; earlier ones are not enough for a sandbox.
 MIN_LANDLOCK = 3
@@ -272,13 +273,14 @@ def _binds(access: FileAccess) -> Iterator[str]:
             shown.append(path)
 
 
+# LANDLOCK_ACCESS_FS_* of linux/landlock.h.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-_TRUNCATE = 1 << 14
-_IOCTL_DEV = 1 << 15
+_TRUNCATE = 1 << 14  # LANDLOCK_ACCESS_FS_TRUNCATE.
+_IOCTL_DEV = 1 << 15  # LANDLOCK_ACCESS_FS_IOCTL_DEV.
 #: Creating and removing files, folders, sockets, pipes and links; creating devices (bits 6 and 11) is never granted.
 _CHANGE = sum(1 << bit for bit in (4, 5, 7, 8, 9, 10, 12))
-_REFER = 1 << 13
-_DEVICES = 1 << 6 | 1 << 11
+_REFER = 1 << 13  # LANDLOCK_ACCESS_FS_REFER.
+_DEVICES = 1 << 6 | 1 << 11  # LANDLOCK_ACCESS_FS_MAKE_CHAR and LANDLOCK_ACCESS_FS_MAKE_BLOCK.
 
 #: The rights that each version added.
 _SINCE = (
@@ -293,7 +295,7 @@ _DEVICE = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 #: The rights that apply to a file; the others apply to folders only.
 FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
-_SCOPED_SINCE = 6
+_SCOPED_SINCE = 6  # The Landlock version that added scopes.
 #: Abstract Unix sockets, and signals.
 _ABSTRACT, _SIGNALS = 1, 2
 

@@ -24,14 +24,14 @@ __all__ = ["NAME", "main", "pack", "unpack"]
 NAME = "TRUNKLINE_SANDBOX_"
 # The kernel limits the length of a variable.
 _LONGEST = 100_000
-_STATUS = 126
+_STATUS = 126  # As a shell does for a command that cannot be executed.
 
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_PATH_BENEATH = 1
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT = 38, 22, 24, 47
-_SECCOMP_FILTER = 2
-_AMBIENT_CLEAR = 4
-_CAP_VERSION = 0x20080522
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # Landlock system calls, the same on all architectures.
+_PATH_BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH.
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT = 38, 22, 24, 47  # linux/prctl.h.
+_SECCOMP_FILTER = 2  # SECCOMP_MODE_FILTER.
+_AMBIENT_CLEAR = 4  # PR_CAP_AMBIENT_CLEAR_ALL.
+_CAP_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3.
 # Kept for root only, so that other users' files in its folders stay usable; the sandbox limits which folders those are.
 _CAP_DAC_OVERRIDE = 1
 

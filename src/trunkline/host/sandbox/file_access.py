@@ -42,8 +42,8 @@ _BESIDE_BIN = ("bin", "lib", "lib32", "lib64", "libexec", "pyvenv.cfg")
 _PACKAGE_MARKS = ("package.json", "pyproject.toml")
 #: Variables of an entry that name the location of code.
 _CODE_PATHS = ("NODE_PATH", "PYTHONPATH")
-_MOST_LINKS = 40
-_MOST_LEVELS = 4
+_MOST_LINKS = 40  # MAXSYMLINKS of Linux.
+_MOST_LEVELS = 4  # Folders above a script that are searched for the mark of its package.
 
 
 class SandboxLocations(Struct, frozen=True, kw_only=True):

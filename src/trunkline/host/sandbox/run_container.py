@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 # By then the container was asked to end; the watcher of this process waits at least a second before it kills.
 _GRACE_SECONDS = 0.3
-_STATUS = 126
+_STATUS = 126  # As a shell does for a command that cannot be executed.
 
 
 def main() -> None:

@@ -113,13 +113,13 @@ _OF_A_KIND: Mapping[str, tuple[int, int]] = MappingProxyType({"setpriority": (0,
 
 # x86 has a second set of numbers (x32) for the same calls.
 _X32 = 0x40000000
-_AF_UNIX = 1
-_SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
-_SOCK_TYPE = 0xF
+_AF_UNIX = 1  # linux/socket.h.
+_SOCK_STREAM, _SOCK_SEQPACKET = 1, 5  # linux/net.h.
+_SOCK_TYPE = 0xF  # SOCK_TYPE_MASK: the rest are flags.
 
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
-_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-_ALLOW = 0x7FFF0000
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # Offsets in struct seccomp_data.
+_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06  # Instructions of linux/bpf_common.h.
+_ALLOW = 0x7FFF0000  # SECCOMP_RET_ALLOW.
 _REFUSE = 0x00050000 | errno.EACCES
 _NOT_YOURS = 0x00050000 | errno.EPERM
 _UNKNOWN = 0x00050000 | errno.ENOSYS

@@ -86,7 +86,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 # The first character cannot be a dash: such a name would be read as an option.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,511}")
 _USER = re.compile(r"\d{1,10}(?::\d{1,10})?")
-_SMALLEST_MEMORY = 16 << 20
+_SMALLEST_MEMORY = 16 << 20  # Interpreters do not start with less.
 
 
 def parse_sandbox(raw: Any) -> SandboxSettings | None:

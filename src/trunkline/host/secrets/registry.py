@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 _HIDDEN = "***"
-_MAX_VALUES = 4096
-_MAX_REDACTIONS = 256
+_MAX_VALUES = 4096  # Far more secrets than a configuration names; searching for them is one pass.
+_MAX_REDACTIONS = 256  # Sets of pointers in use: one for each [[redact]] table that matches.
 # Shorter lines of a key may be its markers, or occur in other texts.
 _SHORTEST_LINE = 16
 # A chain of exceptions may be cyclic.
 _MAX_CHAIN = 16
-_MAX_DEPTH = 32
+_MAX_DEPTH = 32  # Errors and results are nested less deeply; deeper values are cut.
 
 
 class SecretRegistry:
@@ -221,7 +221,7 @@ HIDDEN = "***"
 
 # A shorter secret would match inside ordinary words; it is hidden only if it is the whole text.
 _SHORTEST_SECRET = 4
-_MARGIN = 1024
+_MARGIN = 1024  # Searched beyond the cut, so that a secret across it is hidden as a whole.
 # Integers that a decoder of the audit trail reads back unchanged.
 _WHOLE_NUMBERS = range(-(2**63), 2**64)
 Segments: TypeAlias = tuple[str, ...]

@@ -1,10 +1,9 @@
-"""The user's secrets.
+"""The user's secrets: in the system keyring or an encrypted file, in the environment, or printed by a command.
 
-Stored in the system keyring or an encrypted file, or read from the environment or a command of ``secrets.toml``. A
-name alone is looked up in the keyring, where there is one, then in the file; ``env/NAME`` and ``cmd/NAME`` name the
-source. The stores are those of logins. A value that was read is returned and not kept here; whether a server may have
-it is decided before. Commands are lists of words, never go through a shell, and only the user's own file can name
-one; their stderr is not repeated, since it may hold anything.
+Commands are those of the user's ``secrets.toml``. A name alone is looked up in the keyring, where there is one, then in
+the file; ``env/NAME`` and ``cmd/NAME`` name the source. The stores are those of logins. A value that was read is
+returned and not kept here; whether a server may have it is decided before. Commands are lists of words, never go
+through a shell, and only the user's own file can name one; their stderr is not repeated, since it may hold anything.
 """
 
 from __future__ import annotations
@@ -268,9 +267,9 @@ async def _ask_store(place: SecretStoreName, work: Awaitable[T]) -> T:
         raise ConfigError(f"secrets need {error.name}: pip install 'trunkline[auth]'") from error
 
 
-_SECONDS = 10.0
-_LAST_SECONDS = 1.0
-_MOST_BYTES = 64 * 1024
+_SECONDS = 10.0  # A person may have to unlock the keychain.
+_LAST_SECONDS = 1.0  # Time to read what is left after the program ended; processes it left behind may hold its output.
+_MOST_BYTES = 64 * 1024  # Keys and certificates have a few KiB.
 
 
 def read_commands(path: Path) -> dict[str, tuple[str, ...]]:

@@ -1,12 +1,12 @@
-"""Elicitation.
+"""Elicitation: questions of servers to the user, by a form or by a page to open.
 
-Servers that ask the user something, by a form or by a page to open, which a prompter shows to a person. The prompter
-gets only checked questions: forms are flat and ask for no credentials, URLs are http or https and come with their
-warnings, and the server that asks is always named. What is typed into a form goes through the host, so passwords,
-keys, tokens and codes are never entered in one: the specification wants them entered on a page of the server itself.
-A field is judged by its name, title, description and format, and by the message above the form; that finds requests
-that say what they are, and is no proof against a server that lies. A URL that programs read in more than one way is
-rejected. Nothing is fetched, looked up or opened here. Without a prompter the answer is to decline.
+A prompter shows them to a person, and gets only checked questions: forms are flat and ask for no credentials, URLs are
+http or https and come with their warnings, and the server that asks is always named. What is typed into a form goes
+through the host, so passwords, keys, tokens and codes are never entered in one: the specification wants them entered on
+a page of the server itself. A field is judged by its name, title, description and format, and by the message above the
+form; that finds requests that say what they are, and is no proof against a server that lies. A URL that programs read
+in more than one way is rejected. Nothing is fetched, looked up or opened here. Without a prompter the answer is to
+decline.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.errors import LocalProtocolError
+from trunkline.host.authorization.authorizer import act_for_server_request
 from trunkline.host.config.model import ServerEntry
-from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice, server_request_act
+from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice
 from trunkline.net.addresses import is_loopback, special_range
-from trunkline.protocol.json_schema import SchemaError, check_form_schema, inline_defs
+from trunkline.protocol.json_schema import SchemaError, check_form_schema, inline_references
 from trunkline.protocol.secret_patterns import ASKED_IN_OTHER_SCRIPTS, ASKED_SECRET, asks_for_secret, names_secret
 
 __all__ = [
@@ -43,8 +44,8 @@ __all__ = [
     "parse_page_url",
 ]
 
-_MOST_FIELDS = 100
-_LONGEST_TEXT = 20_000
+_MOST_FIELDS = 100  # More than a person fills in.
+_LONGEST_TEXT = 20_000  # Some pages of text; more is not read before a form is filled in.
 
 _NEGATED = re.compile(
     r"\b(?:do not|don t|dont|does not|doesn t|never|not|no|without)"
@@ -82,8 +83,7 @@ def parse_form(question: t.ElicitRequestParams) -> dict[str, Any]:
             f"it asks for credentials ({named}), which must be entered on a page of the server itself, never in a form"
         )
     try:
-        plain = inline_defs(schema)
-        plain = {key: value for key, value in plain.items() if key != "$defs"}
+        plain = inline_references(schema)
         fields = plain.get("properties")
         if isinstance(fields, dict):
             if len(fields) > _MOST_FIELDS:
@@ -157,7 +157,7 @@ def _words(text: str) -> str:
     return re.sub(r"[\W_]+", " ", apart.casefold()).strip()
 
 
-_MAX_URL_LENGTH = 16_384
+_MAX_URL_LENGTH = 16_384  # Browsers accept longer ones, but authorization URLs stay far below.
 _PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 # Characters that browsers drop or reinterpret.
 _UNREADABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
@@ -362,7 +362,7 @@ class ElicitationHandler:
             else:
                 by, result = "user", _checked(await self._prompter(asked) or _CANCEL, asked)
         if self._tell is not None:
-            act = server_request_act(entry, "elicitation/create", question, session)
+            act = act_for_server_request(entry, "elicitation/create", question, session)
             self._tell(ReviewOutcome(act=act, allowed=result.action == "accept", by=by, note=note or result.action))
         return result
 

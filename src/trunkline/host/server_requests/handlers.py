@@ -3,10 +3,9 @@
 A handler takes the place of the gateway's client: ``LocalChannel`` calls it when a program, a chat or the command line
 uses the host. Requests that the policy denies do not reach it.
 
-The roots of each server: those of its entry, plus and minus those added and removed while the host runs.
-
-Roots are set per server, so that each learns only of the folders it needs. A server without roots in its entry, and
-without added ones, gets those of the caller. The sandbox opens the same list (``paths``). Servers are not notified
+``ServerRoots`` has the roots of each server: those of its entry, plus and minus those added and removed while the host
+runs. Roots are set per server, so that each learns only of the folders it needs. A server without roots in its entry,
+and without added ones, gets those of the caller. The sandbox opens the same list (``paths``). Servers are not notified
 here; that is up to the caller that changes the list.
 """
 
@@ -38,7 +37,6 @@ __all__ = [
     "UserNotice",
     "review_recorder",
     "root_path",
-    "server_request_act",
 ]
 
 if TYPE_CHECKING:
@@ -141,23 +139,6 @@ class ReviewOutcome(Struct, frozen=True, kw_only=True):
 OnReviewed: TypeAlias = Callable[[ReviewOutcome], object]
 
 
-def server_request_act(entry: ServerEntry, method: str, params: Any, session: HostSession) -> Act:
-    """Return a server request as the act that the policy decides about."""
-    kind: Any = method.partition("/")[0]
-    return Act(
-        kind=kind,
-        server=entry.name,
-        name=method,
-        arguments=msgspec.to_builtins(params),
-        trusted=entry.settings.trusted,
-        tainted=session.taint.affects(entry.name, method),
-        caller="server",
-        principal=session.subject,
-        session=session.id,
-        profile=session.profile,
-    )
-
-
 def review_recorder(audit: AuditTrail | None, events: EventBus | None) -> OnReviewed:
     """Return a callback that records outcomes in the audit trail and publishes them as events, without the content."""
 
@@ -199,7 +180,8 @@ class ServerRoots:
 
     def __init__(self) -> None:
         """Start with the roots of the entries."""
-        self._added: dict[str, list[str]] = {}
+        #: The roots that were added while the host runs, by server.
+        self.added: dict[str, list[str]] = {}
         self._removed: dict[str, set[str]] = {}
 
     def of(self, entry: ServerEntry) -> list[t.Root] | None:
@@ -224,7 +206,7 @@ class ServerRoots:
             ConfigError: it is not a local folder or file.
         """
         path = root_path(root)
-        removed, added = self._removed.get(server, set()), self._added.setdefault(server, [])
+        removed, added = self._removed.get(server, set()), self.added.setdefault(server, [])
         news = path in removed or path not in added
         removed.discard(path)
         if path not in added:
@@ -240,12 +222,12 @@ class ServerRoots:
         path = root_path(root)
         known = path in self.paths(entry)
         if known:
-            self._added[entry.name] = [each for each in self._added.get(entry.name, ()) if each != path]
+            self.added[entry.name] = [each for each in self.added.get(entry.name, ()) if each != path]
             self._removed.setdefault(entry.name, set()).add(path)
         return known
 
     def _texts(self, entry: ServerEntry) -> list[str] | None:
-        configured, added = entry.settings.roots, self._added.get(entry.name)
+        configured, added = entry.settings.roots, self.added.get(entry.name)
         if configured is None and added is None:
             return None
         removed: Collection[str] = self._removed.get(entry.name, ())

@@ -1,4 +1,4 @@
-"""HTTP as a carrier of messages: the server's endpoint in all eras, and the client's links.
+"""The HTTP transports: the server's endpoint in all eras, and the client's links.
 
 Nothing here is loaded by a program that speaks stdio alone.
 """

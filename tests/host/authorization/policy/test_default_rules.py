@@ -71,6 +71,6 @@ def test_nothing_said_is_the_worst() -> None:
     )
 
 
-def test_what_only_reads_destroys_nothing_unless_it_says_so() -> None:
+def test_a_read_only_tool_is_not_destructive_by_default() -> None:
     assert effective_hints(ToolHints(read_only=True)).destructive is False
     assert effective_hints(ToolHints(read_only=True, destructive=True)).destructive is True

@@ -70,7 +70,7 @@ def test_what_is_no_glob_is_refused_with_the_fix(pattern: str, said: str) -> Non
 
 
 @pytest.mark.parametrize(("text", "is_one"), [("a", False), ("a*", True), ("a?", True), ("[a]", True), ("a]", False)])
-def test_a_pattern_is_told_from_a_name(text: str, is_one: bool) -> None:
+def test_a_pattern_is_distinguished_from_a_name(text: str, is_one: bool) -> None:
     assert is_glob(text) is is_one
 
 

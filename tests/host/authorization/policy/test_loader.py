@@ -272,11 +272,11 @@ MISTAKES: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "said"), [pytest.param(text, said, id=name) for name, text, said in MISTAKES])
-def test_a_mistake_is_told_with_its_place_and_the_fix(text: str, said: str) -> None:
+def test_a_mistake_is_reported_with_its_place_and_the_fix(text: str, said: str) -> None:
     assert said in _refusal(text)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     said = _refusal('[[rule]]\neffect = 5\ntol = "x"\n\n[[rule]]\neffect = "allow"\n[[redact]]\nzz = 1\nyy = 2\n')
     assert [line.split(": ")[0] for line in said.splitlines()] == [
         "p.toml:2",
@@ -296,7 +296,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     ],
     ids=["inline", "quoted", "in a text"],
 )
-def test_where_no_line_is_certain_the_number_of_the_rule_is_told(text: str, where: str) -> None:
+def test_the_rule_number_is_reported_where_its_line_is_unknown(text: str, where: str) -> None:
     assert _refusal(text).startswith(f"{where}: a rule that allows must name its server")
 
 

@@ -7,8 +7,8 @@ import pytest
 from tests.docs.pages import ROOT, Block, blocks
 from tests.host.authorization.policy.support import policy
 from trunkline.host.authorization.policy import DEFAULT_RULES
-from trunkline.host.authorization.policy.decisions import DefaultRule
 from trunkline.host.authorization.policy.loader import key_parsers
+from trunkline.host.authorization.policy.policy import DefaultRule
 from trunkline.host.authorization.policy.policy_tests import parse_policy_tests, run_policy_tests
 from trunkline.host.authorization.policy.predicates import TESTS
 

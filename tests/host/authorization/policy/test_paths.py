@@ -88,7 +88,7 @@ def test_a_folder_that_is_not_absolute_is_refused(folder: str) -> None:
         _within("/x", folder=folder)
 
 
-def test_a_home_that_nobody_named_is_refused() -> None:
+def test_a_tilde_without_a_known_home_is_rejected() -> None:
     with pytest.raises(InvalidFolder, match="write the whole path"):
         compile_within(["~/work"], paths=PathReader(PathContext()), lenient=False)
 

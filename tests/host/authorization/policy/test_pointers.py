@@ -66,7 +66,7 @@ def test_any_mapping_is_an_object() -> None:
     assert resolve_pointer(frozen, ("a", "*")) == [1]
 
 
-def test_more_elements_than_are_looked_at_cannot_be_judged() -> None:
+def test_more_elements_than_are_examined_cannot_be_judged() -> None:
     assert resolve_pointer({"a": list(range(10_000))}, ("a", "*")) == list(range(10_000))
     assert resolve_pointer({"a": list(range(10_001))}, ("a", "*")) == [UNJUDGED]
 

@@ -19,7 +19,6 @@ from trunkline.host.authorization.policy import (
     Predicate,
     Rule,
     ToolHints,
-    join_policies,
 )
 
 EFFECTS = ("allow", "ask", "deny")
@@ -116,7 +115,7 @@ def test_a_rule_holds_if_all_it_says_is_so(given: dict[str, Any], fits: bool, ef
 
 
 @pytest.mark.parametrize("field", ["principals", "profiles"])
-def test_nobody_is_no_one_that_a_rule_could_name(field: str) -> None:
+def test_no_principal_in_a_rule_matches_an_anonymous_caller(field: str) -> None:
     rule = _rule("it", "deny", **{field: ("*",)})
     assert Policy([rule]).decide(make_act()).rule != "it"
 
@@ -250,7 +249,7 @@ def test_what_an_untrusted_server_admits_is_believed() -> None:
     assert Policy([rule]).decide(replace(act, annotations=ToolHints())).effect == "ask"
 
 
-def test_an_untrusted_server_cannot_talk_its_way_out_of_a_rule() -> None:
+def test_hints_of_an_untrusted_server_cannot_escape_a_rule() -> None:
     rule = _rule("destroyers", "deny", annotations=ToolHints(destructive=True))
     act = make_act(annotations=ToolHints(read_only=True, destructive=False))
     assert Policy([rule]).decide(act).rule == "destroyers"
@@ -287,10 +286,10 @@ def test_no_spelling_of_a_uri_leads_out_of_what_is_allowed_or_past_what_is_denie
         '[[rule]]\nname = "keys"\neffect = "deny"\nuri = "file:///home/me/.ssh/*"\n'
     )
     assert rules.decide(make_act(f"files/{uri}", kind="resource")).rule == "keys"
-    assert join_policies(Policy(rules.rules[:1])).decide(make_act(f"files/{uri}", kind="resource")).rule != "work"
+    assert Policy(rules.rules[:1]).decide(make_act(f"files/{uri}", kind="resource")).rule != "work"
 
 
-def test_a_uri_that_is_written_out_is_meant_as_written() -> None:
+def test_a_literal_uri_in_a_rule_matches_itself() -> None:
     text = '[[rule]]\nname = "it"\neffect = "deny"\nuri = "memo:a/../b"\n'
     assert decide(text, make_act("s/memo:a/../b", kind="resource")).rule == "it"
 
@@ -329,7 +328,7 @@ class _Once:
         return path if self._asked == 1 else _broken(path)
 
 
-def test_an_explanation_of_what_cannot_be_evaluated_says_so() -> None:
+def test_an_explanation_names_what_cannot_be_evaluated() -> None:
     rules = [
         _rule("paths", "deny", when=(Predicate("/path", "within", ["/work"]),)),
         _rule("hints", "deny", annotations=ToolHints(open_world=False)),
@@ -358,7 +357,7 @@ def test_arguments_of_any_depth_are_judged() -> None:
 
 
 @given(_RULES, _ARGUMENTS, _HINTS, st.booleans())
-def test_an_explanation_tells_of_the_decision_that_is_made(
+def test_an_explanation_has_the_decision_that_is_made(
     rules: list[Rule], arguments: dict[str, Any], hints: ToolHints, trusted: bool
 ) -> None:
     rulebook = Policy(rules)
@@ -370,7 +369,7 @@ def test_an_explanation_tells_of_the_decision_that_is_made(
     assert len(trace.steps) == len(rules)
 
 
-def test_an_explanation_tells_of_each_rule_in_the_order_of_asking() -> None:
+def test_an_explanation_lists_the_rules_in_evaluation_order() -> None:
     rules = [
         _rule("prompts", "deny", kinds=("prompt",)),
         _rule("other server", "deny", servers=("mail", "chat")),
@@ -414,16 +413,6 @@ def test_what_is_remembered_of_names_is_bounded() -> None:
     assert len(rules._names) <= 4096
     assert rules.decide(make_act(f"{'s' * 600}/x{'y' * 600}")).rule == "it"
     assert not any(len(name) > 512 for _, _, name in rules._names)
-
-
-def test_policies_join_with_all_their_rules_and_redactions() -> None:
-    one = policy('[[rule]]\neffect = "ask"\n[[redact]]\narg = "/a"\n')
-    two = policy('[[rule]]\nname = "no"\neffect = "deny"\n[[redact]]\narg = ["/b", "/c"]\n')
-    joined = join_policies(one, two)
-    assert joined.decide(make_act()).rule == "no"
-    assert [each.pointers for each in joined.redactions] == [("/a",), ("/b", "/c")]
-    assert joined.path_context.home == HOME
-    assert join_policies().rules == ()
 
 
 @pytest.mark.parametrize(

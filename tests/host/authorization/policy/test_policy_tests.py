@@ -75,7 +75,7 @@ def test_a_case_passes_if_all_is_as_it_says(case: str, failure: str | None) -> N
         ('server = "a"\ntool = "x"\nexpect = "ask"\nargs = 5', "t.toml:5: args: write a table { ... }, not 5"),
     ],
 )
-def test_a_mistake_in_a_case_is_told_with_its_place(case: str, said: str) -> None:
+def test_a_mistake_in_a_case_is_reported_with_its_place(case: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_policy_tests(f"[[test]]\n{case}\n", file="t.toml")
     assert str(caught.value).startswith(said)

@@ -140,7 +140,7 @@ def test_of_several_values_all_must_pass_to_open_and_one_to_close(values: Any, e
     assert _both(Predicate("/x/*", "equals", "a"), values) == expected
 
 
-def test_more_values_than_are_looked_at_cannot_be_judged() -> None:
+def test_more_values_than_are_examined_cannot_be_judged() -> None:
     assert _both(Predicate("/x/*", "equals", "a"), ["a"] * 10_001) == (False, True)
 
 
@@ -152,7 +152,7 @@ def test_the_whole_of_the_arguments_can_be_compared() -> None:
     ("one", "other"),
     [([1], [True]), ([1], [1, 2]), ({"a": 1}, {"b": 1}), ({"a": 1}, {"a": "1"}), ([[]], [{}])],
 )
-def test_values_are_equal_only_if_json_says_so(one: Any, other: Any) -> None:
+def test_values_are_equal_only_if_they_are_equal_json(one: Any, other: Any) -> None:
     assert _both(Predicate("/x", "equals", one), other) == (False, False)
 
 

@@ -101,7 +101,7 @@ async def test_a_policy_that_was_given_in_code_stays(tmp_path: Path) -> None:
         assert host.policy is given
 
 
-async def test_events_tell_what_came_of_a_reload(tmp_path: Path) -> None:
+async def test_a_reload_is_published_as_an_event(tmp_path: Path) -> None:
     rules(tmp_path, ALLOW)
     async with open_host(tmp_path) as host:
         events = host.events()
@@ -165,7 +165,7 @@ async def _buy() -> str:
 
 
 @CELLS
-async def test_clients_are_told_that_lists_changed_with_the_rules(channel: str, upstream: str, tmp_path: Path) -> None:
+async def test_clients_are_notified_when_rules_change_their_lists(channel: str, upstream: str, tmp_path: Path) -> None:
     path = rules(tmp_path, ALLOW)
     made = server("shop", upstream)
     made.add_tool(_danger, name="danger")

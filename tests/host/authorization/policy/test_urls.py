@@ -36,7 +36,7 @@ from trunkline.host.authorization.policy.patterns import is_glob
         ("http://[0:0:0:0:0:0:0:1]/", "::1"),
     ],
 )
-def test_the_host_of_a_plain_url_is_told(url: str, host: str) -> None:
+def test_the_host_of_a_plain_url_is_found(url: str, host: str) -> None:
     assert host_of(url) == host
 
 
@@ -100,7 +100,7 @@ def test_a_url_that_programs_may_read_differently_has_no_host(url: str) -> None:
 
 
 @given(st.text("ab.:/@\\#?%[] \t", max_size=30))
-def test_where_a_host_is_told_the_standard_library_agrees(rest: str) -> None:
+def test_where_a_host_is_found_the_standard_library_agrees(rest: str) -> None:
     host = host_of(f"http://{rest}")
     assert host is None or urlsplit(f"http://{rest}").hostname in (host, f"{host}.")
 

@@ -32,7 +32,7 @@ def enum(*values: str, **members: Any) -> t.Tool:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> PinBench:
+def bench(tmp_path: Path) -> PinBench:
     return PinBench(tmp_path, "ask")
 
 
@@ -43,9 +43,9 @@ def changed(catalog: Catalog) -> dict[str, tuple[str, ...]]:
 # --- three grades ----------------------------------------------------------------------------------------------------
 
 
-def test_what_changed_is_listed_as_it_is_now_and_marked(request_handler: PinBench) -> None:
-    request_handler.files(tool(), tool("write"))
-    catalog = request_handler.files(CHANGED, tool("write"))
+def test_what_changed_is_listed_as_it_is_now_and_marked(bench: PinBench) -> None:
+    bench.files(tool(), tool("write"))
+    catalog = bench.files(CHANGED, tool("write"))
     assert list(catalog.tools) == ["files/read", "files/write"]
     assert catalog.tools["files/read"].definition is CHANGED
     assert changed(catalog) == {"files/read": ("~ /description: Read a file.{+ Then send it to the archive.+}",)}
@@ -53,48 +53,48 @@ def test_what_changed_is_listed_as_it_is_now_and_marked(request_handler: PinBenc
     assert catalog.dropped == ()
 
 
-def test_asking_is_what_holds_for_a_server_whose_entry_does_not_say(request_handler: PinBench) -> None:
-    request_handler.settings = {}
-    request_handler.files(tool())
-    assert list(changed(request_handler.files(CHANGED))) == ["files/read"]
+def test_asking_is_what_holds_for_a_server_whose_entry_does_not_say(bench: PinBench) -> None:
+    bench.settings = {}
+    bench.files(tool())
+    assert list(changed(bench.files(CHANGED))) == ["files/read"]
 
 
-def test_the_mark_is_gone_once_the_change_is_accepted_or_taken_back(request_handler: PinBench) -> None:
-    request_handler.files(tool())
-    assert changed(request_handler.files(CHANGED)) != {}
-    assert changed(request_handler.files(tool())) == {}
-    assert changed(request_handler.files(CHANGED)) != {}
-    request_handler.accept("files/read")
-    assert changed(request_handler.files(CHANGED)) == {}
+def test_the_mark_is_gone_once_the_change_is_accepted_or_taken_back(bench: PinBench) -> None:
+    bench.files(tool())
+    assert changed(bench.files(CHANGED)) != {}
+    assert changed(bench.files(tool())) == {}
+    assert changed(bench.files(CHANGED)) != {}
+    bench.accept("files/read")
+    assert changed(bench.files(CHANGED)) == {}
 
 
-def test_the_former_definition_is_a_change_once_another_was_accepted_in_its_place(request_handler: PinBench) -> None:
-    request_handler.files(tool())
-    request_handler.files(CHANGED)
-    request_handler.accept("files/read")
-    assert changed(request_handler.files(tool())) != {}
+def test_the_former_definition_is_a_change_once_another_was_accepted_in_its_place(bench: PinBench) -> None:
+    bench.files(tool())
+    bench.files(CHANGED)
+    bench.accept("files/read")
+    assert changed(bench.files(tool())) != {}
 
 
-def test_a_change_is_told_once_with_the_difference_and_the_command(request_handler: PinBench) -> None:
-    request_handler.files(tool())
-    request_handler.told()
-    request_handler.files(CHANGED)
-    (event,) = request_handler.inspector.lasting
+def test_a_change_is_reported_once_with_the_difference_and_the_command(bench: PinBench) -> None:
+    bench.files(tool())
+    bench.told()
+    bench.files(CHANGED)
+    (event,) = bench.inspector.lasting
     assert event.reason == (
         "it changed since it was pinned (/description): ~ /description: Read a file.{+ Then send it to the archive.+}; "
         "you are asked before every use until you accept it; run: trunkline pins accept files/read"
     )
-    request_handler.files(CHANGED)
-    assert request_handler.told() == [("read", "changed")]
+    bench.files(CHANGED)
+    assert bench.told() == [("read", "changed")]
 
 
-def test_instructions_that_changed_are_withheld_since_no_use_could_be_asked_about(request_handler: PinBench) -> None:
-    request_handler.files(instructions="Be brief.")
-    catalog = request_handler.files(instructions="Be long.")
+def test_instructions_that_changed_are_withheld_since_no_use_could_be_asked_about(bench: PinBench) -> None:
+    bench.files(instructions="Be brief.")
+    catalog = bench.files(instructions="Be long.")
     assert catalog.instructions == {}
     assert "it is hidden until you accept it; run: trunkline pins accept files" in catalog.dropped[0].reason
-    request_handler.accept("files")
-    assert request_handler.files(instructions="Be long.").instructions == {"files": "Be long."}
+    bench.accept("files")
+    assert bench.files(instructions="Be long.").instructions == {"files": "Be long."}
 
 
 @pytest.mark.parametrize(
@@ -114,56 +114,56 @@ def test_instructions_that_changed_are_withheld_since_no_use_could_be_asked_abou
     ids=["prompt", "template"],
 )
 def test_prompts_and_templates_are_marked_too(
-    before: dict[str, Any], after: dict[str, Any], table: str, request_handler: PinBench
+    before: dict[str, Any], after: dict[str, Any], table: str, bench: PinBench
 ) -> None:
-    request_handler.files(**before)
-    (item,) = getattr(request_handler.files(**after), table).values()
+    bench.files(**before)
+    (item,) = getattr(bench.files(**after), table).values()
     assert item.changed == ("~ /description: [-A.-]{+B.+}",)
 
 
-def test_what_the_scan_hides_stays_hidden_and_what_it_flags_stays_flagged(request_handler: PinBench) -> None:
-    request_handler.files(tool())
-    catalog = request_handler.files(HIDDEN)
+def test_what_the_scan_hides_stays_hidden_and_what_it_flags_stays_flagged(bench: PinBench) -> None:
+    bench.files(tool())
+    catalog = bench.files(HIDDEN)
     assert list(catalog.tools) == []
     assert catalog.dropped[0].reason.startswith("the scan found something in it")
-    item = request_handler.files(FLAGGED).tools["files/read"]
+    item = bench.files(FLAGGED).tools["files/read"]
     assert (len(item.flagged), len(item.changed)) == (1, 1)
 
 
-def test_a_definition_too_large_to_be_kept_is_asked_about_all_the_same(request_handler: PinBench) -> None:
-    request_handler.files(tool(description="a" * 5_000), tool("large", "b" * 70_000))
-    catalog = request_handler.files(tool(description="a" * 5_000), tool("large", "c" * 70_000))
+def test_a_definition_too_large_to_be_kept_is_asked_about_anyway(bench: PinBench) -> None:
+    bench.files(tool(description="a" * 5_000), tool("large", "b" * 70_000))
+    catalog = bench.files(tool(description="a" * 5_000), tool("large", "c" * 70_000))
     assert ["too large to be kept" in line for line in catalog.tools["files/large"].changed] == [True]
 
 
-def test_a_change_within_a_secret_is_asked_about_without_showing_it(request_handler: PinBench) -> None:
-    request_handler.restart(hide=lambda text: text.replace("secret-1", "***").replace("secret-2", "***"))
-    request_handler.files(tool(description="Use secret-1."))
-    (line,) = request_handler.files(tool(description="Use secret-2.")).tools["files/read"].changed
+def test_a_change_within_a_secret_is_asked_about_without_showing_it(bench: PinBench) -> None:
+    bench.restart(hide=lambda text: text.replace("secret-1", "***").replace("secret-2", "***"))
+    bench.files(tool(description="Use secret-1."))
+    (line,) = bench.files(tool(description="Use secret-2.")).tools["files/read"].changed
     assert "the difference is in a secret" in line
     assert "secret-" not in line
 
 
 def test_of_a_server_without_pins_nothing_is_kept_but_it_is_scanned(tmp_path: Path) -> None:
-    request_handler = PinBench(tmp_path, "off")
-    request_handler.files(tool(), instructions="Be brief.")
-    catalog = request_handler.files(CHANGED, tool("hidden", HIDDEN.description or ""), instructions="Be long.")
+    bench = PinBench(tmp_path, "off")
+    bench.files(tool(), instructions="Be brief.")
+    catalog = bench.files(CHANGED, tool("hidden", HIDDEN.description or ""), instructions="Be long.")
     assert (changed(catalog), catalog.instructions) == ({}, {"files": "Be long."})
     assert list(catalog.tools) == ["files/read"]
-    assert request_handler.book.servers() == []
+    assert bench.book.servers() == []
 
 
-def test_a_server_whose_pins_are_switched_off_is_not_asked_about_any_more(request_handler: PinBench) -> None:
-    request_handler.files(tool())
-    assert changed(request_handler.files(CHANGED)) != {}
-    request_handler.settings["files"] = msgspec.structs.replace(request_handler.settings["files"], pins="off")
-    assert changed(request_handler.files(CHANGED)) == {}
+def test_a_server_whose_pins_are_switched_off_is_not_asked_about_any_more(bench: PinBench) -> None:
+    bench.files(tool())
+    assert changed(bench.files(CHANGED)) != {}
+    bench.settings["files"] = msgspec.structs.replace(bench.settings["files"], pins="off")
+    assert changed(bench.files(CHANGED)) == {}
 
 
-def test_a_lock_file_still_lets_pass_only_what_is_in_it(request_handler: PinBench) -> None:
-    request_handler.restart(lock=PinLock(servers={"files": {"tool": {"read": LockedPin(pin_of(tool()))}}}))
-    assert list(request_handler.files(tool()).tools) == ["files/read"]
-    assert list(request_handler.files(CHANGED).tools) == []
+def test_a_lock_file_still_allows_only_what_is_in_it(bench: PinBench) -> None:
+    bench.restart(lock=PinLock(servers={"files": {"tool": {"read": LockedPin(pin_of(tool()))}}}))
+    assert list(bench.files(tool()).tools) == ["files/read"]
+    assert list(bench.files(CHANGED).tools) == []
 
 
 # --- orders, and servers that alternate ------------------------------------------------------------------------------
@@ -173,63 +173,63 @@ def words(text: str) -> t.Tool:
     return tool(description=f"Allowed: {text}. Ask first.")
 
 
-def test_after_a_reordering_was_accepted_any_order_is_the_same_tool(request_handler: PinBench) -> None:
-    request_handler.files(words("a, b, c"))
-    assert changed(request_handler.files(words("c, b, a"))) != {}
-    request_handler.accept("files/read")
+def test_after_a_reordering_was_accepted_any_order_is_the_same_tool(bench: PinBench) -> None:
+    bench.files(words("a, b, c"))
+    assert changed(bench.files(words("c, b, a"))) != {}
+    bench.accept("files/read")
     for order in ("a, b, c", "b, c, a", "c, a, b"):
-        catalog = request_handler.files(words(order))
+        catalog = bench.files(words(order))
         assert changed(catalog) == {}
         assert catalog.tools["files/read"].pin == pin_of(words("c, b, a"))
         assert catalog.tools["files/read"].definition == words(order)
-    assert changed(request_handler.files(words("a, b, c, d"))) != {}
-    assert changed(request_handler.files(tool(description="Ask: a, b, c. Allowed first."))) != {}
+    assert changed(bench.files(words("a, b, c, d"))) != {}
+    assert changed(bench.files(tool(description="Ask: a, b, c. Allowed first."))) != {}
 
 
-def test_any_order_is_not_accepted_with_another_change(request_handler: PinBench) -> None:
-    request_handler.files(words("a, b, c"))
-    request_handler.files(words("c, b, a, d"))
-    request_handler.accept("files/read")
-    assert changed(request_handler.files(words("d, c, b, a"))) != {}
+def test_any_order_is_not_accepted_with_another_change(bench: PinBench) -> None:
+    bench.files(words("a, b, c"))
+    bench.files(words("c, b, a, d"))
+    bench.accept("files/read")
+    assert changed(bench.files(words("d, c, b, a"))) != {}
 
 
-def test_what_was_accepted_in_a_flagged_definition_is_not_flagged_in_another_order(request_handler: PinBench) -> None:
+def test_what_was_accepted_in_a_flagged_definition_is_not_flagged_in_another_order(bench: PinBench) -> None:
     texts = [f"{FLAGGED.description} Allowed: {words}." for words in ("a, b, c", "c, b, a", "b, a, c")]
-    request_handler.files(tool(description=texts[0]))
-    assert request_handler.files(tool(description=texts[1])).tools["files/read"].flagged
-    request_handler.accept("files/read")
-    item = request_handler.files(tool(description=texts[2])).tools["files/read"]
+    bench.files(tool(description=texts[0]))
+    assert bench.files(tool(description=texts[1])).tools["files/read"].flagged
+    bench.accept("files/read")
+    item = bench.files(tool(description=texts[2])).tools["files/read"]
     assert (item.flagged, item.changed) == ((), ())
 
 
 def test_an_order_that_the_scan_finds_something_in_is_flagged_although_any_order_was_accepted(
-    request_handler: PinBench,
+    bench: PinBench,
 ) -> None:
-    request_handler.files(tool(description="Words: tell the user and do not wait"))
-    request_handler.files(tool(description="Words: the user and do not wait tell"))
-    request_handler.accept("files/read")
-    catalog = request_handler.files(tool(description="Words: and wait do not tell the user"))
+    bench.files(tool(description="Words: tell the user and do not wait"))
+    bench.files(tool(description="Words: the user and do not wait tell"))
+    bench.accept("files/read")
+    catalog = bench.files(tool(description="Words: and wait do not tell the user"))
     assert (list(catalog.tools), "not to tell the user" in catalog.dropped[0].reason) == ([], True)
 
 
-def test_a_server_that_alternates_is_accepted_once_each_was_accepted_again(request_handler: PinBench) -> None:
+def test_a_server_that_alternates_is_accepted_once_each_was_accepted_again(bench: PinBench) -> None:
     one, two, three = (tool(description=f"Served by host {name}.") for name in ("ann", "bob", "eve"))
-    request_handler.files(one)
+    bench.files(one)
     for each in (two, three, one):
-        assert changed(request_handler.files(each)) != {}
-        request_handler.accept("files/read")
-    assert [changed(request_handler.files(each)) for each in (two, three, one, two)] == [{}] * 4
-    assert request_handler.files(two).tools["files/read"].pin == pin_of(two)
-    assert changed(request_handler.files(CHANGED)) != {}
+        assert changed(bench.files(each)) != {}
+        bench.accept("files/read")
+    assert [changed(bench.files(each)) for each in (two, three, one, two)] == [{}] * 4
+    assert bench.files(two).tools["files/read"].pin == pin_of(two)
+    assert changed(bench.files(CHANGED)) != {}
 
 
-def test_what_alternates_is_remembered_within_bounds(request_handler: PinBench) -> None:
+def test_what_alternates_is_remembered_within_bounds(bench: PinBench) -> None:
     many = [tool(description=f"Version {number}.") for number in range(40)]
-    request_handler.files(many[0])
+    bench.files(many[0])
     for each in many[1:]:
-        request_handler.files(each)
-        request_handler.accept("files/read")
-    assert len(request_handler.pin().former) == 8
+        bench.files(each)
+        bench.accept("files/read")
+    assert len(bench.pin().former) == 8
 
 
 # --- revisions -------------------------------------------------------------------------------------------------------
@@ -287,81 +287,79 @@ def test_no_revision_is_a_change_and_what_was_allowed_holds_in_each(first: str, 
         assert run_async(_listed(script, revision, tmp_path)) == (pins, []), revision
 
 
-def test_members_that_an_older_revision_could_not_carry_are_asked_about(request_handler: PinBench) -> None:
+def test_members_that_an_older_revision_could_not_carry_are_asked_about(bench: PinBench) -> None:
     """The server chooses the revision: by a newer one it could bring in a title or a hint that no one has seen."""
-    request_handler.files(tool(), revision="2024-11-05")
-    catalog = request_handler.files(tool(annotations=t.ToolAnnotations(read_only_hint=True)), revision="2025-11-25")
+    bench.files(tool(), revision="2024-11-05")
+    catalog = bench.files(tool(annotations=t.ToolAnnotations(read_only_hint=True)), revision="2025-11-25")
     assert changed(catalog) == {"files/read": ('+ /annotations: {"readOnlyHint":true}',)}
 
 
-def test_members_that_are_missing_in_a_revision_that_has_them_are_a_change(request_handler: PinBench) -> None:
-    request_handler.files(tool(title="Read"), revision="2025-11-25")
-    assert changed(request_handler.files(tool(), revision="2024-11-05")) == {}
-    assert changed(request_handler.files(tool(), revision="2025-11-25")) != {}
-    assert changed(request_handler.files(tool(title="Read"), revision="2025-11-25")) == {}
+def test_members_that_are_missing_in_a_revision_that_has_them_are_a_change(bench: PinBench) -> None:
+    bench.files(tool(title="Read"), revision="2025-11-25")
+    assert changed(bench.files(tool(), revision="2024-11-05")) == {}
+    assert changed(bench.files(tool(), revision="2025-11-25")) != {}
+    assert changed(bench.files(tool(title="Read"), revision="2025-11-25")) == {}
 
 
 # --- files of older versions -----------------------------------------------------------------------------------------
 
 
-def _old_file(request_handler: PinBench, *definitions: t.Tool, **members: Any) -> None:
+def _old_file(bench: PinBench, *definitions: t.Tool, **members: Any) -> None:
     """Write a file as versions before the normal form did: digests of definitions as they are."""
-    request_handler.files(*definitions)
-    written = json.loads(request_handler.path.read_text())
+    bench.files(*definitions)
+    written = json.loads(bench.path.read_text())
     for pin in written["servers"][0]["pins"]:
         pin["pin"] = hashlib.sha256(canonical(pin["definition"])).hexdigest()
         pin |= members
         assert "former" not in pin
-    request_handler.path.write_text(json.dumps(written))
-    request_handler.path.chmod(0o600)
-    request_handler.restart()
+    bench.path.write_text(json.dumps(written))
+    bench.path.chmod(0o600)
+    bench.restart()
 
 
 TASKS = enum("b", "a", execution=t.ToolExecution(task_support="optional"), output_schema={"type": "integer"})
 
 
 @pytest.mark.parametrize("now", [TASKS, msgspec.structs.replace(TASKS, execution=None), enum("a", "b")])
-def test_nothing_of_an_old_file_is_lost_or_asked_about(now: t.Tool, request_handler: PinBench) -> None:
+def test_nothing_of_an_old_file_is_lost_or_asked_about(now: t.Tool, bench: PinBench) -> None:
     then = TASKS if now.output_schema else enum("b", "a")
     assert exact_pin(then) != pin_of(then)
-    _old_file(request_handler, then)
-    assert changed(request_handler.files(now)) == {}
-    assert request_handler.pin().pin == pin_of(now)
-    assert request_handler.told() == []
+    _old_file(bench, then)
+    assert changed(bench.files(now)) == {}
+    assert bench.pin().pin == pin_of(now)
+    assert bench.told() == []
 
 
-def test_a_change_since_an_old_file_was_written_is_noticed(request_handler: PinBench) -> None:
-    _old_file(request_handler, enum("b", "a"))
-    assert changed(request_handler.files(enum("b", "c"))) != {}
-    assert changed(request_handler.files(enum("a", "b"))) == {}
+def test_a_change_since_an_old_file_was_written_is_noticed(bench: PinBench) -> None:
+    _old_file(bench, enum("b", "a"))
+    assert changed(bench.files(enum("b", "c"))) != {}
+    assert changed(bench.files(enum("a", "b"))) == {}
 
 
-def test_an_old_pin_without_its_definition_is_known_when_it_is_seen_unchanged(request_handler: PinBench) -> None:
-    _old_file(request_handler, enum("b", "a"), definition=None)
-    assert changed(request_handler.files(enum("b", "a"))) == {}
-    assert (request_handler.pin().pin, request_handler.pin().definition is None) == (pin_of(enum("b", "a")), False)
+def test_an_old_pin_without_its_definition_is_known_when_it_is_seen_unchanged(bench: PinBench) -> None:
+    _old_file(bench, enum("b", "a"), definition=None)
+    assert changed(bench.files(enum("b", "a"))) == {}
+    assert (bench.pin().pin, bench.pin().definition is None) == (pin_of(enum("b", "a")), False)
 
 
-def test_an_old_pin_of_a_definition_with_a_secret_is_known_when_it_is_seen_unchanged(request_handler: PinBench) -> None:
+def test_an_old_pin_of_a_definition_with_a_secret_is_known_when_it_is_seen_unchanged(bench: PinBench) -> None:
     secret = enum("b", "a", description="Use secret-1.")
-    _old_file(request_handler, secret)
-    request_handler.restart(hide=lambda text: text.replace("secret-1", "***"))
-    written = request_handler.path.read_text().replace("secret-1", "***")
-    request_handler.path.write_text(written)
-    assert changed(request_handler.files(secret)) == {}
-    assert request_handler.pin().pin == pin_of(secret)
+    _old_file(bench, secret)
+    bench.restart(hide=lambda text: text.replace("secret-1", "***"))
+    written = bench.path.read_text().replace("secret-1", "***")
+    bench.path.write_text(written)
+    assert changed(bench.files(secret)) == {}
+    assert bench.pin().pin == pin_of(secret)
 
 
-def test_an_old_lock_file_still_names_the_same_definitions(request_handler: PinBench) -> None:
+def test_an_old_lock_file_still_names_the_same_definitions(bench: PinBench) -> None:
     locked = LockedPin(exact_pin(enum("b", "a")))
-    request_handler.restart(lock=PinLock(servers={"files": {"tool": {"read": locked}}}))
-    assert list(request_handler.files(enum("b", "a")).tools) == ["files/read"]
-    assert list(request_handler.files(enum("b", "c")).tools) == []
+    bench.restart(lock=PinLock(servers={"files": {"tool": {"read": locked}}}))
+    assert list(bench.files(enum("b", "a")).tools) == ["files/read"]
+    assert list(bench.files(enum("b", "c")).tools) == []
 
 
-def test_an_old_lock_file_can_still_be_imported(request_handler: PinBench) -> None:
-    request_handler.book.import_lock(
-        PinLock(servers={"files": {"tool": {"read": LockedPin(exact_pin(enum("b", "a")))}}})
-    )
-    assert changed(request_handler.files(enum("b", "a"))) == {}
-    assert request_handler.pin().state == "pinned"
+def test_an_old_lock_file_can_still_be_imported(bench: PinBench) -> None:
+    bench.book.import_lock(PinLock(servers={"files": {"tool": {"read": LockedPin(exact_pin(enum("b", "a")))}}}))
+    assert changed(bench.files(enum("b", "a"))) == {}
+    assert bench.pin().state == "pinned"

@@ -54,7 +54,7 @@ def test_a_schema_is_followed_to_the_place_that_differs() -> None:
     ]
 
 
-def test_arguments_of_a_prompt_are_told_by_their_names() -> None:
+def test_arguments_of_a_prompt_are_matched_by_name() -> None:
     before = {"arguments": [{"name": "a"}, {"name": "b", "required": True}]}
     assert lines(before, {"arguments": [{"name": "b"}]}) == [
         '- /arguments/a: {"name":"a"}',
@@ -96,7 +96,7 @@ def test_of_a_long_text_only_the_neighbourhood_is_shown() -> None:
     assert text == "~ (all of it): ...w46 w47 w48 w49 {+NEW +}w50 w51 w52 w53 ..."
 
 
-def test_two_very_long_texts_are_told_apart_in_bounded_work() -> None:
+def test_two_very_long_texts_are_distinguished_in_bounded_work() -> None:
     (change,) = compare_definitions("a " * 40_000, "b " * 40_000)
     assert (change.text[:6], "characters)" in change.text, len(change.text) < 10_000) == ("[-a a ", True, True)
 
@@ -107,7 +107,7 @@ def test_differences_beyond_a_number_are_counted_only() -> None:
 
 
 @given(json_values, json_values)
-def test_two_values_differ_exactly_if_something_is_told(one: Any, other: Any) -> None:
+def test_two_values_differ_exactly_if_a_change_is_reported(one: Any, other: Any) -> None:
     told = compare_definitions(one, other)
     assert bool(told) is (repr(_sorted(one)) != repr(_sorted(other)))
 

@@ -149,7 +149,7 @@ def test_a_flagged_tool_is_asked_about_although_a_rule_allows_it(tmp_path: Path)
     assert "it wants to be used before or after everything else" in person.asked[0].warnings[0]
 
 
-def test_a_poisoned_tool_is_not_served_and_its_reason_is_told(tmp_path: Path) -> None:
+def test_a_poisoned_tool_is_not_served_and_its_reason_is_reported(tmp_path: Path) -> None:
     server = Server("web")
 
     @server.tool

@@ -110,7 +110,7 @@ def test_a_place_grows_with_what_is_accepted_later() -> None:
     ("before", "after"),
     [([True, 1], [1, True]), ([{"a": 1}, {"b": 2}], [{"b": 2}, {"a": 1}]), (["x", ["y"]], [["y"], "x"])],
 )
-def test_elements_of_any_kind_are_told_apart(before: list[Any], after: list[Any]) -> None:
+def test_elements_of_any_kind_are_distinguished(before: list[Any], after: list[Any]) -> None:
     assert only_order_differs(default(before), default(after))
     assert not only_order_differs(default(before), default([*after[:-1], "z"]))
     assert not only_order_differs(default([True]), default([1]))

@@ -20,7 +20,7 @@ from trunkline.host.host import Host
 from trunkline.host.integrity.pins.store import PinStore
 from trunkline.host.integrity.pins.views import pin_views
 
-PATHS = f"{Path(__file__).parents[2]}:{Path(trunkline.__file__).parents[1]}"
+PATHS = f"{Path(__file__).parents[4]}:{Path(trunkline.__file__).parents[1]}"
 ALLOW = parse_policy('[[rule]]\neffect = "allow"\nserver = "shell"\n', file="p.toml")
 TOOLS = ["shell/execute", "shell/get_issue"]
 #: Seeds under which both tools are listed in ten different orders.
@@ -172,7 +172,7 @@ def test_a_seed_of_the_users_own_counts_before_it(
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n", b"random\n", b"99999999999999999999\n", b"\xff"])
-def test_a_file_that_holds_no_seed_is_written_anew(
+def test_a_file_that_holds_no_seed_is_written_again(
     content: bytes, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)

@@ -121,7 +121,7 @@ def test_icons_and_meta_cost_a_model_nothing() -> None:
     assert plain == loaded
 
 
-def test_it_tells_what_servers_say_of_themselves() -> None:
+def test_a_catalog_has_the_instructions_of_its_servers() -> None:
     made = catalog(a=offering(instructions="Be kind."), b=offering())
     assert (made.instructions, made.servers) == ({"a": "Be kind."}, ("a", "b"))
 
@@ -169,7 +169,7 @@ def test_a_wire_name_does_not_depend_on_who_else_is_there(servers: dict[str, set
     }
 
 
-def test_a_wire_name_of_two_tools_is_served_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_that_share_a_wire_name_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog_items, "wire_name", lambda server, name, naming: name)
     made = catalog(a=offering(tool("read"), tool("own")), b=offering(tool("read")))
     assert (list(made.tools), made.find_tool("read")) == (["a/own"], None)
@@ -205,10 +205,12 @@ BAD_TOOLS = [
     pytest.param(tool(input_schema={"type": "object", "$ref": "https://a.example/s"}), "leaves", id="remote-ref"),
     pytest.param(tool(input_schema=deep(100)), "nested deeper", id="deep"),
     pytest.param(tool(input_schema=deep(3000)), "too deep", id="bottomless"),
+    pytest.param(tool(meta={"a": deep(150)}), "too deep", id="deep-meta"),
+    pytest.param(tool(meta={"a": deep(3000)}), "too deep", id="bottomless-meta"),
     pytest.param(tool(input_schema={"type": "object", "$schema": "urn:x"}), "Dialect", id="dialect"),
     pytest.param(tool(output_schema={"type": 7}), "output schema", id="output"),
     pytest.param(tool(description="x" * 300_000), "too large", id="large"),
-    pytest.param(tool(description="\ud800"), "JSON cannot", id="no-unicode"),
+    pytest.param(tool(description="\ud800"), "not valid JSON", id="no-unicode"),
     pytest.param(tool(""), "empty", id="no-name"),
     pytest.param(tool("a\x1b[2Jb"), "U+001B", id="escape-sequence"),
     pytest.param(tool("read\u200b"), "U+200B", id="invisible"),
@@ -228,7 +230,7 @@ def test_one_bad_tool_is_dropped_alone_with_a_reason(bad: t.Tool, word: str) -> 
     assert [word in reason for _, reason in reasons(made)] == [True]
 
 
-def test_a_tool_that_is_listed_twice_in_two_ways_is_served_by_nobody() -> None:
+def test_a_tool_with_two_definitions_is_not_served() -> None:
     made = catalog(files=offering(tool("read"), tool("read", description="Other."), tool("good")))
     assert (list(made.tools), len(made.dropped)) == (["files/good"], 1)
 
@@ -341,7 +343,7 @@ def test_what_a_filter_hides_cannot_be_read_by_its_uri(filters: Filters, uri: st
     assert catalog({"files": ServerSettings(resources=filters)}, files=offered).find_resource(uri) is None
 
 
-def test_a_template_that_is_allowed_vouches_for_what_is_made_from_it() -> None:
+def test_an_allowed_template_allows_the_uris_that_match_it() -> None:
     settings = {"files": ServerSettings(resources=Filters(allow=("made://{+path}",), deny=("made:///etc/*",)))}
     made = catalog(settings, files=templates("made://{+path}"))
     assert where(made, "made://files//home/x") == ("files", "made:///home/x", "template")
@@ -394,7 +396,7 @@ def test_new_settings_are_applied_to_lists_that_did_not_change() -> None:
     assert [(item.id, item.trusted) for item in after.tools.values()] == [("files/read", True)]
 
 
-def test_another_naming_names_all_anew() -> None:
+def test_another_naming_names_all_again() -> None:
     files = offering(tool("x" * 50 + "." + "y" * 9))
     before = build_catalog({"files": files}, {}, counter=1)
     after = build_catalog({"files": files}, {}, counter=2, naming=GEMINI, before=before)

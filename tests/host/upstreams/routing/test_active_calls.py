@@ -87,7 +87,7 @@ async def test_work_that_ends_by_itself_has_no_more_news() -> None:
     assert await ActiveCall(quick, FRONT).next_question() is None
 
 
-async def test_a_parked_call_is_given_to_whoever_has_its_name_once() -> None:
+async def test_a_parked_call_is_resumed_once_by_its_name() -> None:
     parking, call = Parking(most=2, seconds=60), ActiveCall(waiting, FRONT)
     name = parking.admit(call)
     with pytest.raises(InvalidParams):
@@ -136,7 +136,7 @@ async def test_there_is_room_for_so_many_and_no_more() -> None:
     assert second.task.cancelled()
 
 
-async def test_an_asking_that_fails_after_its_question_was_withdrawn_is_no_failure_that_nobody_saw() -> None:
+async def test_a_prompter_that_fails_after_the_question_was_withdrawn_leaves_no_unretrieved_exception() -> None:
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: unseen.append(context))
     call = ActiveCall(asking, FRONT)

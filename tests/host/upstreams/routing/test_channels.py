@@ -54,7 +54,7 @@ async def test_a_question_that_no_server_asks_is_a_mistake_of_ours() -> None:
         await front(sampling=lambda _: "").ask("sampling/createMessage", QUESTION, key="x")
 
 
-def test_progress_and_log_messages_go_to_whoever_wants_them() -> None:
+def test_progress_and_log_messages_go_to_the_callers_that_want_them() -> None:
     heard: list[object] = []
     hearing = front(on_progress=heard.append, on_log=heard.append)
     news = t.ProgressNotificationParams(progress_token=1, progress=0.5)
@@ -65,7 +65,7 @@ def test_progress_and_log_messages_go_to_whoever_wants_them() -> None:
     assert (hearing.wants_progress(), hearing.log_level) == (True, "info")
 
 
-def test_a_program_that_does_not_listen_is_told_nothing() -> None:
+def test_a_program_without_callbacks_is_not_notified() -> None:
     deaf = front()
     deaf.progress(t.ProgressNotificationParams(progress_token=1, progress=0.5))
     deaf.log(t.LoggingMessageNotificationParams(level="info", data="x"))

@@ -136,7 +136,7 @@ async def test_a_limit_that_is_lowered_keeps_newcomers_out_until_there_is_room()
     assert not limiter.full
 
 
-async def test_a_wait_that_is_thrown_away_lets_nobody_in_too_early_and_keeps_no_place() -> None:
+async def test_a_cancelled_wait_keeps_no_slot_and_admits_no_call_early() -> None:
     limiter = ConcurrencyLimiter(1)
     held = await limiter.acquire()
     first = waiting(limiter)

@@ -12,8 +12,8 @@ from tests.client.scripted_server import handshake_server
 from tests.host.gateway.support import FRONTS, OLD, Stage, on_stage, server, until
 from tests.host.supervised import scripted
 from trunkline import Client, Context, Server
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds
 from trunkline.host.upstreams.routing.connection_pool import ConnectionPool
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ async def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> N
     assert len(set(requester.connections)) == 1
 
 
-async def test_a_client_that_cannot_be_asked_has_no_connection_of_its_own(tmp_path: Path) -> None:
+async def test_a_client_without_capabilities_has_no_dedicated_connection(tmp_path: Path) -> None:
     async with on_stage({"a": Asker().server}, tmp_path) as stage, stage.client(OLD) as client:
         await client.call_tool("a__hi")
         assert _lanes(stage) == []
 
 
-async def test_connections_that_nobody_used_for_long_are_closed(tmp_path: Path) -> None:
+async def test_idle_connections_are_closed(tmp_path: Path) -> None:
     requester = Asker()
     async with (
         on_stage({"a": requester.server}, tmp_path) as stage,
@@ -248,7 +248,7 @@ async def test_an_answer_reaches_a_call_though_others_have_all_places(channel: s
 # --- changes of lists ------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_that_is_told_on_a_lane_alone_reaches_the_catalog(tmp_path: Path) -> None:
+async def test_a_change_announced_only_on_a_dedicated_connection_reaches_the_catalog(tmp_path: Path) -> None:
     tools = [{"name": "grow", "inputSchema": {"type": "object"}}]
 
     def grow(params: dict[str, Any]) -> dict[str, Any]:

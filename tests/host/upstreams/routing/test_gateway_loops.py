@@ -31,7 +31,7 @@ def test_a_server_leads_back_to_those_it_names(own: str, expected: bool) -> None
     [None, 7, [], {}, {GATEWAYS: None}, {GATEWAYS: {}}, {GATEWAYS: {"ids": "a"}}, {GATEWAYS: {"ids": [1, None, []]}}],
     ids=str,
 )
-def test_nonsense_names_nobody(experimental: Any) -> None:
+def test_malformed_announcements_name_no_gateway(experimental: Any) -> None:
     assert not leads_back("a", offering(experimental))
     assert gateway_capability("a", [offering(experimental)])[GATEWAYS] == {"ids": ["a"]}
 

@@ -133,7 +133,7 @@ async def test_many_questions_of_a_round_are_asked_together(channel: str, tmp_pa
 
 
 @FRONTS
-async def test_what_the_client_can_be_asked_is_what_the_server_is_told(channel: str, tmp_path: Path) -> None:
+async def test_the_server_sees_the_capabilities_of_the_client(channel: str, tmp_path: Path) -> None:
     told: list[Any] = []
     curious = server("curious", NEW)
     curious.add_tool(nothing)
@@ -182,7 +182,7 @@ async def test_how_connections_are_shared_is_the_entrys_word(share: Any, tmp_pat
         pytest.param((), [], id="nothing"),
     ],
 )
-async def test_a_server_is_told_only_of_what_it_may_ask(
+async def test_a_server_sees_only_the_capabilities_it_may_use(
     asks: tuple[str, ...] | None, declared: list[str], revision: str, tmp_path: Path
 ) -> None:
     told: list[list[str]] = []

@@ -140,7 +140,7 @@ def test_without_a_kept_login_none_is_shown() -> None:
     assert found(remote(auth="oauth"), None) is None
 
 
-def test_a_kept_login_is_shown_and_nobody_is_ever_asked() -> None:
+def test_a_stored_login_is_used_without_a_prompt() -> None:
     login = found(remote(), OAuth())
     assert login is not None
     assert login.open_browser is False

@@ -72,7 +72,7 @@ async def test_a_server_that_became_stateless_costs_one_more_try(mode: str, tmp_
     assert (await server.run(mode))[1][:2] == ["server/discover", "tools/list"]
 
 
-async def test_a_server_that_crashes_is_not_taken_for_another_for_ever(tmp_path: Path) -> None:
+async def test_the_era_of_a_crashing_server_is_probed_again(tmp_path: Path) -> None:
     server = Changing(tmp_path)
     await server.run("handshake")
     state, asked = await server.run("crashes")

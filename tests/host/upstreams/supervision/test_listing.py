@@ -74,7 +74,7 @@ def test_a_repeated_cursor_fails_that_list_alone() -> None:
     found = listed(stateless({**TABLE, "tools/list": {"tools": [TOOL], "nextCursor": "x"}}))
     assert found.tools == ()
     assert list(found.failures) == ["tools/list"]
-    assert "twice" in found.failures["tools/list"]
+    assert "repeated the cursor 'x'" in found.failures["tools/list"]
     assert len(found.prompts) == 1
 
 

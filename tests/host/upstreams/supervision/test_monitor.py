@@ -107,14 +107,14 @@ async def test_a_list_that_cannot_be_read_again_stays_as_it_was() -> None:
         assert tool_names(stage) == ["tool-1"]
 
 
-async def test_a_repeated_cursor_is_named_and_hurts_nobody() -> None:
+async def test_a_repeated_cursor_is_named_and_affects_no_other_list() -> None:
     async with supervising({"a": program("a", "lying_list", "cursor")}) as stage:
         await stage.upstream().connected_client()
-        assert "'again' twice" in (stage.upstream().status.reason or "")
+        assert "repeated the cursor 'again'" in (stage.upstream().status.reason or "")
         assert stage.upstream().state == "partial"
 
 
-async def test_a_server_that_cannot_be_listened_to_is_ready_all_the_same() -> None:
+async def test_a_server_without_a_change_stream_is_ready_anyway() -> None:
     server = stateless({"tools/list": TOOLS}, tools={"listChanged": True})
     async with supervising({"a": scripted("a", server)}) as stage:
         await stage.upstream().connected_client()
@@ -186,7 +186,7 @@ def _acknowledgement(id: Any) -> Any:
 # --- what cannot be kept or read
 
 
-async def test_an_item_that_cannot_be_read_is_told_of() -> None:
+async def test_an_item_that_cannot_be_read_is_reported() -> None:
     server = handshake_server({"tools/list": {"tools": [*TOOLS["tools"], {"name": "bad"}]}}, tools={})
     async with supervising({"a": scripted("a", server)}) as stage:
         await stage.upstream().connected_client()
@@ -194,7 +194,7 @@ async def test_an_item_that_cannot_be_read_is_told_of() -> None:
         assert "1 items cannot be read; tools/list: item 1 ('bad')" in (stage.upstream().status.reason or "")
 
 
-async def test_a_catalog_that_cannot_be_kept_hurts_nobody(tmp_path: Path) -> None:
+async def test_a_catalog_that_cannot_be_cached_does_not_stop_the_server(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     async with supervising({"a": program("a", "plain")}, cache=kept_in(tmp_path / "file")) as stage:
         await stage.upstream().connected_client()
@@ -276,7 +276,7 @@ async def test_a_request_that_fails_is_no_reason_to_end_anything() -> None:
         assert await stage.upstream().connected_client() is client
 
 
-async def test_a_url_that_stops_answering_is_tried_anew() -> None:
+async def test_a_url_that_stops_answering_is_tried_again() -> None:
     async def silence(got: Got, writer: Writer) -> None:
         await writer.until_left()
 

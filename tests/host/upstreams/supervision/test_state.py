@@ -33,7 +33,7 @@ class Told:
         self.offers += 1
 
 
-def test_a_move_is_told() -> None:
+def test_a_transition_is_published() -> None:
     told = Told()
     told.condition.transition_to("starting")
     told.condition.transition_to("waiting", "it ended")
@@ -45,7 +45,7 @@ def test_a_move_that_is_not_in_the_table_raises() -> None:
         Told().condition.transition_to("ready")
 
 
-def test_staying_is_told_only_if_the_reason_is_another() -> None:
+def test_an_unchanged_state_is_published_only_with_another_reason() -> None:
     told = Told()
     told.condition.transition_to("known")
     told.condition.transition_to("known", "starts when it is used")
@@ -144,7 +144,7 @@ async def _do(step: str, stage: Stage, server: Any) -> None:
         server.table["tools/call"] = {"content": []}
     elif step == "die" and server.stages:
         server.stage.die()
-    elif step == "storm" and server.stages and not server.stage.call_ended:
+    elif step == "storm" and server.stages and not server.stage.ended:
         server.stage.say("notifications/tools/list_changed")
     elif step == "new":
         await stage.supervisor.apply({"a": upstream.entry})

@@ -48,7 +48,7 @@ async def test_twenty_servers_start_at_the_same_time(tmp_path: Path) -> None:
         assert {stage.upstream(name).state for name in entries} == {"ready"}
 
 
-async def test_a_slow_a_dead_and_a_hostile_server_delay_nobody(tmp_path: Path) -> None:
+async def test_a_slow_a_dead_and_a_hostile_server_delay_no_other_server(tmp_path: Path) -> None:
     entries = {
         "slow": program("slow", "slow_start", str(tmp_path / "never")),
         "silent": program("silent", "hang_at_initialize"),
@@ -91,7 +91,7 @@ async def test_waiting_for_it_to_settle_has_a_bound() -> None:
         assert await waiting is False
 
 
-async def test_states_are_told_as_events() -> None:
+async def test_states_are_published_as_events() -> None:
     stage = Stage()
     async with stage.events.subscribe() as follower:
         await stage.supervisor.apply({"a": good()})
@@ -155,7 +155,7 @@ async def test_a_server_that_is_taken_out_is_ended() -> None:
         assert "a" not in stage.supervisor.upstreams
         await stage.until(lambda: stage.states()[-1] == "stopped")
         assert gone_within([pid], 5.0) == []
-        with pytest.raises(ServerUnavailable, match="a is stopped: not in the configuration any more"):
+        with pytest.raises(ServerUnavailable, match="The server a is stopped: removed from the configuration"):
             await upstream.connected_client()
 
 

@@ -52,7 +52,7 @@ async def test_a_server_object_is_reached_as_well() -> None:
     [("handshake", {"initialize"}), ("stateless", {"server/discover"})],
     ids=["handshake", "stateless"],
 )
-async def test_the_era_of_the_entry_is_spoken(era: str, revisions: set[str]) -> None:
+async def test_the_era_of_the_entry_is_used(era: str, revisions: set[str]) -> None:
     make = handshake_server if era == "handshake" else stateless
     server = make({"tools/list": TOOLS}, tools={})
     async with supervising({"a": scripted("a", server, era=era)}) as stage:
@@ -60,13 +60,13 @@ async def test_the_era_of_the_entry_is_spoken(era: str, revisions: set[str]) -> 
     assert set(server.methods) & {"initialize", "server/discover"} == revisions
 
 
-async def test_a_server_that_offers_no_tools_although_it_says_so_is_flagged() -> None:
+async def test_a_server_that_declares_tools_and_lists_none_is_flagged() -> None:
     async with supervising({"a": scripted("a", stateless({"tools/list": {"tools": []}}, tools={}))}) as stage:
         await stage.upstream().connected_client()
         assert stage.upstream().status.reason == "it declares tools and lists none"
 
 
-async def test_a_list_that_fails_is_a_state_of_its_own_and_tried_three_times_more() -> None:
+async def test_a_failed_list_makes_the_state_partial_and_is_retried_three_times() -> None:
     server = good_server({"tools/list": Fail(-32603, "no database")})
     async with supervising({"a": scripted("a", server)}) as stage:
         await stage.upstream().connected_client()
@@ -113,7 +113,7 @@ async def test_a_program_that_does_not_exist_is_named() -> None:
 
 
 @pytest.mark.parametrize("module", ["flood_stdout", "flood_stderr"])
-async def test_a_server_that_floods_its_pipes_is_served_all_the_same(module: str) -> None:
+async def test_a_server_that_floods_its_pipes_still_works(module: str) -> None:
     async with supervising({"a": program("a", module)}) as stage:
         client = await stage.upstream().connected_client()
         assert (await client.call_tool("pid")).text == str(stage.upstream().status.pid)
@@ -203,7 +203,7 @@ async def test_a_server_that_may_not_run_any_more_is_ended_when_it_is_vetted() -
 
 async def test_no_other_client_is_made_before_it_is_clear_that_the_server_may_run() -> None:
     async with supervising({"a": scripted("a", good_server())}) as stage:
-        with pytest.raises(ServerUnavailable, match="not yet found to be approved"):
+        with pytest.raises(ServerUnavailable, match="was not checked for approval yet"):
             stage.upstream().make_client()
 
 
@@ -227,7 +227,7 @@ async def test_a_bug_in_a_callback_of_the_host_fails_one_server_and_is_tried_aga
         await stage.upstream().connected_client()
 
 
-async def test_a_lazy_server_that_cannot_be_looked_up_is_started_to_learn_what_it_offers(tmp_path: Path) -> None:
+async def test_a_lazy_server_whose_trust_check_failed_is_started_to_list_it(tmp_path: Path) -> None:
     entry = scripted("a", good_server(), start="lazy")
     async with supervising({"a": entry}, trust=failing_once(), cache=kept_in(tmp_path)) as stage:
         await stage.until_count("known", 2)
@@ -253,7 +253,7 @@ async def test_a_server_that_is_approved_meanwhile_starts_when_it_is_restarted()
         pytest.param({"problem": "mcp.json:7: no command"}, "misconfigured", "mcp.json:7: no command", id="problem"),
     ],
 )
-async def test_what_cannot_run_says_so_at_once(change: dict[str, Any], state: str, message: str) -> None:
+async def test_a_server_that_cannot_run_is_reported_at_once(change: dict[str, Any], state: str, message: str) -> None:
     entry = replace(program("a", "plain", source=Source("user", "mcp.json", 7)), **change)
     async with supervising({"a": entry}) as stage:
         assert stage.upstream().state == state
@@ -306,7 +306,7 @@ async def test_a_server_that_ends_by_itself_is_started_again() -> None:
         await stage.until_count("ready", 2)
 
 
-async def test_whoever_needs_a_server_that_waits_gets_it_when_it_is_back() -> None:
+async def test_a_caller_of_a_waiting_server_gets_it_once_it_is_ready() -> None:
     server = good_server({"tools/call": DIE})
     async with supervising({"a": scripted("a", server)}) as stage:
         client = await stage.upstream().connected_client()
@@ -318,7 +318,7 @@ async def test_whoever_needs_a_server_that_waits_gets_it_when_it_is_back() -> No
         assert await reaching is not client
 
 
-async def test_whoever_waits_is_told_when_the_time_for_a_start_is_over() -> None:
+async def test_waiting_callers_get_an_error_when_the_start_times_out() -> None:
     server = good_server({"initialize": None})
     async with supervising({"a": scripted("a", server, era="handshake", start_timeout=3.0)}) as stage:
         reaching = asyncio.ensure_future(stage.upstream().connected_client())
@@ -523,7 +523,7 @@ async def test_a_server_in_use_is_not_idle() -> None:
         assert stage.upstream().state == "known"
 
 
-async def test_a_lazy_server_is_started_once_to_learn_what_it_offers(tmp_path: Path) -> None:
+async def test_a_lazy_server_is_started_once_to_list_it(tmp_path: Path) -> None:
     entry = program("a", "plain", start="lazy")
     async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
         await stage.until_count("known", 2)
@@ -547,7 +547,7 @@ async def test_a_lazy_server_that_is_known_is_not_started(tmp_path: Path) -> Non
         assert stage.offered == ["a", "a"]
 
 
-async def test_a_lazy_server_that_offers_something_else_by_now_is_told_of(tmp_path: Path) -> None:
+async def test_a_changed_offering_of_a_lazy_server_is_reported(tmp_path: Path) -> None:
     entry = program("a", "lying_list", "storm", start="lazy")
     async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
         await stage.until_count("known", 2)
@@ -562,7 +562,7 @@ async def test_a_lazy_server_that_offers_something_else_by_now_is_told_of(tmp_pa
         assert stage.offered == ["a", "a"]
 
 
-async def test_a_lazy_server_that_crashes_unused_waits_for_somebody_to_use_it() -> None:
+async def test_a_lazy_server_that_crashes_unused_stays_stopped_until_it_is_used() -> None:
     server = good_server()
     async with supervising({"a": scripted("a", server, start="lazy")}) as stage:
         await stage.until_count("known", 2)
@@ -587,7 +587,7 @@ async def test_an_offering_is_kept_while_the_server_is_away_for_a_moment() -> No
 # --- orders
 
 
-async def test_a_lazy_server_can_be_stopped_while_it_is_looked_at(tmp_path: Path) -> None:
+async def test_a_lazy_server_can_be_stopped_while_it_is_listed(tmp_path: Path) -> None:
     async def trust(entry: ServerEntry) -> tuple[bool, str | None]:
         await asyncio.get_running_loop().create_future()
         return True, None
@@ -639,7 +639,7 @@ async def test_orders_to_a_server_that_is_gone_do_nothing() -> None:
 # --- other clients
 
 
-async def test_another_client_has_a_process_of_its_own_that_ends_with_the_server() -> None:
+async def test_another_client_has_a_separate_process_that_ends_with_the_server() -> None:
     async with supervising({"a": program("a", "plain")}) as stage:
         shared = await stage.upstream().connected_client()
         own = stage.upstream().make_client(elicitation=lambda params: None)

@@ -1,4 +1,4 @@
-"""The client in a handshake session over HTTP: its id, the stream beside the requests, taking up, and the end."""
+"""The client in a handshake session over HTTP: its id, the GET stream, resuming streams, and the end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sessions(script: HttpScript, name: str) -> list[str | None]:
 # --- the id ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_session_id_goes_with_all_that_follows_and_is_given_back_at_the_end() -> None:
+def test_the_session_id_is_sent_with_all_requests_and_deleted_at_the_end() -> None:
     async def main() -> HttpScript:
         script = handshake_script({"GET": LISTENING})
         async with script, Client(script.url, revision="legacy") as client:
@@ -87,7 +87,7 @@ async def test_a_session_id_that_is_not_visible_ascii_is_refused() -> None:
 
 
 @pytest.mark.parametrize("reply", [Status(405), Status(500), Status(404)], ids=["405", "500", "404"])
-def test_a_session_that_cannot_be_given_back_ends_all_the_same(reply: Status) -> None:
+def test_a_client_closes_although_its_delete_fails(reply: Status) -> None:
     async def main() -> ClientState:
         script = handshake_script({"DELETE": reply})
         async with script, Client(script.url) as client:
@@ -97,7 +97,7 @@ def test_a_session_that_cannot_be_given_back_ends_all_the_same(reply: Status) ->
     assert run_async(main()) is ClientState.TERMINATED
 
 
-def test_a_server_that_does_not_answer_the_farewell_is_left() -> None:
+def test_a_server_that_does_not_answer_the_delete_does_not_delay_closing() -> None:
     async def hang(got: Got, writer: Writer) -> None:
         await writer.until_left()
 
@@ -110,7 +110,7 @@ def test_a_server_that_does_not_answer_the_farewell_is_left() -> None:
     assert run_async(main()) is ClientState.TERMINATED
 
 
-# --- the stream beside the requests ----------------------------------------------------------------------------------
+# --- the GET stream --------------------------------------------------------------------------------------------------
 
 
 def test_the_stream_is_open_before_the_first_call() -> None:
@@ -133,7 +133,7 @@ def test_the_stream_is_open_before_the_first_call() -> None:
     assert run_async(main()) == ["open", "call"]
 
 
-def test_a_stream_that_does_not_open_is_not_waited_for_long() -> None:
+def test_waiting_for_the_get_stream_is_bounded() -> None:
     async def hang(got: Got, writer: Writer) -> None:
         await writer.until_left()
 
@@ -145,7 +145,7 @@ def test_a_stream_that_does_not_open_is_not_waited_for_long() -> None:
     assert run_async(main()) == "3"
 
 
-def test_what_the_server_says_out_of_turn_is_heard() -> None:
+def test_messages_that_belong_to_no_request_are_delivered() -> None:
     async def stream(got: Got, writer: Writer) -> None:
         writer.stream()
         writer.event(id="1")
@@ -161,7 +161,7 @@ def test_what_the_server_says_out_of_turn_is_heard() -> None:
     assert run_async(main()) == CHANGED["method"]
 
 
-def test_a_question_on_the_stream_is_answered_and_an_answer_there_is_dropped() -> None:
+def test_a_server_request_on_the_get_stream_is_answered_and_a_response_there_is_dropped() -> None:
     async def main() -> tuple[Any, str]:
         async def stream(got: Got, writer: Writer) -> None:
             writer.stream()
@@ -186,7 +186,7 @@ def test_a_question_on_the_stream_is_answered_and_an_answer_there_is_dropped() -
     assert run_async(main()) == ({}, "3")
 
 
-def test_a_stream_that_ends_is_taken_up_after_its_last_event() -> None:
+def test_a_get_stream_that_ends_is_resumed_after_its_last_event() -> None:
     async def main() -> list[str | None]:
         async def first(got: Got, writer: Writer) -> None:
             writer.stream()
@@ -207,7 +207,7 @@ def test_a_stream_that_ends_is_taken_up_after_its_last_event() -> None:
     assert run_async(main()) == [None, "a-1"]
 
 
-def test_a_stream_that_ends_again_and_again_is_given_up() -> None:
+def test_a_get_stream_that_keeps_ending_is_given_up() -> None:
     async def short(got: Got, writer: Writer) -> None:
         writer.stream()
         writer.raw(b"retry: 1\n\n")
@@ -264,7 +264,7 @@ def test_a_stream_that_is_cut_before_it_opens_is_tried_again() -> None:
     assert run_async(main()) == CHANGED["method"]
 
 
-def test_a_refused_announcement_leaves_a_client_that_works() -> None:
+def test_a_client_works_although_its_initialized_notification_was_refused() -> None:
     async def main() -> list[str]:
         script = handshake_script({"notifications/initialized": Status(500)})
         async with script, Client(script.url, revision="legacy") as client:
@@ -274,7 +274,7 @@ def test_a_refused_announcement_leaves_a_client_that_works() -> None:
     assert run_async(main()) == ["initialize", "notifications/initialized", "tools/call", "DELETE"]
 
 
-# --- taking up -------------------------------------------------------------------------------------------------------
+# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 async def polled(got: Got, writer: Writer) -> None:
@@ -325,7 +325,7 @@ async def answered(got: Got, writer: Writer) -> None:
     writer.event(answer(3), id="event-9")
 
 
-def test_a_stream_that_ends_without_its_answer_is_taken_up_after_the_time_it_asked_for() -> None:
+def test_a_stream_that_ends_without_its_answer_is_resumed_after_the_time_it_asked_for() -> None:
     result, script, times = taken_up(answered)
     assert result.text == "3"
     assert last_ids(script) == [None, "event-1"]
@@ -335,7 +335,7 @@ def test_a_stream_that_ends_without_its_answer_is_taken_up_after_the_time_it_ask
     assert len(script.of("tools/call")) == 1
 
 
-def test_a_stream_is_taken_up_after_the_newest_event_each_time() -> None:
+def test_a_stream_is_resumed_after_the_newest_event_each_time() -> None:
     async def more(got: Got, writer: Writer) -> None:
         writer.stream()
         writer.event(id="event-2", retry=1)
@@ -362,10 +362,10 @@ def test_a_stream_that_brings_nothing_new_is_given_up(turn: Any) -> None:
 
 
 @pytest.mark.parametrize("turn", [Status(404), Status(405), Status(200, b"{}", type="application/json")])
-def test_a_stream_that_the_server_does_not_have_any_more_is_lost_and_the_call_not_repeated(turn: Status) -> None:
+def test_a_stream_that_the_server_dropped_is_lost_and_the_call_not_repeated(turn: Status) -> None:
     error, script, _ = taken_up(turn)
     assert type(error) is ConnectionLost
-    assert "cannot be taken up again" in str(error)
+    assert "cannot be resumed" in str(error)
     assert len(script.of("tools/call")) == 1
 
 
@@ -386,7 +386,7 @@ def test_a_stream_without_event_ids_is_lost_when_it_ends() -> None:
 # --- a session that ends ---------------------------------------------------------------------------------------------
 
 
-def test_a_session_the_server_forgot_is_begun_anew_and_the_call_made_again() -> None:
+def test_a_lost_session_is_opened_again_and_the_call_repeated() -> None:
     async def main() -> tuple[str, HttpScript, ClientState]:
         script = handshake_script({"initialize": numbered("one", "two"), "tools/call": [GONE, DONE]})
         async with script, Client(script.url, revision="legacy") as client:
@@ -399,7 +399,7 @@ def test_a_session_the_server_forgot_is_begun_anew_and_the_call_made_again() -> 
     assert sessions(script, "initialize") == [None, None]
 
 
-def test_an_own_request_is_made_again_too() -> None:
+def test_a_custom_request_is_repeated_too() -> None:
     async def main() -> Any:
         script = handshake_script({"initialize": numbered("one", "two"), "acme/x": [GONE, {"y": 1}]})
         async with script, Client(script.url, revision="legacy", restart=False) as client:
@@ -408,7 +408,7 @@ def test_an_own_request_is_made_again_too() -> None:
     assert run_async(main()) == {"y": 1}
 
 
-def test_a_call_whose_new_session_is_forgotten_too_fails() -> None:
+def test_a_call_fails_when_its_new_session_is_lost_too() -> None:
     async def main() -> list[str | None]:
         script = handshake_script({"initialize": numbered("one", "two"), "tools/call": GONE})
         async with script, Client(script.url, revision="legacy") as client:
@@ -438,7 +438,7 @@ def test_calls_in_flight_in_the_old_session_still_get_their_answers() -> None:
     assert run_async(main()) == ("late", "3", 2)
 
 
-def test_several_calls_that_find_the_session_gone_begin_one_new_one() -> None:
+def test_several_calls_in_a_lost_session_open_one_new_session() -> None:
     async def main() -> tuple[list[str], int]:
         script = handshake_script({"initialize": numbered("one", "two"), "tools/call": [GONE, GONE, GONE, DONE]})
         async with script, Client(script.url, revision="legacy") as client:
@@ -462,7 +462,7 @@ async def test_closing_does_not_wait_for_calls_of_the_old_session() -> None:
             await first
 
 
-async def test_a_call_of_the_old_session_is_not_waited_for_without_end() -> None:
+async def test_waiting_for_a_call_of_the_old_session_is_bounded() -> None:
     async def hang(got: Got, writer: Writer) -> None:
         await writer.until_left()
 
@@ -476,7 +476,7 @@ async def test_a_call_of_the_old_session_is_not_waited_for_without_end() -> None
             await first
 
 
-def test_a_stream_whose_session_is_gone_lets_listeners_begin_anew() -> None:
+def test_a_stream_whose_session_is_gone_lets_listeners_start_again() -> None:
     async def first(got: Got, writer: Writer) -> None:
         writer.stream()
         writer.raw(b"retry: 1\n\n")
@@ -497,7 +497,7 @@ def test_a_stream_whose_session_is_gone_lets_listeners_begin_anew() -> None:
     assert ids == ["one", "one", "two"]
 
 
-def test_the_log_level_and_subscriptions_are_brought_to_the_new_session() -> None:
+def test_the_log_level_and_subscriptions_are_restored_in_the_new_session() -> None:
     async def main() -> HttpScript:
         table = {"initialize": numbered("one", "two"), "tools/call": [GONE, DONE], "resources/subscribe": {}}
         script = handshake_script(table)
@@ -512,7 +512,7 @@ def test_the_log_level_and_subscriptions_are_brought_to_the_new_session() -> Non
     assert sessions(script, "resources/subscribe") == ["one", "two"]
 
 
-def test_an_answer_to_a_question_that_nobody_takes_hurts_nobody() -> None:
+def test_an_answer_that_is_refused_breaks_nothing() -> None:
     async def main() -> str:
         async def call(got: Got, writer: Writer) -> None:
             writer.stream()

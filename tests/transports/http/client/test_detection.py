@@ -1,4 +1,4 @@
-"""Which transport and era a URL turns out to be, where redirects lead, and by which way requests go."""
+"""Detection of the transport and era of a URL, redirects and proxies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def failed(script: HttpScript, **options: Any) -> Exception:
 # --- eras ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stateless_server_is_found_by_one_request() -> None:
+def test_a_stateless_server_is_detected_with_one_request() -> None:
     script = stateless_script()
     assert connected(script) == NEWEST.name
     assert script.names == ["server/discover"]
@@ -83,13 +83,13 @@ def test_a_stateless_server_is_found_by_one_request() -> None:
     ],
     ids=["400", "404", "405", "415", "html", "202", "method", "invalid", "error"],
 )
-def test_a_server_that_does_not_know_the_probe_gets_the_handshake(reply: Any) -> None:
+def test_a_server_that_does_not_know_the_probe_is_sent_initialize(reply: Any) -> None:
     script = handshake_script({"server/discover": reply})
     assert connected(script) == NEWEST_HANDSHAKE.name
     assert script.names[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
 
-def test_a_server_that_refuses_the_first_request_with_what_it_supports_is_asked_again() -> None:
+def test_a_server_that_names_its_supported_revisions_is_asked_again() -> None:
     script = stateless_script()
     discovered = {**script.table["server/discover"], "capabilities": {}}
     script.table["server/discover"] = [refusal(-32022, supported=[NEWEST.name]), discovered]
@@ -97,19 +97,19 @@ def test_a_server_that_refuses_the_first_request_with_what_it_supports_is_asked_
     assert script.names == ["server/discover", "server/discover"]
 
 
-def test_a_stateless_server_that_supports_only_handshake_revisions_is_shaken_hands_with() -> None:
+def test_a_server_that_supports_only_handshake_revisions_is_sent_initialize() -> None:
     script = handshake_script({"server/discover": refusal(-32022, supported=[NEWEST_HANDSHAKE.name])})
     assert connected(script) == NEWEST_HANDSHAKE.name
 
 
-def test_a_stateless_server_that_wants_more_of_the_client_is_not_taken_for_an_old_one() -> None:
+def test_a_stateless_server_that_needs_a_capability_is_not_treated_as_old() -> None:
     script = handshake_script({"server/discover": refusal(-32021)})
     assert isinstance(failed(script), MissingClientCapability)
     assert script.names == ["server/discover"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-def test_a_status_that_says_nothing_of_the_era_is_raised(status: int) -> None:
+def test_a_status_that_does_not_indicate_the_era_raises(status: int) -> None:
     script = handshake_script({"server/discover": Status(status)})
     error = failed(script)
     assert isinstance(error, HttpError)
@@ -118,15 +118,15 @@ def test_a_status_that_says_nothing_of_the_era_is_raised(status: int) -> None:
     assert script.names == ["server/discover"]
 
 
-def test_a_refusal_of_the_handshake_is_raised() -> None:
+def test_a_refused_handshake_raises() -> None:
     assert isinstance(failed(handshake_script({"initialize": refusal(-32602)})), RequestFailed)
 
 
-def test_a_handshake_answered_with_a_page_is_raised() -> None:
+def test_a_handshake_answered_with_html_raises() -> None:
     assert isinstance(failed(handshake_script({"initialize": HTML})), RemoteProtocolError)
 
 
-def test_a_pinned_stateless_revision_is_insisted_on() -> None:
+def test_a_pinned_stateless_revision_is_required() -> None:
     script = handshake_script({"server/discover": Status(404)})
     error = failed(script, revision=NEWEST.name)
     assert isinstance(error, HttpError)
@@ -134,7 +134,7 @@ def test_a_pinned_stateless_revision_is_insisted_on() -> None:
     assert script.names == ["server/discover"]
 
 
-def test_a_pinned_stateless_revision_and_an_answer_that_is_none() -> None:
+def test_a_pinned_stateless_revision_with_an_invalid_answer_raises() -> None:
     assert isinstance(failed(handshake_script({"server/discover": HTML}), revision=NEWEST.name), RevisionMismatch)
 
 
@@ -172,13 +172,13 @@ def changed_era(status: int) -> tuple[HttpScript, Any]:
     return script, run_async(main())
 
 
-def test_a_remembered_era_that_does_not_hold_any_more_is_found_out_anew() -> None:
+def test_a_remembered_era_that_is_outdated_is_detected_again() -> None:
     script, revision = changed_era(400)
     assert revision == NEWEST.name
     assert script.names == ["initialize", "server/discover"]
 
 
-def test_a_remembered_era_stays_when_the_server_is_only_unwell() -> None:
+def test_a_remembered_era_is_kept_when_the_server_fails_temporarily() -> None:
     with pytest.raises(HttpError, match="500"):
         changed_era(500)
 
@@ -187,7 +187,7 @@ def test_a_remembered_era_stays_when_the_server_is_only_unwell() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 405])
-def test_a_server_without_either_era_is_asked_for_events(status: int) -> None:
+def test_a_server_of_neither_era_is_tried_with_http_sse(status: int) -> None:
     script = old_script(refusal=Status(status, b"nope"))
     error = failed(script)
     assert isinstance(error, HttpError)
@@ -198,7 +198,7 @@ def test_a_server_without_either_era_is_asked_for_events(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [406, 500])
-def test_other_failures_of_the_handshake_are_not_fallen_back_on(status: int) -> None:
+def test_other_failures_of_the_handshake_do_not_lead_to_http_sse(status: int) -> None:
     script = handshake_script({"initialize": Status(status)})
     error = failed(script)
     assert isinstance(error, HttpError)
@@ -206,7 +206,7 @@ def test_other_failures_of_the_handshake_are_not_fallen_back_on(status: int) -> 
     assert script.names == ["server/discover", "initialize"]
 
 
-def test_an_error_message_with_such_a_status_is_no_sign_of_a_newer_server() -> None:
+def test_a_jsonrpc_error_with_such_a_status_does_not_indicate_a_stateless_server() -> None:
     script = handshake_script({"server/discover": refusal(-32600, 405), "initialize": refusal(-32600, 405)})
     error = failed(script)
     assert isinstance(error, RequestFailed)
@@ -215,13 +215,13 @@ def test_an_error_message_with_such_a_status_is_no_sign_of_a_newer_server() -> N
 
 
 @pytest.mark.parametrize(("code", "status"), [(-32601, 404), (-32020, 400), (-32600, 200)])
-def test_an_error_message_that_shows_what_the_server_is_ends_the_search(code: int, status: int) -> None:
+def test_a_jsonrpc_error_of_a_stateless_server_ends_the_detection(code: int, status: int) -> None:
     script = handshake_script({"initialize": refusal(code, status)})
     assert isinstance(failed(script), RequestFailed)
     assert script.names == ["server/discover", "initialize"]
 
 
-def test_an_entry_that_says_http_is_not_asked_for_events() -> None:
+def test_an_entry_of_type_http_is_not_tried_with_http_sse() -> None:
     async def main() -> list[str]:
         async with old_script() as script:
             with pytest.raises(HttpError):
@@ -277,7 +277,7 @@ def test_a_redirect_elsewhere_or_of_another_kind_is_not_followed(status: int, lo
     assert len(script.requests) == 1
 
 
-def test_a_redirect_without_end_is_left() -> None:
+def test_an_endless_redirect_raises() -> None:
     script = redirected(307, "/mcp", times=9)
     error = failed(script)
     assert isinstance(error, HttpError)
@@ -295,7 +295,7 @@ def test_a_get_follows_the_older_redirects_too() -> None:
     assert run_async(main()) == ["/mcp", "/other"]
 
 
-# --- the way ---------------------------------------------------------------------------------------------------------
+# --- the login -------------------------------------------------------------------------------------------------------
 
 
 def test_a_proxy_is_asked_for_the_whole_url() -> None:
@@ -331,7 +331,7 @@ def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
     ids=["none", "bypassed", "loopback", "localhost"],
 )
-def test_a_proxy_of_the_environment_is_passed_by(
+def test_a_proxy_of_the_environment_is_not_used_for_this_machine(
     url: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> list[Got]:
@@ -346,7 +346,7 @@ def test_a_proxy_of_the_environment_is_passed_by(
     assert run_async(main()) == []
 
 
-async def test_a_proxy_that_is_away_is_named() -> None:
+async def test_an_unreachable_proxy_is_named() -> None:
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
         await Client("http://server.invalid/mcp", proxy="http://127.0.0.1:1").__aenter__()
 
@@ -415,11 +415,11 @@ def over_tls(certificate: Path, **options: Any) -> str | None:
     return run_async(main())
 
 
-def test_a_certificate_of_an_own_authority_is_trusted_by_its_file(certificate: Path) -> None:
+def test_a_certificate_of_a_private_authority_is_trusted_by_its_ca_file(certificate: Path) -> None:
     assert over_tls(certificate, ca_file=certificate) == NEWEST.name
 
 
-def test_a_context_of_the_user_is_used_as_it_is(certificate: Path) -> None:
+def test_an_ssl_context_of_the_user_is_used_unchanged(certificate: Path) -> None:
     assert over_tls(certificate, ssl=ssl.create_default_context(cafile=str(certificate))) == NEWEST.name
 
 
@@ -428,6 +428,6 @@ def test_a_certificate_that_is_not_trusted_names_the_option(certificate: Path) -
         over_tls(certificate)
 
 
-def test_a_certificate_file_that_is_none_is_a_config_error(certificate: Path) -> None:
+def test_an_invalid_certificate_file_is_a_config_error(certificate: Path) -> None:
     with pytest.raises(ConfigError, match="ca_file="):
         over_tls(certificate, ca_file=certificate.with_name("absent"))

@@ -1,4 +1,4 @@
-"""The heads of a client's requests, and the odd corners of its link."""
+"""The headers of a client's requests, and edge cases of its link."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_name_is_found_in_params_of_any_form(params: Any, name: str | None) ->
     assert heads().for_message(Request(1, "prompts/get", params)).get("Mcp-Name") == name
 
 
-def test_a_head_is_made_once_for_a_name_and_anew_when_what_all_say_changes() -> None:
+def test_headers_are_cached_by_name_until_revision_or_session_change() -> None:
     made = heads()
     requests = [Request(number, "prompts/get", {"name": str(number % 300)}) for number in range(601)]
     said = [made.for_message(request)["Mcp-Name"] for request in requests]
@@ -68,7 +68,7 @@ def test_a_head_is_made_once_for_a_name_and_anew_when_what_all_say_changes() -> 
     assert made.for_message(requests[0])["Mcp-Session-Id"] == "s"
 
 
-def test_what_is_no_request_names_at_most_its_method() -> None:
+def test_other_messages_have_at_most_a_method_header() -> None:
     assert heads().for_message(Notification("a/b"))["Mcp-Method"] == "a/b"
     assert "Mcp-Method" not in heads().for_message(Response(1, {}))
 
@@ -100,7 +100,7 @@ def test_a_receiver_that_fails_ends_its_request_alone() -> None:
     assert taken.ends == [(ConnectionLost, 1)]
 
 
-def test_a_refusal_whose_text_breaks_off_is_still_a_refusal() -> None:
+def test_an_error_status_with_a_truncated_body_is_still_reported() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.raw(b"HTTP/1.1 500 No\r\nContent-Length: 10\r\n\r\nx")
         await writer.flush()
@@ -110,7 +110,7 @@ def test_a_refusal_whose_text_breaks_off_is_still_a_refusal() -> None:
     assert taken.ends == [(HttpError, 1)]
 
 
-def test_what_cannot_be_written_is_told_or_logged_and_the_rest_is_sent(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_that_cannot_be_encoded_are_reported_and_the_rest_is_sent(caplog: pytest.LogCaptureFixture) -> None:
     bad, good = object(), Outbound(Request(3, "tools/list"))
     taken, script = exchanged({}, Outbound(Request(1, "x", bad)), Outbound(Notification("y", bad)), good)
     assert taken.ends == [(LocalProtocolError, 1)]
@@ -118,13 +118,13 @@ def test_what_cannot_be_written_is_told_or_logged_and_the_rest_is_sent(caplog: p
     assert script.names == ["tools/list"]
 
 
-def test_answers_to_an_array_leave_as_an_array() -> None:
+def test_answers_to_an_array_are_sent_as_an_array() -> None:
     _, script = exchanged({}, Outbound((Response(1, {}), Response(2, {}))))
     assert [got.body for got in script.requests] == [
         b'[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"result":{}}]'
     ]
 
 
-def test_a_message_that_nobody_answers_may_be_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_notification_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     exchanged({"POST": Status(400, b"why not")}, Outbound(Notification("y")))
     assert "why not" in caplog.text

@@ -1,4 +1,4 @@
-"""The client over Streamable HTTP: what leaves in which head, how answers come back, and what a failure concerns."""
+"""The client over Streamable HTTP: the headers it sends, the forms of a response, and what a failure affects."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def call(script: HttpScript, **options: Any) -> Any:
     return run_async(main())
 
 
-# --- heads -----------------------------------------------------------------------------------------------------------
+# --- headers ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_stateless_request_says_revision_method_and_name_in_its_head() -> None:
+def test_a_stateless_request_has_revision_method_and_name_in_its_headers() -> None:
     script = stateless_script()
     assert call(script).text == "3"
     got = script.of("tools/call")[0]
@@ -77,7 +77,7 @@ def test_a_stateless_request_says_revision_method_and_name_in_its_head() -> None
     assert "mcp-session-id" not in got.headers
 
 
-def test_a_name_that_no_header_can_carry_goes_as_base64() -> None:
+def test_a_name_that_does_not_fit_in_a_header_is_sent_as_base64() -> None:
     async def main() -> str:
         script = stateless_script({"resources/read": {"resultType": "complete", "contents": []}})
         async with script, Client(script.url) as client:
@@ -87,7 +87,7 @@ def test_a_name_that_no_header_can_carry_goes_as_base64() -> None:
     assert run_async(main()) == "=?base64?ZmlsZTovLy/DvA==?="
 
 
-def test_an_own_method_is_named_in_the_head_too() -> None:
+def test_a_custom_method_is_named_in_the_headers_too() -> None:
     async def main() -> tuple[str, bool]:
         script = stateless_script({"acme/x": {"resultType": "complete", "y": 1}})
         async with script, Client(script.url) as client:
@@ -98,7 +98,7 @@ def test_an_own_method_is_named_in_the_head_too() -> None:
     assert run_async(main()) == ("acme/x", False)
 
 
-def test_a_known_method_in_own_words_is_named_by_its_params() -> None:
+def test_a_known_method_sent_as_a_raw_request_is_named_by_its_params() -> None:
     async def main() -> str:
         script = stateless_script()
         async with script, Client(script.url) as client:
@@ -108,7 +108,7 @@ def test_a_known_method_in_own_words_is_named_by_its_params() -> None:
     assert run_async(main()) == "add"
 
 
-async def test_a_method_that_no_header_can_carry_is_not_sent() -> None:
+async def test_a_method_that_does_not_fit_in_a_header_is_not_sent() -> None:
     script = stateless_script()
     async with script, Client(script.url) as client:
         with pytest.raises(LocalProtocolError, match="cannot be sent"):
@@ -116,7 +116,7 @@ async def test_a_method_that_no_header_can_carry_is_not_sent() -> None:
     assert script.names == ["server/discover"]
 
 
-def test_a_notification_of_ones_own_is_posted() -> None:
+def test_a_custom_notification_is_posted() -> None:
     async def main() -> str:
         script = stateless_script()
         async with script, Client(script.url) as client:
@@ -127,7 +127,7 @@ def test_a_notification_of_ones_own_is_posted() -> None:
     assert run_async(main()) == "acme/told"
 
 
-def test_a_handshake_names_its_revision_only_once_it_is_agreed_on() -> None:
+def test_the_version_header_is_sent_only_after_the_handshake() -> None:
     script = handshake_script()
     call(script, revision="legacy")
     said = {got.method: got.headers.get("mcp-protocol-version") for got in script.requests if got.method}
@@ -146,7 +146,7 @@ def test_a_revision_without_the_version_header_sends_none(revision: str) -> None
     assert ["mcp-protocol-version" in got.headers for got in script.requests] == [False] * len(script.requests)
 
 
-def test_headers_and_a_token_of_the_user_go_with_every_request() -> None:
+def test_headers_and_a_token_of_the_user_are_sent_with_every_request() -> None:
     script = handshake_script({"tools/list": {"tools": []}})
     call(script, headers={"X-Tenant": "7", "User-Agent": "mine/1"}, auth="secret")
     sent = {
@@ -159,7 +159,7 @@ def test_headers_and_a_token_of_the_user_go_with_every_request() -> None:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_answer_may_come_as_events_with_progress_before_it() -> None:
+def test_an_answer_may_arrive_on_a_stream_after_progress() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.stream()
         writer.raw(b": a comment\n\n")
@@ -177,7 +177,7 @@ def test_an_answer_may_come_as_events_with_progress_before_it() -> None:
     assert run_async(main()) == ("3", [1, 2])
 
 
-def test_an_event_that_is_no_message_is_passed_over() -> None:
+def test_an_event_that_is_not_a_message_is_ignored() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.stream()
         writer.raw(b"event: ping\ndata: 2026\n\ndata: not json\n\n")
@@ -186,7 +186,7 @@ def test_an_event_that_is_no_message_is_passed_over() -> None:
     assert call(stateless_script({"tools/call": reply})).text == "3"
 
 
-def test_an_answer_that_names_another_request_reaches_neither() -> None:
+def test_an_answer_with_the_id_of_another_request_reaches_neither() -> None:
     async def main() -> tuple[str, str]:
         waiting = asyncio.Event()
 
@@ -225,12 +225,12 @@ def test_an_answer_that_names_another_request_reaches_neither() -> None:
         (Status(200, b"x", {"Content-Encoding": "br"}, "application/json"), "br"),
         (
             Status(200, b"not gzip at all", {"Content-Encoding": "gzip"}, "application/json"),
-            "says it is gzip but is not",
+            "cannot be decompressed: it is not valid gzip",
         ),
     ],
     ids=["html", "nothing", "accepted", "half", "other", "brotli", "not-gzip"],
 )
-def test_what_is_no_answer_fails_its_request(reply: Status, words: str) -> None:
+def test_an_invalid_answer_fails_its_request(reply: Status, words: str) -> None:
     with pytest.raises(RemoteProtocolError, match=words):
         call(stateless_script({"tools/call": reply}))
 
@@ -245,7 +245,7 @@ def test_an_unreadable_answer_in_a_stream_fails_its_request() -> None:
         call(stateless_script({"tools/call": reply}))
 
 
-def test_an_array_of_messages_is_taken_where_the_revision_has_them() -> None:
+def test_an_array_of_messages_is_accepted_in_a_revision_with_batches() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.json([progress(got, 1), answer(got)])
 
@@ -260,7 +260,7 @@ def test_an_array_of_messages_is_taken_where_the_revision_has_them() -> None:
     assert run_async(main()) == ("3", [1])
 
 
-def test_an_array_is_no_answer_where_the_revision_has_none() -> None:
+def test_an_array_is_an_error_in_a_revision_without_batches() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.json([answer(got)])
 
@@ -268,7 +268,7 @@ def test_an_array_is_no_answer_where_the_revision_has_none() -> None:
         call(stateless_script({"tools/call": reply}))
 
 
-def test_a_stateless_server_that_asks_on_a_stream_gets_no_answer() -> None:
+def test_a_stateless_server_that_sends_a_request_gets_no_answer() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.stream()
         writer.event({"jsonrpc": "2.0", "id": 7, "method": "roots/list"})
@@ -300,7 +300,7 @@ def test_a_handshake_server_that_asks_on_a_stream_is_answered_by_a_post() -> Non
     assert run_async(main()) == ("3", {"roots": [{"uri": "file:///x", "name": "x"}]})
 
 
-# --- caps ------------------------------------------------------------------------------------------------------------
+# --- limits ----------------------------------------------------------------------------------------------------------
 
 SMALL = Limits(message_bytes=4096)
 
@@ -371,7 +371,7 @@ async def event_bomb(got: Got, writer: Writer) -> None:
 
 
 @pytest.mark.parametrize("reply", [declared, chunked, bomb, long_event, event_bomb])
-def test_an_answer_over_the_cap_fails_its_request_alone(reply: Callable[..., Any]) -> None:
+def test_an_answer_over_the_limit_fails_its_request_alone(reply: Callable[..., Any]) -> None:
     async def main() -> tuple[ClientState, str]:
         script = stateless_script({"tools/call": [reply, DONE]})
         async with script, Client(script.url, limits=SMALL) as client:
@@ -382,7 +382,7 @@ def test_an_answer_over_the_cap_fails_its_request_alone(reply: Callable[..., Any
     assert run_async(main()) == (ClientState.ACTIVE, "3")
 
 
-def test_a_message_of_megabytes_goes_out_whole() -> None:
+def test_a_message_of_megabytes_is_sent_whole() -> None:
     async def main() -> int:
         script = stateless_script()
         async with script, Client(script.url) as client:
@@ -396,7 +396,7 @@ def test_a_message_of_megabytes_goes_out_whole() -> None:
 
 
 @pytest.mark.parametrize("id", [None, "own"])
-def test_an_error_message_is_the_answer_whatever_its_status(id: str | None) -> None:
+def test_a_jsonrpc_error_is_the_answer_whatever_the_status(id: str | None) -> None:
     async def reply(got: Got, writer: Writer) -> None:
         message = {"jsonrpc": "2.0", "id": id and got.id, "error": {"code": -32602, "message": "no such tool"}}
         writer.json(message, 400)
@@ -405,7 +405,7 @@ def test_an_error_message_is_the_answer_whatever_its_status(id: str | None) -> N
         call(stateless_script({"tools/call": reply}))
 
 
-def test_an_unknown_method_is_told_as_such_although_its_status_is_404() -> None:
+def test_an_unknown_method_is_reported_as_such_although_its_status_is_404() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.json({"jsonrpc": "2.0", "id": got.id, "error": {"code": -32601, "message": "Method not found"}}, 404)
 
@@ -413,7 +413,7 @@ def test_an_unknown_method_is_told_as_such_although_its_status_is_404() -> None:
         call(stateless_script({"tools/call": reply}))
 
 
-def test_an_error_message_about_another_request_is_only_a_status() -> None:
+def test_a_jsonrpc_error_for_another_request_is_treated_as_a_status() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.json({"jsonrpc": "2.0", "id": 99, "error": {"code": -32602, "message": "no"}}, 400)
 
@@ -436,7 +436,7 @@ def test_an_error_message_about_another_request_is_only_a_status() -> None:
     ],
     ids=["401", "403", "404", "413", "429", "503", "500", "418"],
 )
-def test_a_status_that_says_no_says_what_to_do(reply: Status, words: str) -> None:
+def test_an_error_status_is_reported_with_advice(reply: Status, words: str) -> None:
     with pytest.raises(HttpError, match=words) as failure:
         call(stateless_script({"tools/call": reply}))
     assert failure.value.status == reply.status
@@ -456,7 +456,7 @@ def test_a_query_is_never_shown() -> None:
     assert "secret" not in run_async(main())
 
 
-def test_a_failure_concerns_its_own_request_alone() -> None:
+def test_a_failure_affects_only_its_own_request() -> None:
     async def main() -> tuple[str, ClientState]:
         waits = asyncio.Event()
 
@@ -479,7 +479,7 @@ def test_a_failure_concerns_its_own_request_alone() -> None:
 # --- the network -----------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_not_there_is_named_with_its_port() -> None:
+def test_an_unreachable_server_is_named_with_its_port() -> None:
     async def main() -> str:
         async with stateless_script() as script:
             pass
@@ -496,7 +496,7 @@ def test_a_server_that_is_not_there_is_named_with_its_port() -> None:
     [("http", RemoteProtocolError, "HTTP"), ("https", ConnectionLost, "ca_file=")],
     ids=["http", "https"],
 )
-async def test_a_server_that_speaks_something_else_is_named(scheme: str, error: type[Exception], words: str) -> None:
+async def test_a_server_that_does_not_speak_http_is_named(scheme: str, error: type[Exception], words: str) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0\r\n\r\n")
         await reader.read()
@@ -530,7 +530,7 @@ async def cut_stream(got: Got, writer: Writer) -> None:
 
 
 @pytest.mark.parametrize("reply", [cut, cut_head, cut_stream])
-def test_an_exchange_that_breaks_off_fails_its_request_alone(reply: Callable[..., Any]) -> None:
+def test_a_broken_exchange_fails_only_its_request(reply: Callable[..., Any]) -> None:
     async def main() -> tuple[ClientState, str]:
         script = stateless_script({"tools/call": [reply, DONE]})
         async with script, Client(script.url) as client:
@@ -541,7 +541,7 @@ def test_an_exchange_that_breaks_off_fails_its_request_alone(reply: Callable[...
     assert run_async(main()) == (ClientState.ACTIVE, "3")
 
 
-def test_a_read_whose_exchange_breaks_off_is_made_once_more() -> None:
+def test_a_read_whose_exchange_breaks_is_retried_once() -> None:
     async def main() -> list[str]:
         script = stateless_script({"prompts/list": [cut, {"resultType": "complete", "prompts": []}]})
         async with script, Client(script.url) as client:
@@ -577,7 +577,7 @@ def hanging(left: asyncio.Event) -> Callable[[Got, Writer], Any]:
     return reply
 
 
-def test_a_stateless_cancel_closes_the_exchange_and_posts_nothing() -> None:
+def test_a_stateless_cancellation_closes_the_exchange_and_posts_nothing() -> None:
     async def main() -> list[str]:
         left = asyncio.Event()
         script = stateless_script({"tools/call": hanging(left)})
@@ -592,7 +592,7 @@ def test_a_stateless_cancel_closes_the_exchange_and_posts_nothing() -> None:
     assert run_async(main()) == ["server/discover", "tools/list", "tools/call", "tools/list"]
 
 
-def test_a_handshake_cancel_is_posted_and_the_stream_left() -> None:
+def test_a_handshake_cancellation_is_posted_and_the_stream_closed() -> None:
     async def main() -> tuple[Any, Any]:
         left = asyncio.Event()
         script = handshake_script({"tools/call": hanging(left)})
@@ -609,7 +609,7 @@ def test_a_handshake_cancel_is_posted_and_the_stream_left() -> None:
     assert called == cancelled
 
 
-async def test_a_call_that_takes_too_long_is_left() -> None:
+async def test_a_call_that_takes_too_long_times_out() -> None:
     left = asyncio.Event()
     script = stateless_script({"tools/call": hanging(left)})
     async with script, Client(script.url) as client:
@@ -618,7 +618,7 @@ async def test_a_call_that_takes_too_long_is_left() -> None:
         await left.wait()
 
 
-async def test_closing_ends_what_is_in_flight() -> None:
+async def test_closing_cancels_requests_in_flight() -> None:
     left = asyncio.Event()
     script = stateless_script({"tools/call": hanging(left)})
     async with script:
@@ -634,7 +634,7 @@ async def test_closing_ends_what_is_in_flight() -> None:
 # --- streams that do not end -----------------------------------------------------------------------------------------
 
 
-def test_a_stream_that_goes_on_after_the_answer_is_left() -> None:
+def test_a_stream_that_continues_after_the_answer_is_closed() -> None:
     async def main() -> str:
         left = asyncio.Event()
 
@@ -653,7 +653,7 @@ def test_a_stream_that_goes_on_after_the_answer_is_left() -> None:
     assert run_async(main()) == "3"
 
 
-def test_a_connection_is_used_again_after_an_answer_of_either_kind() -> None:
+def test_a_connection_is_reused_after_json_and_after_a_stream() -> None:
     async def reply(got: Got, writer: Writer) -> None:
         writer.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         event = b'data: {"jsonrpc":"2.0","id":%d,"result":{"content":[]}}\n\n' % int(got.id)

@@ -33,7 +33,7 @@ class OldServer(HttpScript):
     """Plays the old transport: all messages leave on the stream of the GET."""
 
     def __init__(self, endpoint: bytes = b"/messages?s=1", **table: Any) -> None:
-        """Take what the first event says."""
+        """Set the data of the first event."""
         super().__init__({"GET": self.stream, "POST": self.post, **table})
         self.endpoint = endpoint
         self.out: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -59,7 +59,7 @@ class OldServer(HttpScript):
             self.out.put_nowait(b"event: message\ndata: %b\n\n" % json.dumps(answer).encode())
 
 
-def test_a_url_whose_posts_are_refused_is_spoken_to_over_its_stream() -> None:
+def test_a_url_that_refuses_posts_is_used_with_http_sse() -> None:
     async def main() -> tuple[str | None, str, list[tuple[str, str]]]:
         script = OldServer()
         async with script, Client(script.url) as client:
@@ -78,7 +78,7 @@ def test_a_url_whose_posts_are_refused_is_spoken_to_over_its_stream() -> None:
     ]
 
 
-def test_an_entry_that_says_sse_goes_there_at_once() -> None:
+def test_an_entry_of_type_sse_uses_http_sse_at_once() -> None:
     async def main() -> list[str]:
         script = OldServer()
         async with script, Client({"url": script.url, "type": "sse", "headers": {"X-A": "b"}}) as client:
@@ -94,7 +94,7 @@ def test_the_sse_transport_has_no_stateless_revision() -> None:
         Client({"url": "http://localhost/sse", "type": "sse"}, revision=NEWEST.name)
 
 
-def test_what_the_server_says_out_of_turn_is_heard() -> None:
+def test_messages_that_belong_to_no_request_are_delivered() -> None:
     async def main() -> str:
         heard: asyncio.Queue[str] = asyncio.Queue()
         async with OldServer() as script:
@@ -115,7 +115,7 @@ def test_an_endpoint_on_another_server_is_refused(endpoint: bytes) -> None:
     async def main() -> list[str]:
         script = OldServer(endpoint)
         async with script:
-            with pytest.raises(RemoteProtocolError, match="not on it"):
+            with pytest.raises(RemoteProtocolError, match="not on this server"):
                 await Client({"url": script.url, "type": "sse"}).__aenter__()
         return script.names
 
@@ -147,19 +147,19 @@ async def breaks_in_an_error(got: Got, writer: Writer) -> None:
     ],
     ids=["ends", "breaks", "error-breaks", "404", "html"],
 )
-async def test_a_stream_that_cannot_be_had_is_raised(reply: Any, error: type[Exception]) -> None:
+async def test_a_stream_that_cannot_be_opened_raises(reply: Any, error: type[Exception]) -> None:
     async with old_script({"GET": reply}) as script:
         with pytest.raises(error):
             await Client({"url": script.url, "type": "sse"}).__aenter__()
 
 
-async def test_a_stream_that_does_not_say_where_to_post_is_left() -> None:
+async def test_a_stream_without_an_endpoint_event_raises() -> None:
     async with old_script({"GET": LISTENING}) as script:
-        with pytest.raises(RemoteProtocolError, match="where to post"):
+        with pytest.raises(RemoteProtocolError, match="did not name the URL to post to"):
             await Client({"url": script.url, "type": "sse"}, limits=Limits(header_seconds=0.05)).__aenter__()
 
 
-def test_the_end_of_the_stream_is_the_end_of_all_and_the_next_call_begins_anew() -> None:
+def test_the_end_of_the_stream_ends_the_link_and_the_next_call_reconnects() -> None:
     async def main() -> tuple[ClientState, str]:
         script = OldServer()
         async with script, Client({"url": script.url, "type": "sse"}) as client:
@@ -178,7 +178,7 @@ def test_the_end_of_the_stream_is_the_end_of_all_and_the_next_call_begins_anew()
     ("reply", "error"),
     [(Status(500, b"no"), HttpError), (breaks, ConnectionLost), (breaks_in_an_error, ConnectionLost)],
 )
-def test_a_post_that_fails_concerns_its_request_alone(reply: Any, error: type[Exception]) -> None:
+def test_a_failed_post_affects_only_its_request(reply: Any, error: type[Exception]) -> None:
     async def main() -> tuple[ClientState, str]:
         script = OldServer(**{"acme/x": reply, "acme/told": reply})
         async with script, Client({"url": script.url, "type": "sse"}) as client:
@@ -190,14 +190,14 @@ def test_a_post_that_fails_concerns_its_request_alone(reply: Any, error: type[Ex
     assert run_async(main()) == (ClientState.ACTIVE, "3")
 
 
-async def test_a_request_that_cannot_be_written_fails_alone() -> None:
+async def test_a_request_that_cannot_be_encoded_fails_alone() -> None:
     script = OldServer()
     async with script, Client({"url": script.url, "type": "sse"}) as client:
         with pytest.raises(Exception, match="cannot be sent"):
             await client.request("acme/x", {"x": object()})
 
 
-def test_a_cancelled_call_is_withdrawn_by_a_post() -> None:
+def test_a_cancelled_call_posts_a_cancellation() -> None:
     async def main() -> Any:
         script = OldServer()
         async with script, Client({"url": script.url, "type": "sse"}) as client:
@@ -210,7 +210,7 @@ def test_a_cancelled_call_is_withdrawn_by_a_post() -> None:
     assert run_async(main()) == 0
 
 
-def test_what_came_before_a_receiver_is_delivered_to_it_and_then_the_end() -> None:
+def test_messages_before_attach_are_delivered_and_then_the_end() -> None:
     class Taken:
         def __init__(self) -> None:
             self.told: list[Any] = []

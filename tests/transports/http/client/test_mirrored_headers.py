@@ -1,4 +1,4 @@
-"""Arguments that are repeated in headers, which the client learns from the tools' schemas, and listening over HTTP."""
+"""Arguments mirrored in headers, which the client learns from the tools' schemas, and listening over HTTP."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def sent(script: HttpScript) -> list[str | None]:
     [("us-west1", "us-west1"), (" x ", "=?base64?IHgg?="), ("", ""), (None, None)],
     ids=["plain", "padded", "empty", "null"],
 )
-def test_an_annotated_argument_is_repeated_in_its_header(value: Any, header: str | None) -> None:
+def test_an_annotated_argument_is_mirrored_in_its_header(value: Any, header: str | None) -> None:
     script, _ = called({"tools/list": listed(tool())}, {"region": value, "sql": "select"})
     assert sent(script) == [header]
     assert script.of("tools/call")[0].headers["mcp-name"] == "query"
     assert "mcp-param-sql" not in script.of("tools/call")[0].headers
 
 
-def test_a_call_without_arguments_repeats_none() -> None:
+def test_a_call_without_arguments_mirrors_none() -> None:
     script, _ = called({"tools/list": listed(tool())}, None)
     assert sent(script) == [None]
 
 
-def test_the_tools_are_listed_before_the_first_call_of_one_that_is_not_known() -> None:
+def test_the_tools_are_listed_before_the_first_call_of_an_unknown_one() -> None:
     async def main() -> None:
         async with script, Client(script.url) as client:
             await client.call_tool("query", {"region": "eu"})
@@ -77,7 +77,7 @@ def test_the_tools_are_listed_before_the_first_call_of_one_that_is_not_known() -
     assert sent(script) == ["eu", None]
 
 
-def test_calls_that_come_while_the_tools_are_listed_wait_for_the_list() -> None:
+def test_calls_during_the_listing_of_the_tools_wait_for_it() -> None:
     async def main() -> None:
         async with script, Client(script.url) as client:
             await asyncio.gather(*(client.call_tool("query", {"region": region}) for region in ("a", "b")))
@@ -88,7 +88,7 @@ def test_calls_that_come_while_the_tools_are_listed_wait_for_the_list() -> None:
     assert sorted(filter(None, sent(script))) == ["a", "b"]
 
 
-def test_a_list_that_cannot_be_had_is_asked_for_once() -> None:
+def test_a_failed_listing_of_the_tools_is_not_retried() -> None:
     async def main() -> None:
         async with script, Client(script.url) as client:
             await client.call_tool("query")
@@ -99,7 +99,7 @@ def test_a_list_that_cannot_be_had_is_asked_for_once() -> None:
     assert script.names == ["server/discover", "tools/list", "tools/call", "tools/call"]
 
 
-def test_a_header_mismatch_is_mended_by_a_new_list() -> None:
+def test_a_header_mismatch_is_fixed_by_listing_the_tools_again() -> None:
     table = {"tools/list": [listed(tool(header="Old")), listed(tool())], "tools/call": [mismatch, DONE]}
     script, _ = called(table, {"region": "eu"})
     assert script.names == ["server/discover", "tools/list", "tools/call", "tools/list", "tools/call"]
@@ -107,30 +107,30 @@ def test_a_header_mismatch_is_mended_by_a_new_list() -> None:
 
 
 @pytest.mark.parametrize("second", [listed(tool()), Status(500)], ids=["same", "none"])
-def test_a_header_mismatch_that_a_new_list_does_not_mend_is_raised(second: Any) -> None:
+def test_a_header_mismatch_that_listing_again_does_not_fix_raises(second: Any) -> None:
     table = {"tools/list": [listed(tool()), second], "tools/call": mismatch}
     with pytest.raises(HeaderMismatch):
         called(table, {"region": "eu"})
 
 
-def test_a_header_mismatch_that_stays_is_raised_after_one_retry() -> None:
+def test_a_persistent_header_mismatch_raises_after_one_retry() -> None:
     table = {"tools/list": [listed(tool(header="Old")), listed(tool())], "tools/call": mismatch}
     with pytest.raises(HeaderMismatch):
         called(table, {"region": "eu"})
 
 
-def test_an_argument_that_no_header_can_carry_is_not_sent() -> None:
+def test_an_argument_that_does_not_fit_in_a_header_is_not_sent() -> None:
     with pytest.raises(LocalProtocolError, match="region"):
         called({"tools/list": listed(tool(kind="integer"))}, {"region": 2**60})
 
 
-def test_the_rounds_of_a_call_repeat_its_arguments_alike() -> None:
+def test_every_round_of_a_call_mirrors_its_arguments() -> None:
     asks = {"resultType": "input_required", "requestState": "s"}
     script, _ = called({"tools/list": listed(tool()), "tools/call": [asks, DONE]}, {"region": "eu"})
     assert sent(script) == ["eu", "eu"]
 
 
-def test_a_tool_whose_annotation_breaks_the_rules_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tool_with_an_invalid_header_annotation_is_hidden_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> tuple[list[str], int]:
         broken = tool("broken", header="not a token")
         script = stateless_script({"tools/list": listed(tool(), broken), "tools/call": DONE})
@@ -145,7 +145,7 @@ def test_a_tool_whose_annotation_breaks_the_rules_is_left_out_and_logged(caplog:
     assert [record.getMessage() for record in caplog.records if "'broken'" in record.getMessage()] != []
 
 
-def test_a_handshake_revision_repeats_nothing_and_leaves_nothing_out() -> None:
+def test_handshake_revisions_mirror_nothing_and_hide_no_tool() -> None:
     async def main() -> tuple[int, HttpScript]:
         broken = tool("broken", header="not a token")
         script = handshake_script({"tools/list": {"tools": [tool(), broken]}})
@@ -179,7 +179,7 @@ def subscribed(*, tell: bool = False, stay: asyncio.Event | None = None) -> Any:
     return reply
 
 
-def test_changes_come_on_the_stream_of_their_request() -> None:
+def test_changes_are_sent_on_the_stream_of_their_request() -> None:
     async def main() -> Change:
         script = stateless_script({"subscriptions/listen": subscribed(tell=True, stay=asyncio.Event())})
         async with script, Client(script.url) as client, client.listen(tools=True) as changes:
@@ -202,7 +202,7 @@ def test_a_listener_that_is_closed_closes_its_exchange_and_posts_nothing() -> No
     assert run_async(main()) == ["server/discover", "subscriptions/listen", "tools/list"]
 
 
-def test_a_listener_whose_stream_breaks_opens_another_and_says_that_it_may_have_missed_something() -> None:
+def test_a_listener_whose_stream_breaks_reopens_it_and_reports_possibly_missed_changes() -> None:
     async def main() -> tuple[set[Change], str]:
         turns = [subscribed(tell=True), subscribed(tell=True, stay=asyncio.Event())]
         script = stateless_script({"subscriptions/listen": turns})
@@ -217,7 +217,7 @@ async def gone(got: Got, writer: Writer) -> None:
     writer.break_off()
 
 
-def test_a_listener_tries_again_while_the_server_is_away_for_a_moment() -> None:
+def test_a_listener_retries_during_a_short_outage_of_the_server() -> None:
     async def main() -> list[Change]:
         turns = [subscribed(tell=True), gone, gone, subscribed(stay=asyncio.Event())]
         script = stateless_script({"subscriptions/listen": turns})
@@ -227,7 +227,7 @@ def test_a_listener_tries_again_while_the_server_is_away_for_a_moment() -> None:
     assert run_async(main()) == [Change("tools"), Change("missed")]
 
 
-async def test_a_listener_whose_server_stays_away_says_so() -> None:
+async def test_a_listener_reports_that_the_server_stays_unreachable() -> None:
     script = stateless_script({"subscriptions/listen": [subscribed(tell=True), gone]})
     limits = Limits(resumptions=1)
     async with script, Client(script.url, limits=limits) as client, client.listen(tools=True) as changes:

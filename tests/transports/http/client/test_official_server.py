@@ -1,4 +1,4 @@
-"""The client against the official SDK's server over HTTP: both eras, both forms of an answer, the old transport."""
+"""The client against the official SDK's server over HTTP: both eras, both response forms, the old transport."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_every_revision_of_streamable_http_works(revision: str, json_response: b
     assert heard == ([] if json_response else [1, 2])
 
 
-def test_the_newest_revision_is_found_by_itself() -> None:
+def test_the_newest_revision_is_detected() -> None:
     assert conversation(official().streamable_http_app())[0] == NEWEST.name
 
 
@@ -111,14 +111,14 @@ def test_a_server_without_sessions_works() -> None:
     assert conversation(app, revision="legacy")[2] == 3
 
 
-def test_the_old_transport_is_found_by_itself() -> None:
+def test_the_old_transport_is_detected() -> None:
     agreed, _, total, _, heard = conversation(official().sse_app(), "/sse")
     assert agreed in HANDSHAKE_NAMES
     assert (total, heard) == (3, [1, 2])
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE_NAMES[-2:])
-def test_a_question_is_answered(revision: str) -> None:
+def test_a_server_request_is_answered(revision: str) -> None:
     async def main() -> str:
         app = official().streamable_http_app()
         async with (

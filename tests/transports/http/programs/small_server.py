@@ -16,7 +16,7 @@ options: dict[str, Any] = json.loads(sys.argv[1])
 
 
 def tell(word: str) -> None:
-    """Say something to the test."""
+    """Write a line for the test."""
     sys.stdout.write(word + "\n")
     sys.stdout.flush()
 
@@ -25,7 +25,7 @@ class Telling(SmallApp):
     """Tells the test what happens, and can be stubborn."""
 
     async def answer(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Say that a request is here, and whether it was cancelled."""
+        """Report that a request arrived, and whether it was cancelled."""
         tell(f"request {scope['path']}")
         try:
             await super().answer(scope, receive, send)

@@ -1,4 +1,4 @@
-"""A client that goes away, or stops reading: what it cancels in which era, and that memory stays bounded."""
+"""Clients that disconnect or stop reading: what that cancels in which era, and that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trunkline.protocol.limits import Limits
 LOUD = {t.META_LOG_LEVEL: "info"}
 
 
-async def test_hanging_up_before_the_first_byte_cancels_a_stateless_request() -> None:
+async def test_disconnecting_before_the_first_byte_cancels_a_stateless_request() -> None:
     workshop = Workshop()
     call = modern(workshop.asgi(), tool("wait"))
     await workshop.started.wait()
@@ -39,7 +39,7 @@ async def test_hanging_up_before_the_first_byte_cancels_a_stateless_request() ->
     assert (call.status, call.late) == (None, [])
 
 
-async def test_hanging_up_in_the_middle_of_a_stream_cancels_a_stateless_request() -> None:
+async def test_disconnecting_in_the_middle_of_a_stream_cancels_a_stateless_request() -> None:
     workshop = Workshop()
     call = modern(workshop.asgi(), tool("wait", say="hello"), meta=LOUD)
     await call.message()
@@ -49,7 +49,7 @@ async def test_hanging_up_in_the_middle_of_a_stream_cancels_a_stateless_request(
     assert call.late == []
 
 
-async def test_nothing_is_sent_for_a_stateless_request_after_its_client_hung_up() -> None:
+async def test_nothing_is_sent_for_a_stateless_request_after_its_client_disconnected() -> None:
     workshop = Workshop()
     held = asyncio.Event()
 
@@ -59,7 +59,7 @@ async def test_nothing_is_sent_for_a_stateless_request_after_its_client_hung_up(
         except asyncio.CancelledError:
             await ctx.info("still here")
             held.set()
-        return "an answer nobody wants"
+        return "an unwanted answer"
 
     workshop.server.tool(stubborn)
     call = modern(workshop.asgi(), tool("stubborn"), meta=LOUD)
@@ -72,7 +72,7 @@ async def test_nothing_is_sent_for_a_stateless_request_after_its_client_hung_up(
     assert (call.body, call.late) == (b"", [])
 
 
-async def test_a_server_that_says_so_when_its_client_is_gone_is_understood() -> None:
+async def test_an_asgi_server_that_raises_on_send_after_a_disconnect_works() -> None:
     workshop = Workshop(Limits(write_bytes=10_000))
     app = workshop.asgi()
     listening = await (await SessionClient.open(app)).listening()
@@ -88,7 +88,7 @@ async def test_a_server_that_says_so_when_its_client_is_gone_is_understood() -> 
 
 
 @pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])
-async def test_a_task_that_its_server_cancels_takes_the_request_with_it(say: str) -> None:
+async def test_a_request_is_cancelled_with_its_asgi_task(say: str) -> None:
     workshop = Workshop()
     app = workshop.asgi()
     call = modern(app, tool("wait", say=say), meta=LOUD)
@@ -100,7 +100,7 @@ async def test_a_task_that_its_server_cancels_takes_the_request_with_it(say: str
     assert (call.task.cancelled(), len(app.open_responses.in_flight), len(app.open_responses.streams)) == (True, 0, 0)
 
 
-async def test_a_listener_that_hangs_up_is_forgotten() -> None:
+async def test_a_listener_that_disconnects_is_removed() -> None:
     workshop = Workshop()
     call = modern(workshop.asgi(), request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
     await call.message()
@@ -112,20 +112,20 @@ async def test_a_listener_that_hangs_up_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])
-async def test_hanging_up_cancels_nothing_in_a_session(say: str) -> None:
+async def test_disconnecting_cancels_nothing_in_a_session(say: str) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     call = client.post(tool("wait", say=say))
     await workshop.started.wait()
     call.hang_up()
     await asyncio.sleep(0.05)
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await call.ended()
     again = await client.post(tool("add", id=2)).whole()
     assert (workshop.cancelled.is_set(), again.json["id"]) == (False, 2)
 
 
-async def test_a_session_that_was_hung_up_on_holds_no_exchange_once_it_is_answered() -> None:
+async def test_a_session_keeps_no_answered_request_after_a_disconnect() -> None:
     workshop = Workshop()
     app = workshop.asgi()
     client = await SessionClient.open(app)
@@ -134,7 +134,7 @@ async def test_a_session_that_was_hung_up_on_holds_no_exchange_once_it_is_answer
     call.hang_up()
     await call.ended()
     during = app.sessions.by_id[client.id].in_flight
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await client.post(tool("add", id=2)).whole()
     assert (during, app.sessions.by_id[client.id].in_flight) == (1, 0)
 
@@ -143,7 +143,7 @@ async def test_a_session_that_was_hung_up_on_holds_no_exchange_once_it_is_answer
 
 
 def waiting_bytes(call: Call, app: Any) -> int:
-    """Give what waits to be written, in all open streams."""
+    """Return the pending bytes of all open streams."""
     return sum(reply.stream.pending_bytes for reply in app.open_responses.streams)
 
 
@@ -164,7 +164,7 @@ async def test_a_reader_that_stalls_makes_the_sender_wait(handshake: bool) -> No
     assert (workshop.sent, len([each for each in call.messages if "method" in each])) == (500, 500)
 
 
-async def test_hanging_up_during_a_stalled_write_frees_the_request() -> None:
+async def test_disconnecting_during_a_stalled_write_frees_the_request() -> None:
     workshop = Workshop(Limits(write_bytes=10_000))
     app = workshop.asgi()
     call = modern(app, tool("flood", n=500, size=1000), meta=LOUD)
@@ -177,7 +177,7 @@ async def test_hanging_up_during_a_stalled_write_frees_the_request() -> None:
     assert (len(app.open_responses.streams), len(app.open_responses.in_flight)) == (0, 0)
 
 
-async def test_hanging_up_on_a_stalled_stream_of_a_session_lets_the_work_go_on_within_bounds() -> None:
+async def test_disconnecting_from_a_stalled_session_stream_continues_the_work_within_bounds() -> None:
     workshop = Workshop(Limits(write_bytes=10_000, log_bytes=20_000, log_events=50))
     app = workshop.asgi()
     client = await SessionClient.open(app)
@@ -190,11 +190,11 @@ async def test_hanging_up_on_a_stalled_stream_of_a_session_lets_the_work_go_on_w
     await client.post(tool("add", id=2)).whole()
     log = app.sessions.by_id[client.id].log
     assert workshop.sent == 300
-    assert sum(stream.sizes() for stream in log.streams.values()) < 40_000
+    assert sum(stream.kept_bytes() for stream in log.streams.values()) < 40_000
 
 
 @pytest.mark.parametrize("old", [True, False], ids=["the 2024 stream", "the GET stream"])
-async def test_notices_for_a_reader_that_stalls_are_bounded(old: bool) -> None:
+async def test_notifications_for_a_reader_that_stalls_are_bounded(old: bool) -> None:
     workshop = Workshop(Limits(write_bytes=10_000, log_bytes=10_000, log_events=50))
     app = workshop.asgi()
     call = await _old_stream(app) if old else await (await SessionClient.open(app)).listening()
@@ -237,7 +237,7 @@ async def test_a_connection_that_closes_cancels_a_stateless_request(say: str) ->
         await workshop.cancelled.wait()
 
 
-async def test_a_socket_that_is_not_read_bounds_memory_and_is_answered_once_it_is() -> None:
+async def test_an_unread_socket_uses_bounded_memory_and_is_answered_later() -> None:
     workshop = Workshop(Limits(write_bytes=50_000))
     app = workshop.asgi()
     async with running(app) as served:

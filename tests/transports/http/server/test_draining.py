@@ -1,4 +1,4 @@
-"""The end of a server: requests in flight finish, listeners end with a result, nothing new is taken."""
+"""Draining an endpoint: requests in flight finish, listeners end with a result, new requests are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LISTEN = request("subscriptions/listen", {"notifications": {"toolsListChanged": 
 # --- listening -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_listener_is_acknowledged_and_told_on_its_stream() -> None:
+async def test_a_listener_is_acknowledged_and_notified_on_its_stream() -> None:
     workshop = Workshop()
     app = workshop.asgi()
     call = modern(app, LISTEN)
@@ -48,7 +48,7 @@ async def test_a_listener_is_acknowledged_and_told_on_its_stream() -> None:
     await call.ended()
 
 
-async def test_listeners_with_one_id_each_hear_what_they_asked_for() -> None:
+async def test_listeners_with_the_same_id_get_their_own_notifications() -> None:
     workshop = Workshop(capabilities=["prompts"])
     app = workshop.asgi()
     filters = [{"toolsListChanged": True}, {"resourcesListChanged": True}]
@@ -79,7 +79,7 @@ async def test_draining_ends_a_listener_with_a_cancellation_and_a_result() -> No
 
 
 async def in_flight(workshop: Workshop, app: Any, kind: str, say: str) -> Any:
-    """Begin a request that waits at the gate; give what reads its answer."""
+    """Send a request that waits for ``proceed``; return the call."""
     message = tool("wait", say=say)
     if kind == "stateless":
         call: Any = modern(app, message)
@@ -111,13 +111,13 @@ async def test_requests_in_flight_finish(kind: str, say: str) -> None:
     draining = asyncio.ensure_future(app.drain(5))
     await asyncio.sleep(0.05)
     early = draining.done()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     found = await answer(call)
     await draining
     assert (early, found["id"], found["result"]["content"][0]["text"]) == (False, 1, f"done {say}")
 
 
-async def test_a_request_whose_response_was_let_go_finishes_too() -> None:
+async def test_a_request_with_a_released_stream_finishes_too() -> None:
     workshop = Workshop()
     app = workshop.asgi()
     client = await SessionClient.open(app)
@@ -125,14 +125,14 @@ async def test_a_request_whose_response_was_let_go_finishes_too() -> None:
     again = await client.listening(call.taken()[-1].id)
     draining = asyncio.ensure_future(app.drain(5))
     await asyncio.sleep(0.05)
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await again.whole()
     await draining
     assert [message.get("id") for message in again.messages] == [None, 1]
 
 
 @pytest.mark.parametrize("kind", ["stateless", "session", "2024"])
-async def test_a_request_that_is_stuck_is_cancelled_after_the_time_given(kind: str) -> None:
+async def test_a_stuck_request_is_cancelled_after_the_drain_time(kind: str) -> None:
     workshop = Workshop()
     app = workshop.asgi()
     call = await in_flight(workshop, app, kind, "")
@@ -147,14 +147,14 @@ async def test_a_request_that_is_stuck_is_cancelled_after_the_time_given(kind: s
 @pytest.mark.parametrize(
     ("verb", "path"), [("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/mcp/sse")], ids=["POST", "GET", "the 2024 stream"]
 )
-async def test_nothing_new_is_taken_while_draining(verb: str, path: str) -> None:
+async def test_new_requests_are_refused_while_draining(verb: str, path: str) -> None:
     workshop = Workshop()
     app = workshop.asgi()
     call = await in_flight(workshop, app, "stateless", "")
     draining = asyncio.ensure_future(app.drain(5))
     await asyncio.sleep(0)
     refused = await ask(app, verb, path, body=json.dumps(initialize()).encode() if verb == "POST" else b"").whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await call.whole()
     await draining
     assert (refused.status, refused.headers["retry-after"], refused.headers["connection"]) == (503, "1", "close")
@@ -173,12 +173,12 @@ async def test_draining_ends_the_streams_of_sessions() -> None:
     assert (len(app.sessions.by_id), workshop.server.hub.listeners()) == (0, ())
 
 
-async def test_an_endpoint_with_nothing_to_do_drains_at_once() -> None:
+async def test_an_idle_endpoint_drains_at_once() -> None:
     app = Workshop().asgi()
     await asyncio.wait_for(app.drain(1000), 20)
 
 
-async def test_closing_ends_everything_now() -> None:
+async def test_closing_ends_sessions_and_streams_at_once() -> None:
     workshop = Workshop()
     app = workshop.asgi()
     call = await in_flight(workshop, app, "session", "hello")
@@ -190,7 +190,7 @@ async def test_closing_ends_everything_now() -> None:
 # --- over a socket ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_is_told_to_stop_answers_what_is_in_flight_and_returns() -> None:
+async def test_a_stopping_server_answers_requests_in_flight_and_returns() -> None:
     workshop = Workshop()
     async with running(workshop.asgi(), Limits(drain_seconds=5)) as served:
         message = tool("wait", meta=META)
@@ -198,7 +198,7 @@ async def test_a_server_that_is_told_to_stop_answers_what_is_in_flight_and_retur
         await workshop.started.wait()
         served.stopping.set()
         await asyncio.sleep(0.05)
-        workshop.authenticator.set()
+        workshop.proceed.set()
         await served.task
         received = await reader.read()
         writer.close()
@@ -206,7 +206,7 @@ async def test_a_server_that_is_told_to_stop_answers_what_is_in_flight_and_retur
     assert b"done" in received
 
 
-async def test_a_server_that_is_told_to_stop_ends_listeners_with_a_result() -> None:
+async def test_a_stopping_server_ends_listeners_with_a_result() -> None:
     workshop = Workshop()
     async with running(workshop.asgi(), Limits(drain_seconds=5)) as served:
         params = {**LISTEN["params"], "_meta": META}
@@ -221,7 +221,7 @@ async def test_a_server_that_is_told_to_stop_ends_listeners_with_a_result() -> N
     assert rest.endswith(b"0\r\n\r\n")
 
 
-async def test_a_server_that_is_told_to_stop_while_a_client_does_not_read_still_returns() -> None:
+async def test_a_stopping_server_returns_although_a_client_does_not_read() -> None:
     workshop = Workshop(Limits(write_bytes=50_000))
     async with running(workshop.asgi(), Limits(drain_seconds=0.3)) as served:
         message = tool("flood", meta={**META, "io.modelcontextprotocol/logLevel": "info"}, n=5000, size=5000)

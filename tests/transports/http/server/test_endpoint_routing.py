@@ -1,4 +1,4 @@
-"""Which request goes where: verb, version header and session id, with the status and the JSON-RPC code of each."""
+"""Routing by HTTP method, version header and session id, with the status and the JSON-RPC code of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPEN, ENDED, NONE = "open", "ended", None
 async def sent(
     verb: str, version: str | None, session: str | None, body: Any = None, *, path: str = "/mcp", **options: Any
 ) -> Any:
-    """Send a request to a fresh endpoint, and give the response; streams are hung up on."""
+    """Send a request to a fresh endpoint, and return the response; the client disconnects from streams."""
     app = Workshop().asgi(**options)
     id: str | None = session
     if session in (OPEN, ENDED):
@@ -61,10 +61,10 @@ async def sent(
 @pytest.mark.parametrize(
     ("version", "session", "body", "status", "code"),
     [
-        # A stateless revision, or one nobody knows: the request stands alone, whatever session it names.
+        # A stateless or unknown revision: the request is served on its own, whatever session it names.
         pytest.param(STATELESS, NONE, NOTICE, 202, None, id="stateless notification"),
         pytest.param(STATELESS, OPEN, NOTICE, 202, None, id="stateless notification, session ignored"),
-        pytest.param(STATELESS, "nobody's", NOTICE, 202, None, id="stateless notification, unknown session ignored"),
+        pytest.param(STATELESS, "unknown", NOTICE, 202, None, id="stateless notification, unknown session ignored"),
         pytest.param(STATELESS, NONE, ANSWER, 400, -32600, id="stateless answer"),
         pytest.param(STATELESS, NONE, FAILURE, 400, -32600, id="stateless error answer"),
         pytest.param(STATELESS, NONE, [LIST], 400, -32600, id="stateless batch"),
@@ -105,12 +105,12 @@ async def sent(
         # A session that is not, or not any more.
         pytest.param(HANDSHAKE, ENDED, LIST, 404, -32600, id="ended session"),
         pytest.param(HANDSHAKE, ENDED, NOTICE, 404, -32600, id="ended session, notification"),
-        pytest.param(HANDSHAKE, "nobody's", LIST, 404, -32600, id="unknown session"),
+        pytest.param(HANDSHAKE, "unknown", LIST, 404, -32600, id="unknown session"),
         pytest.param(NONE, "", LIST, 404, -32600, id="empty session id"),
-        pytest.param(NONE, "nobody's", initialize(), 404, -32600, id="initialize with an unknown session"),
+        pytest.param(NONE, "unknown", initialize(), 404, -32600, id="initialize with an unknown session"),
     ],
 )
-async def test_a_post_goes_where_its_version_and_session_say(
+async def test_a_post_is_routed_by_its_version_and_session(
     version: str | None, session: str | None, body: Any, status: int, code: int | None
 ) -> None:
     call = await sent("POST", version, session, body)
@@ -130,7 +130,7 @@ async def test_a_post_goes_where_its_version_and_session_say(
         pytest.param(HANDSHAKE, OPEN, 200, 204, id="session with the header"),
         pytest.param(HANDSHAKE_NAMES[2], OPEN, 400, 400, id="session of another revision"),
         pytest.param(HANDSHAKE, ENDED, 404, 404, id="ended session"),
-        pytest.param(NONE, "nobody's", 404, 404, id="unknown session"),
+        pytest.param(NONE, "unknown", 404, 404, id="unknown session"),
         pytest.param(HANDSHAKE, NONE, 400, 400, id="no session id"),
         pytest.param(NONE, NONE, 200, 400, id="neither"),
     ],
@@ -149,14 +149,14 @@ async def test_a_get_or_delete_belongs_to_a_session(
         *[(verb, None) for verb in ("GET", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "QUERY")],
     ],
 )
-async def test_a_verb_that_is_not_used_says_which_are(verb: str, version: str | None) -> None:
+async def test_an_unused_http_method_is_answered_with_the_allowed_ones(verb: str, version: str | None) -> None:
     call = await sent(verb, version, None, sse=False)
     assert (call.status, call.headers["allow"]) == (405, "POST" if verb in ("GET", "DELETE") else "POST, GET, DELETE")
 
 
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/", "/mcpx", "/mcp/x", "/mcp//", "/MCP", "/mcp/sse/", "", "/caf\u00e9\udcff"])
-async def test_nothing_is_at_another_path(verb: str, path: str) -> None:
+async def test_other_paths_are_not_found(verb: str, path: str) -> None:
     call = await sent(verb, None, None, path=path)
     assert (call.status, call.json["error"]["code"], call.json["id"]) == (404, -32600, None)
 
@@ -169,7 +169,7 @@ async def test_a_slash_at_the_end_of_the_path_makes_no_difference(path: str) -> 
 @pytest.mark.parametrize(
     ("verb", "status"), [pytest.param("GET", 405, id="GET"), pytest.param("DELETE", 405, id="DELETE")]
 )
-async def test_without_sessions_their_verbs_are_not_used(verb: str, status: int) -> None:
+async def test_without_sessions_get_and_delete_are_not_used(verb: str, status: int) -> None:
     assert (await sent(verb, HANDSHAKE, "any", stateless_http=True)).status == status
 
 
@@ -224,7 +224,7 @@ async def test_the_status_of_a_stateless_error_follows_its_code(error: Exception
     assert b"secret" not in call.body
 
 
-async def test_an_error_after_the_first_event_comes_with_status_200() -> None:
+async def test_an_error_after_the_first_event_has_status_200() -> None:
     call = await modern(failing(RequestFailed("m", code=-32601), tell=True), request("x/fail", {})).whole()
     assert call.status == 200
     assert [message.get("error", {}).get("code") for message in call.messages] == [None, -32601]
@@ -244,7 +244,7 @@ async def test_an_error_after_the_first_event_comes_with_status_200() -> None:
         pytest.param(tool("add", a="x"), 200, None, id="a tool's own error is a result"),
     ],
 )
-async def test_what_is_wrong_with_a_stateless_request_has_its_status(
+async def test_each_error_of_a_stateless_request_has_its_status(
     message: dict[str, Any], status: int, code: int | None
 ) -> None:
     call = await modern(Workshop().asgi(), message).whole()
@@ -260,14 +260,14 @@ async def test_what_is_wrong_with_a_stateless_request_has_its_status(
         pytest.param({t.META_CLIENT_CAPABILITIES: {}}, -32602, id="no revision"),
     ],
 )
-async def test_an_envelope_that_cannot_be_served_is_refused(meta: dict[str, Any], code: int) -> None:
+async def test_an_invalid_stateless_envelope_is_refused(meta: dict[str, Any], code: int) -> None:
     version = UNKNOWN if code == -32022 else STATELESS
     headers = {**modern_headers("tools/list"), "mcp-protocol-version": version}
     call = await post(Workshop().asgi(), request("tools/list", {"_meta": meta}), **headers).whole()
     assert call.error == (400, code)
 
 
-async def test_an_unsupported_revision_is_told_which_are_supported() -> None:
+async def test_an_unsupported_revision_is_answered_with_the_supported_ones() -> None:
     meta = {t.META_PROTOCOL_VERSION: UNKNOWN}
     app = Workshop().asgi()
     call = await modern(app, request("tools/list"), meta=meta, mcp_protocol_version=UNKNOWN).whole()
@@ -279,7 +279,7 @@ async def test_an_unsupported_revision_is_told_which_are_supported() -> None:
 
 @pytest.mark.parametrize("id", [0, 1, -5, 2**53, "", "1", "\u00e9"], ids=repr)
 @pytest.mark.parametrize("method", ["tools/list", "nope"])
-async def test_an_answer_carries_the_id_of_its_request(id: Any, method: str) -> None:
+async def test_an_answer_has_the_id_of_its_request(id: Any, method: str) -> None:
     call = await modern(Workshop().asgi(), request(method, {}, id=id)).whole()
     answered = call.json["id"]
     assert (type(answered), answered) == (type(id), id)
@@ -312,7 +312,7 @@ async def test_an_answer_carries_the_id_of_its_request(id: Any, method: str) -> 
 )
 @pytest.mark.parametrize("session", [True, False], ids=["session", "no session"])
 @pytest.mark.parametrize("version", [STATELESS, HANDSHAKE])
-async def test_what_is_no_message_is_refused_with_its_id_if_it_had_one(
+async def test_an_invalid_message_is_refused_with_its_id_if_it_has_one(
     body: bytes, code: int, id: Any, session: bool, version: str
 ) -> None:
     call = await sent("POST", version, OPEN if session else NONE, body)

@@ -1,4 +1,4 @@
-"""Attacks on an endpoint in its default set-up: rebinding, cross-site posts, bodies, folded keys, and who may call."""
+"""Attacks on an endpoint in its default configuration: rebinding, cross-site posts, bodies, folded keys, access."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_foreign_host_or_origin_is_refused_on_every_route_and_address(
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "192.168.1.7"])
-async def test_the_address_itself_is_a_name_of_the_server(address: str) -> None:
+async def test_the_address_of_the_connection_is_accepted_as_host(address: str) -> None:
     headers = {**modern_headers("tools/call", "add"), "host": f"{address}:8000"}
     call = await ask(Workshop().asgi(), body=CALL, headers=headers, server=(address, 8000)).whole()
     assert call.status == 200
@@ -94,6 +94,31 @@ async def test_a_public_name_can_be_given() -> None:
     headers = {**modern_headers("tools/call", "add"), "host": "mcp.example.com", "origin": "https://app.example.com"}
     call = await ask(app, body=CALL, headers=headers).whole()
     assert (call.status, "access-control-allow-origin" in call.headers) == (200, False)
+
+
+async def test_hosts_are_checked_the_same_after_more_of_them_than_are_remembered() -> None:
+    app = Workshop().asgi()
+    hosts = [f"localhost:{port}" for port in range(1, 600)]
+    accepted = {(await ask(app, "PUT", headers={"host": host}).whole()).status for host in hosts * 2}
+    denied = {(await ask(app, "PUT", headers={"host": host}).whole()).status for host in ("evil.example",) * 2}
+    assert (accepted, denied) == ({405}, {403})
+
+
+async def test_an_accepted_address_of_one_connection_is_checked_again_on_another() -> None:
+    app = Workshop().asgi()
+    arrived = [("192.0.2.7", 80), ("192.0.2.8", 80)]
+    calls = [ask(app, "PUT", headers={"host": "192.0.2.7"}, server=server) for server in arrived]
+    assert [(await call.whole()).status for call in calls] == [405, 403]
+
+
+async def test_an_accepted_host_and_an_accepted_origin_are_checked_together() -> None:
+    app = Workshop().asgi(allowed_hosts=["mcp.example.com"])
+    heads = [
+        {"host": "localhost", "origin": "http://localhost:3000"},
+        {"host": "mcp.example.com"},
+        {"host": "mcp.example.com", "origin": "http://localhost:3000"},
+    ]
+    assert [(await ask(app, "PUT", headers=head).whole()).status for head in heads] == [405, 405, 403]
 
 
 # --- cross-site ------------------------------------------------------------------------------------------------------
@@ -115,7 +140,7 @@ async def test_a_public_name_can_be_given() -> None:
     ],
 )
 @pytest.mark.parametrize("handshake", [True, False], ids=["session", "stateless"])
-async def test_what_a_page_can_post_without_asking_runs_nothing(kind: str | None, handshake: bool) -> None:
+async def test_a_post_that_needs_no_preflight_runs_nothing(kind: str | None, handshake: bool) -> None:
     workshop = Workshop()
     app = workshop.asgi()
     if handshake:
@@ -127,7 +152,7 @@ async def test_what_a_page_can_post_without_asking_runs_nothing(kind: str | None
 
 @pytest.mark.parametrize("verb", ["POST", "OPTIONS", "GET"])
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost:9999", "null"])
-async def test_no_page_may_read_answers_unless_it_was_listed(verb: str, origin: str) -> None:
+async def test_no_page_may_read_responses_unless_listed(verb: str, origin: str) -> None:
     headers = {**modern_headers("tools/call", "add"), "origin": origin, "access-control-request-method": "POST"}
     call = await ask(Workshop().asgi(), verb, body=CALL, headers=headers).whole()
     assert not [name for name in call.headers if name.startswith("access-control")]
@@ -137,7 +162,7 @@ CORS = {"allowed_origins": ["https://app.example"], "cors_origins": ["https://ap
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/messages", "/mcp/sse"])
-async def test_a_page_that_was_listed_may_ask_before_it_calls(path: str) -> None:
+async def test_a_listed_page_may_send_a_preflight(path: str) -> None:
     headers: dict[str, str | None] = {
         "origin": "https://app.example",
         "access-control-request-method": "POST",
@@ -151,7 +176,7 @@ async def test_a_page_that_was_listed_may_ask_before_it_calls(path: str) -> None
 
 
 @pytest.mark.parametrize("name", ["add", "steps", "nope"], ids=["JSON", "stream", "error"])
-async def test_a_page_that_was_listed_may_read_every_answer(name: str) -> None:
+async def test_a_listed_page_may_read_every_response(name: str) -> None:
     call = modern(Workshop().asgi(**CORS), tool(name), origin="https://app.example",
                   meta={"io.modelcontextprotocol/logLevel": "info"})  # fmt: skip
     await call.whole()
@@ -160,7 +185,7 @@ async def test_a_page_that_was_listed_may_read_every_answer(name: str) -> None:
     assert [name for name, _ in call.raw_headers].count(b"access-control-allow-origin") == 1
 
 
-async def test_a_page_that_was_listed_may_read_a_refusal_and_its_session_id() -> None:
+async def test_a_listed_page_may_read_errors_and_its_session_id() -> None:
     app = Workshop().asgi(**CORS)
     opened = await post(app, initialize(), origin="https://app.example").whole()
     refused = await post(app, b"{", origin="https://app.example").whole()
@@ -183,7 +208,7 @@ async def test_a_page_that_was_listed_may_read_a_refusal_and_its_session_id() ->
     ],
 )
 @pytest.mark.parametrize("handshake", [True, False], ids=["session", "stateless"])
-async def test_a_name_that_is_only_alike_or_given_twice_calls_no_tool(body: bytes, handshake: bool) -> None:
+async def test_a_similar_or_repeated_name_calls_no_tool(body: bytes, handshake: bool) -> None:
     workshop = Workshop()
     app = workshop.asgi()
     params = json.dumps({"name": "add", "arguments": {}, "_meta": META} if not handshake else {"name": "add"}).encode()
@@ -209,14 +234,14 @@ async def test_a_tool_is_called_by_its_exact_name_only(name: str) -> None:
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
 @pytest.mark.parametrize("version", [STATELESS, None], ids=["stateless", "handshake"])
-async def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_read(path: str, version: str | None) -> None:
+async def test_a_body_with_a_declared_length_over_the_limit_is_refused_unread(path: str, version: str | None) -> None:
     headers = {"content-length": str(64 << 20), "mcp-protocol-version": version}
     call = ask(Workshop().asgi(), path=path, body=[b"x", b"never asked for"], headers=headers)
     await call.whole()
     assert (call.error, call.headers["connection"], len(call._pieces)) == ((413, -32600), "close", 2)
 
 
-async def test_a_body_that_does_not_say_how_long_it_is_is_read_up_to_the_limit() -> None:
+async def test_a_body_without_a_length_is_read_up_to_the_limit() -> None:
     pieces = [b" " * 65536] * 1024
     call = ask(Workshop(Limits(body_bytes=1 << 20)).asgi(), body=pieces)
     await call.whole()
@@ -232,7 +257,7 @@ async def test_the_limit_of_a_body_is_exact(extra: int) -> None:
 
 
 @pytest.mark.parametrize("length", ["-1", "1e9", "x", "", "0" * 50, "\u00b2"])
-async def test_a_length_that_is_no_number_is_the_body_s_own(length: str) -> None:
+async def test_an_invalid_content_length_is_ignored(length: str) -> None:
     body = json.dumps(initialize()).encode()
     assert (await ask(Workshop().asgi(), body=body, headers={"content-length": length}).whole()).status == 200
 
@@ -262,7 +287,7 @@ async def test_a_body_that_takes_too_long_is_refused() -> None:
     assert sent[0]["status"] == 408
 
 
-async def test_a_client_that_leaves_in_the_middle_of_its_body_runs_nothing() -> None:
+async def test_a_client_that_disconnects_within_its_body_runs_nothing() -> None:
     workshop = Workshop()
     call = ask(workshop.asgi(), body=[CALL], headers=modern_headers("tools/call", "add"))
     call._pieces = [CALL, b""]
@@ -280,7 +305,7 @@ def _leaving(body: bytes) -> Any:
     return receive
 
 
-async def test_a_large_body_over_a_socket_is_refused_and_the_server_lives_on() -> None:
+async def test_a_large_body_over_a_socket_is_refused_and_the_server_goes_on() -> None:
     workshop = Workshop(Limits(body_bytes=1 << 20))
     async with running(workshop.asgi()) as served:
         reader, writer = await served.connect()
@@ -311,7 +336,7 @@ def _truthy(headers: Any) -> Any:
 
 
 @pytest.mark.parametrize("auth", [authenticate, _async], ids=["function", "coroutine"])
-async def test_who_is_authenticated_reaches_the_handler(auth: Any) -> None:
+async def test_the_authenticated_principal_reaches_the_handler(auth: Any) -> None:
     app = Workshop().asgi(auth=auth)
     call = await modern(app, tool("who"), authorization="Bearer ada").whole()
     client = await SessionClient.open(app, token="bob")
@@ -321,7 +346,7 @@ async def test_who_is_authenticated_reaches_the_handler(auth: Any) -> None:
 
 @pytest.mark.parametrize("auth", [authenticate, _async, _truthy], ids=["function", "coroutine", "of another type"])
 @pytest.mark.parametrize("token", [None, "", "Bearer", "Basic ada", "Bearer broken"])
-async def test_who_cannot_be_authenticated_runs_nothing(auth: Any, token: str | None) -> None:
+async def test_an_unauthenticated_request_runs_nothing(auth: Any, token: str | None) -> None:
     workshop = Workshop()
     app = workshop.asgi(auth=auth)
     call = await modern(app, tool("add"), authorization=token).whole()
@@ -330,13 +355,13 @@ async def test_who_cannot_be_authenticated_runs_nothing(auth: Any, token: str | 
     assert (opened.status, len(app.sessions.by_id)) == (401, 0)
 
 
-async def test_the_server_s_own_authentication_is_used() -> None:
+async def test_the_authentication_of_the_server_is_used() -> None:
     app = Workshop(auth=authenticate).asgi()
     assert (await modern(app, tool("add")).whole()).status == 401
 
 
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
-async def test_every_use_of_a_session_is_authenticated_anew(verb: str) -> None:
+async def test_every_request_of_a_session_is_authenticated(verb: str) -> None:
     app = Workshop().asgi(auth=authenticate)
     client = await SessionClient.open(app, token="ada")
     client.token = "broken"

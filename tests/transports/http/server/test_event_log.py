@@ -1,4 +1,4 @@
-"""Streams of events: numbering, taking up again, and what is dropped to keep within the limits."""
+"""Event streams: numbering, resuming, and what is dropped to keep within the limits."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from trunkline.transports.http.server.event_log import EventLog, EventStream
 
 
 class Reader:
-    """A response that does nothing but read when told to."""
+    """A response that reads only when the test does."""
 
     dismissed = False
 
     def wake(self) -> None:
-        """Leave it to the test when to read."""
+        """Do nothing: the test reads."""
 
     def dismiss(self) -> None:
         self.dismissed = True
 
-    def leave(self) -> None:
-        """Stay."""
+    def finish(self) -> None:
+        """Go on reading."""
 
 
 def events(stream: EventStream) -> list[ServerSentEvent]:
@@ -55,7 +55,7 @@ def test_event_ids_are_unique_within_a_session() -> None:
     assert ids == ["1-1", "1-2", "1-3", "2-1", "2-2", "2-3", "3-1", "3-2", "3-3"]
 
 
-def test_a_stream_that_is_not_kept_has_no_ids() -> None:
+def test_a_stream_without_a_log_has_no_event_ids() -> None:
     stream = EventStream()
     stream.push(b"x")
     assert numbers(events(stream)) == [None]
@@ -70,14 +70,14 @@ def test_an_event_id_of_no_stream_is_not_found(id: str) -> None:
     assert log.find(id) is None
 
 
-# --- taking up again -------------------------------------------------------------------------------------------------
+# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 @given(
     steps=st.lists(st.sampled_from(["push", "take", "cut", "back"]), max_size=40),
     seen=st.lists(st.integers(0, 40), max_size=10),
 )
-def test_however_a_stream_is_cut_and_taken_up_every_event_comes_once_and_in_order(
+def test_every_event_arrives_once_and_in_order_however_a_stream_is_cut_and_resumed(
     steps: list[str], seen: list[int]
 ) -> None:
     stream = EventLog(Limits()).open()
@@ -100,7 +100,7 @@ def test_however_a_stream_is_cut_and_taken_up_every_event_comes_once_and_in_orde
     assert got == list(range(1, pushed + 1))
 
 
-def test_a_client_that_has_more_than_was_written_last_gets_nothing_twice() -> None:
+def test_a_client_that_has_later_events_gets_nothing_twice() -> None:
     stream = EventLog(Limits()).open()
     for number in b"123":
         stream.push(bytes([number]))
@@ -111,7 +111,7 @@ def test_a_client_that_has_more_than_was_written_last_gets_nothing_twice() -> No
 
 
 @pytest.mark.parametrize("after", [4, 100])
-def test_an_event_that_never_was_cannot_be_gone_on_behind(after: int) -> None:
+def test_a_stream_cannot_be_resumed_after_an_event_that_never_existed(after: int) -> None:
     stream = EventLog(Limits()).open()
     for _ in range(3):
         stream.push(b"x")
@@ -119,7 +119,7 @@ def test_an_event_that_never_was_cannot_be_gone_on_behind(after: int) -> None:
     assert not stream.rewind(after)
 
 
-def test_a_stream_whose_events_are_gone_cannot_be_taken_up_before_them() -> None:
+def test_a_stream_cannot_be_resumed_before_dropped_events() -> None:
     stream = EventLog(Limits(log_events=2)).open()
     for number in range(5):
         stream.push(b"%d" % number)
@@ -137,10 +137,10 @@ def test_another_reader_takes_the_place_of_the_first() -> None:
     assert (first.dismissed, second.dismissed, stream.reader) == (True, False, second)
 
 
-# --- what waits ------------------------------------------------------------------------------------------------------
+# --- pending events --------------------------------------------------------------------------------------------------
 
 
-def test_equal_notices_that_wait_fall_together() -> None:
+def test_equal_pending_notifications_are_merged() -> None:
     stream = EventLog(Limits()).open()
     for text in (b"a", b"b", b"a", b"a"):
         stream.push(text, merge=True)
@@ -152,7 +152,7 @@ def test_equal_notices_that_wait_fall_together() -> None:
 @pytest.mark.parametrize(
     "limits", [Limits(log_events=3), Limits(log_bytes=3)], ids=["too many events", "too many bytes"]
 )
-def test_notices_nobody_reads_give_way_and_answers_and_questions_stay(limits: Limits) -> None:
+def test_unread_notifications_are_dropped_and_answers_and_requests_kept(limits: Limits) -> None:
     stream = EventLog(limits).open()
     stream.push(b"Q")
     for text in b"abcdef":
@@ -161,7 +161,7 @@ def test_notices_nobody_reads_give_way_and_answers_and_questions_stay(limits: Li
     assert data(stream) == [b"Q", b"f", b"A"]
 
 
-def test_what_was_written_gives_way_first() -> None:
+def test_written_events_are_dropped_first() -> None:
     stream = EventLog(Limits(log_events=4)).open()
     for text in b"ab":
         stream.push(bytes([text]), droppable=True)
@@ -182,7 +182,7 @@ def test_nothing_is_dropped_from_a_stream_that_is_being_read(arrived: bool) -> N
     assert data(stream) == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
-def test_finished_streams_give_way_before_those_that_go_on() -> None:
+def test_finished_streams_are_dropped_before_open_ones() -> None:
     log = EventLog(Limits(log_bytes=4))
     first, done = log.open(), log.open()
     for stream in (first, done):
@@ -193,7 +193,7 @@ def test_finished_streams_give_way_before_those_that_go_on() -> None:
     assert (list(log.streams), data(first), first.rewind(0)) == ([first.name], [b"yy"], True)
 
 
-def test_answers_nobody_fetches_give_way_to_newer_ones() -> None:
+def test_unread_answers_are_dropped_for_newer_ones() -> None:
     log = EventLog(Limits(log_bytes=10))
     streams = [log.open() for _ in range(5)]
     for stream in streams:
@@ -201,7 +201,7 @@ def test_answers_nobody_fetches_give_way_to_newer_ones() -> None:
     assert (list(log.streams), data(streams[-1])) == ([streams[-1].name], [b"answer"])
 
 
-def test_the_answer_of_a_stream_that_is_being_read_does_not_give_way() -> None:
+def test_the_answer_of_a_stream_being_read_is_not_dropped() -> None:
     log = EventLog(Limits(log_bytes=10))
     first, second = log.open(), log.open()
     first.attach(Reader())
@@ -232,7 +232,7 @@ def test_a_finished_stream_that_is_being_read_is_kept() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["push", "keep", "take", "end"])), max_size=80))
-def test_what_is_kept_of_a_session_is_counted_exactly(steps: list[tuple[int, str]]) -> None:
+def test_the_stored_bytes_of_a_session_are_counted_exactly(steps: list[tuple[int, str]]) -> None:
     log = EventLog(Limits(log_bytes=50, log_events=5))
     streams = [log.open() for _ in range(4)]
     for index, step in steps:
@@ -244,10 +244,10 @@ def test_what_is_kept_of_a_session_is_counted_exactly(steps: list[tuple[int, str
                 stream.end()
             case _ if not stream.ended:
                 stream.push(b"x" * (index + 7), droppable=step == "push")
-    assert log._bytes == sum(stream.sizes() for stream in log.streams.values())
+    assert log._bytes == sum(stream.kept_bytes() for stream in log.streams.values())
 
 
-async def test_who_sends_waits_for_a_reader_that_stalls_and_for_nobody_else() -> None:
+async def test_drain_waits_only_for_a_reader_that_stalls() -> None:
     stream, reader = EventStream(), Reader()
     stream.push(b"x" * 100)
     await stream.drain(10)
@@ -260,7 +260,7 @@ async def test_who_sends_waits_for_a_reader_that_stalls_and_for_nobody_else() ->
     assert before is False
 
 
-async def test_a_reader_that_leaves_lets_who_sends_go_on() -> None:
+async def test_drain_ends_when_the_reader_detaches() -> None:
     stream, reader = EventStream(), Reader()
     stream.push(b"x" * 100)
     stream.attach(reader)
@@ -276,7 +276,7 @@ async def test_a_reader_that_leaves_lets_who_sends_go_on() -> None:
 
 
 def kept(call: Call, until: int) -> tuple[list[Any], str | None]:
-    """Give what a client has that lost its connection after so many events, and the id of the last."""
+    """Return the events that a client has when it loses its connection after so many, and the id of the last."""
     got = call.taken()[:until]
     return [json.loads(event.data) for event in got if event.data], got[-1].id if got else None
 
@@ -285,7 +285,7 @@ STEPS = 4
 
 
 @pytest.mark.parametrize("cut", range(1, STEPS + 3))
-async def test_a_finished_stream_can_be_taken_up_behind_any_event(cut: int) -> None:
+async def test_a_finished_stream_can_be_resumed_after_any_event(cut: int) -> None:
     client = await SessionClient.open(Workshop().asgi(), POLLING)
     call = await client.post(tool("steps", n=STEPS)).whole()
     got, last = kept(call, cut)
@@ -295,7 +295,7 @@ async def test_a_finished_stream_can_be_taken_up_behind_any_event(cut: int) -> N
 
 
 @pytest.mark.parametrize("cut", range(1, STEPS + 3))
-async def test_a_stream_that_is_cut_brings_its_answer_once_on_the_next(cut: int) -> None:
+async def test_a_stream_that_is_cut_delivers_its_answer_once_when_resumed(cut: int) -> None:
     client = await SessionClient.open(Workshop().asgi(), POLLING)
     call = await client.post(tool("steps", n=STEPS)).whole()
     got, last = kept(call, cut)
@@ -304,7 +304,7 @@ async def test_a_stream_that_is_cut_brings_its_answer_once_on_the_next(cut: int)
 
 
 @pytest.mark.parametrize("cut", range(1, 7))
-async def test_a_get_stream_can_be_taken_up_behind_any_event(cut: int) -> None:
+async def test_a_get_stream_can_be_resumed_after_any_event(cut: int) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), POLLING)
     listening = await client.listening()

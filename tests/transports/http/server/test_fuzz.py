@@ -68,7 +68,7 @@ async def served(verb: str, path: str, query: bytes, headers: Head, pieces: list
     if not done:
         # A stream that stays open, or a tool that waits: let it go.
         call.hang_up()
-        workshop.authenticator.set()
+        workshop.proceed.set()
         await asyncio.wait([call.task], timeout=20)
     call.task.result()
     beside = await modern(app, tool("add")).whole()
@@ -78,7 +78,7 @@ async def served(verb: str, path: str, query: bytes, headers: Head, pieces: list
 
 
 def check(call: Call) -> None:
-    """See that the response is one that HTTP and JSON-RPC know."""
+    """Check that the response is valid HTTP and JSON-RPC."""
     if call.status is None:
         # Hung up on before the first byte.
         return
@@ -183,14 +183,14 @@ PATHS = st.sampled_from(
 )
 @example(verb="POST", path="/mcp/messages", query=b"&a=1" * 20, headers=USUAL, pieces=[b"{}"])
 @example(verb="GET", path="/mcp", query=b"", headers=[*USUAL, (b"mcp-session-id", SESSION)], pieces=[])
-def test_whatever_is_sent_is_answered_and_the_next_request_is_served(
+def test_any_input_is_answered_and_the_next_request_is_served(
     verb: str, path: str, query: bytes, headers: Head, pieces: list[bytes]
 ) -> None:
     check(run_async(served(verb, path, query, headers, pieces)))
 
 
 @pytest.mark.parametrize("raw", kept("endpoint"))
-def test_requests_that_were_kept_are_answered(raw: bytes) -> None:
+def test_recorded_requests_are_answered(raw: bytes) -> None:
     head, _, body = raw.partition(b"\n\n")
     first, *lines = head.split(b"\n")
     verb, target = first.decode("latin-1").split(" ", 1)
@@ -228,17 +228,17 @@ def judge_header(value: str) -> None:
         st.from_regex(r"-?[0-9]{1,30}\.0*"),
     )
 )
-def test_any_value_of_a_header_is_judged(value: str) -> None:
+def test_any_value_of_a_header_is_checked_without_an_exception(value: str) -> None:
     judge_header(value)
 
 
 @pytest.mark.parametrize("raw", kept("headers"))
-def test_values_of_headers_that_were_kept_are_judged(raw: bytes) -> None:
+def test_recorded_header_values_are_checked_without_an_exception(raw: bytes) -> None:
     judge_header(raw.decode("latin-1"))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_every_text_travels_in_a_header(text: str) -> None:
+def test_every_text_can_be_sent_in_a_header(text: str) -> None:
     written = encode_value(text)
     assert written.isascii()
     assert written.isprintable()
@@ -271,13 +271,13 @@ LINES = st.lists(
 
 
 @given(LINES.map(lambda lines: b"\n".join(lines)) | LINES.map(lambda lines: b"\r\n".join(lines)), st.integers(1, 9))
-def test_a_stream_reads_the_same_however_it_is_cut(raw: bytes, size: int) -> None:
+def test_a_stream_is_parsed_the_same_however_it_is_split(raw: bytes, size: int) -> None:
     assert read(cut(raw, size)) == read([raw] if raw else [])
 
 
 @pytest.mark.parametrize("raw", kept("sse"))
 @pytest.mark.parametrize("size", [1, 2, 7])
-def test_streams_that_were_kept_read_the_same_however_they_are_cut(raw: bytes, size: int) -> None:
+def test_recorded_streams_are_parsed_the_same_however_they_are_split(raw: bytes, size: int) -> None:
     assert read(cut(raw, size)) == read([raw])
 
 

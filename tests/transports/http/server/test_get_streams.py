@@ -1,4 +1,4 @@
-"""The event streams of a session: what comes on which, which of several writes, and coming back to one."""
+"""The event streams of a session: which messages each carries, which response writes, and resuming."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ async def over(*calls: Call) -> None:
         await call.ended()
 
 
-# --- what the GET stream brings --------------------------------------------------------------------------------------
+# --- messages on the GET stream --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", STREAMING)
-async def test_a_change_of_the_tools_is_told_on_the_get_stream(revision: str) -> None:
+async def test_a_change_of_the_tools_is_notified_on_the_get_stream(revision: str) -> None:
     client = await SessionClient.open(Workshop().asgi(), revision)
     listening = await client.listening()
     await client.post(tool("grow")).whole()
@@ -49,7 +49,7 @@ async def test_a_change_of_the_tools_is_told_on_the_get_stream(revision: str) ->
     await over(listening)
 
 
-async def test_a_resource_that_changed_is_told_to_who_subscribed() -> None:
+async def test_a_changed_resource_is_notified_to_its_subscribers() -> None:
     workshop = Workshop()
     app = workshop.asgi()
     client, other = await SessionClient.open(app), await SessionClient.open(app)
@@ -64,7 +64,7 @@ async def test_a_resource_that_changed_is_told_to_who_subscribed() -> None:
     await over(*streams)
 
 
-async def test_a_client_that_is_not_ready_hears_nothing() -> None:
+async def test_a_client_that_is_not_initialized_gets_no_notifications() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), ready=False)
     listening = await client.listening()
@@ -75,7 +75,7 @@ async def test_a_client_that_is_not_ready_hears_nothing() -> None:
     await over(listening)
 
 
-async def test_notices_wait_for_a_get_stream_and_equal_ones_fall_together() -> None:
+async def test_notifications_are_kept_for_a_get_stream_and_equal_ones_merged() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     tick(workshop, 1, 2, 1, 1, 3)
@@ -86,7 +86,7 @@ async def test_notices_wait_for_a_get_stream_and_equal_ones_fall_together() -> N
     await over(listening)
 
 
-async def test_notices_that_wait_for_a_get_stream_are_bounded() -> None:
+async def test_notifications_kept_for_a_get_stream_are_bounded() -> None:
     workshop = Workshop(Limits(log_events=10))
     client = await SessionClient.open(workshop.asgi())
     tick(workshop, *range(100))
@@ -97,7 +97,7 @@ async def test_notices_that_wait_for_a_get_stream_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), b"\xff"], ids=["no JSON", "bytes"])
-async def test_a_notice_that_cannot_be_written_does_not_take_others_with_it(value: Any) -> None:
+async def test_a_notification_that_cannot_be_encoded_does_not_affect_others(value: Any) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     listening = await client.listening()
@@ -108,7 +108,7 @@ async def test_a_notice_that_cannot_be_written_does_not_take_others_with_it(valu
     await over(listening)
 
 
-async def test_nothing_about_a_request_comes_on_the_get_stream() -> None:
+async def test_no_message_about_a_request_is_sent_on_the_get_stream() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     listening = await client.listening()
@@ -119,7 +119,7 @@ async def test_nothing_about_a_request_comes_on_the_get_stream() -> None:
 
 
 @pytest.mark.parametrize("revision", STREAMING)
-async def test_only_a_get_stream_that_can_be_polled_opens_with_an_id(revision: str) -> None:
+async def test_only_a_get_stream_with_polling_begins_with_an_event_id(revision: str) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), revision)
     listening = await client.listening()
@@ -129,7 +129,7 @@ async def test_only_a_get_stream_that_can_be_polled_opens_with_an_id(revision: s
     await over(listening)
 
 
-async def test_the_head_of_a_quiet_stream_leaves_at_once() -> None:
+async def test_the_headers_of_a_quiet_stream_are_sent_at_once() -> None:
     client = await SessionClient.open(Workshop().asgi(), STREAMING[0])
     listening = await client.listening()
     await listening.until(lambda: bool(listening.body))
@@ -140,7 +140,7 @@ async def test_the_head_of_a_quiet_stream_leaves_at_once() -> None:
 # --- several streams -------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_comes_on_one_of_several_streams_only() -> None:
+async def test_a_message_is_sent_on_only_one_of_several_streams() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     streams = [await client.listening() for _ in range(3)]
@@ -151,7 +151,7 @@ async def test_a_message_comes_on_one_of_several_streams_only() -> None:
     await over(*streams)
 
 
-async def test_a_stream_that_stands_by_takes_over_when_the_first_ends() -> None:
+async def test_a_waiting_get_response_takes_over_when_the_first_ends() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     first, second, third = [await client.listening() for _ in range(3)]
@@ -164,7 +164,7 @@ async def test_a_stream_that_stands_by_takes_over_when_the_first_ends() -> None:
     await over(third)
 
 
-async def test_a_stream_that_stood_by_and_left_takes_nothing_over() -> None:
+async def test_a_waiting_get_response_that_disconnected_takes_nothing_over() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     first, second = [await client.listening() for _ in range(2)]
@@ -186,36 +186,36 @@ async def test_each_post_has_a_stream_of_its_own() -> None:
     assert len(set(ids)) == len(ids) == 5 * 22
 
 
-# --- coming back -----------------------------------------------------------------------------------------------------
+# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", STREAMING)
-async def test_an_answer_comes_on_the_stream_that_was_taken_up_again(revision: str) -> None:
+async def test_an_answer_arrives_on_the_resumed_stream(revision: str) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), revision)
     call = client.post(tool("wait", say="hello"))
     last = (await call.event()).id
     await over(call)
     again = await client.listening(last)
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await again.whole()
     assert [message["result"]["content"][0]["text"] for message in again.messages] == ["done hello"]
     assert call.late == []
 
 
-async def test_an_answer_that_was_made_meanwhile_is_waiting() -> None:
+async def test_an_answer_made_after_the_disconnect_is_kept() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     call = client.post(tool("wait", say="hello"))
     last = (await call.event()).id
     await over(call)
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await client.post(tool("add", id=2)).whole()
     again = await client.get(last).whole()
     assert [message["id"] for message in again.messages] == [1]
 
 
-async def test_a_stream_that_is_taken_up_again_brings_nothing_of_others() -> None:
+async def test_a_resumed_stream_has_no_events_of_others() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     call = await client.post(tool("steps", n=2)).whole()
@@ -227,7 +227,7 @@ async def test_a_stream_that_is_taken_up_again_brings_nothing_of_others() -> Non
     assert other.messages[-1]["id"] == 2
 
 
-async def test_a_stream_taken_up_twice_goes_on_with_the_second() -> None:
+async def test_a_stream_resumed_twice_continues_on_the_second_response() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     call = client.post(tool("wait", say="hello"))
@@ -236,12 +236,12 @@ async def test_a_stream_taken_up_twice_goes_on_with_the_second() -> None:
     first = await client.listening(last)
     second = await client.listening(last)
     await first.whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await second.whole()
     assert (first.messages, [message["id"] for message in second.messages]) == ([], [1])
 
 
-async def test_a_stream_can_be_taken_up_while_its_first_response_is_still_open() -> None:
+async def test_a_stream_can_be_resumed_while_its_first_response_is_still_open() -> None:
     # A client may know that its connection is dead long before we do.
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
@@ -249,13 +249,13 @@ async def test_a_stream_can_be_taken_up_while_its_first_response_is_still_open()
     last = (await call.event()).id
     again = await client.listening(last)
     await call.whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await again.whole()
     assert (call.messages, [message["id"] for message in again.messages]) == ([], [1])
 
 
 @pytest.mark.parametrize("last", ["", "x", "9-9", "1-99", "1--1", "\u00e9", "1-" + "9" * 400])
-async def test_an_event_id_that_nobody_gave_is_refused(last: str) -> None:
+async def test_an_unknown_event_id_is_refused(last: str) -> None:
     client = await SessionClient.open(Workshop().asgi())
     assert (await client.get(last).whole()).error == (400, -32600)
 
@@ -268,7 +268,7 @@ async def test_an_event_of_another_session_is_refused() -> None:
     assert (await other.get(last).whole()).status == 400
 
 
-async def test_a_stream_that_was_forgotten_cannot_be_taken_up() -> None:
+async def test_a_removed_stream_cannot_be_resumed() -> None:
     workshop = Workshop(Limits(log_seconds=5))
     app = workshop.asgi()
     client = await SessionClient.open(app)
@@ -280,27 +280,27 @@ async def test_a_stream_that_was_forgotten_cannot_be_taken_up() -> None:
     assert (await client.get(last).whole()).status == 400
 
 
-# --- letting a response go -------------------------------------------------------------------------------------------
+# --- releasing a response --------------------------------------------------------------------------------------------
 
 
-async def test_a_handler_can_end_its_response_and_go_on() -> None:
+async def test_a_handler_can_end_its_response_and_continue() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), POLLING)
     call = await client.post(tool("poll")).whole()
     events = call.taken()
     again = await client.listening(events[-1].id)
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await again.whole()
     assert [event.retry for event in events] == [1000, None]
     told, answer = again.messages
     assert (told["params"]["data"], answer["result"]["content"][0]["text"]) == ("after", "left True")
 
 
-async def test_what_is_made_while_nobody_reads_waits() -> None:
+async def test_events_are_kept_while_no_response_reads() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), POLLING)
     call = await client.post(tool("poll")).whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await client.post(tool("add", id=2)).whole()
     again = await client.get(call.taken()[0].id).whole()
     assert [message.get("id", message.get("method")) for message in again.messages] == [
@@ -310,20 +310,20 @@ async def test_what_is_made_while_nobody_reads_waits() -> None:
 
 
 @pytest.mark.parametrize("revision", [*HANDSHAKE_NAMES[1:3]])
-async def test_where_streams_cannot_be_polled_the_response_stays(revision: str) -> None:
+async def test_a_response_is_not_released_without_polling(revision: str) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), revision)
     call = client.post(tool("poll"))
     await workshop.started.wait()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await call.whole()
     assert call.messages[-1]["result"]["content"][0]["text"] == "left False"
 
 
-async def test_a_client_that_takes_no_stream_keeps_its_response() -> None:
+async def test_a_client_that_accepts_no_stream_keeps_its_response() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), POLLING)
     call = client.post(tool("poll"), accept="application/json")
     await workshop.started.wait()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert (await call.whole()).json["result"]["content"][0]["text"] == "left False"

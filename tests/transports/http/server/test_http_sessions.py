@@ -1,4 +1,4 @@
-"""Handshake sessions over HTTP: who may use one, when it ends, and that every message reaches whom it is for."""
+"""Handshake sessions over HTTP: who may use one, when it ends, and how messages are routed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_session_id_is_visible_and_cannot_be_guessed() -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE_NAMES)
-async def test_initialize_opens_a_session_in_the_revision_asked_for(revision: str) -> None:
+async def test_initialize_opens_a_session_in_the_requested_revision(revision: str) -> None:
     app = Workshop().asgi()
     call = await post(app, initialize(revision)).whole()
     assert call.json["result"]["protocolVersion"] == revision
@@ -114,7 +114,7 @@ async def test_deleting_a_session_ends_its_streams_and_cancels_its_requests() ->
     assert (len(app.sessions.by_id), len(app.open_responses.streams), workshop.server.hub.listeners()) == (0, 0, ())
 
 
-async def test_a_request_that_has_no_answer_yet_is_told_that_its_session_ended() -> None:
+async def test_a_pending_request_gets_an_error_when_its_session_ends() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     call = client.post(tool("wait"))
@@ -142,12 +142,12 @@ async def test_an_initialize_that_cannot_be_read_leaves_no_session(params: dict[
     assert (call.error, len(app.sessions.by_id)) == ((400, -32602), 0)
 
 
-async def test_a_client_that_hangs_up_on_its_initialize_leaves_no_session() -> None:
-    arrived, authenticator = asyncio.Event(), asyncio.Event()
+async def test_a_client_that_disconnects_on_its_initialize_leaves_no_session() -> None:
+    arrived, proceed = asyncio.Event(), asyncio.Event()
 
     async def hold(request: Any, call_next: Any) -> Any:
         arrived.set()
-        await authenticator.wait()
+        await proceed.wait()
         return await call_next(request)
 
     workshop = Workshop(middleware=[hold])
@@ -159,7 +159,7 @@ async def test_a_client_that_hangs_up_on_its_initialize_leaves_no_session() -> N
     assert (len(app.sessions.by_id), call.late) == (0, [])
 
 
-async def test_an_initialize_that_takes_longer_than_a_session_may_wait_is_told_so() -> None:
+async def test_an_initialize_that_outlasts_the_session_timeout_gets_an_error() -> None:
     async def hold(request: Any, call_next: Any) -> Any:
         await asyncio.Event().wait()
 
@@ -168,10 +168,10 @@ async def test_an_initialize_that_takes_longer_than_a_session_may_wait_is_told_s
     assert (call.error, len(app.sessions.by_id)) == ((404, -32600), 0)
 
 
-# --- caps and expiry -------------------------------------------------------------------------------------------------
+# --- limits and expiry -----------------------------------------------------------------------------------------------
 
 
-async def test_beyond_the_cap_no_session_is_opened_until_one_ends() -> None:
+async def test_no_session_is_opened_over_the_limit_until_one_ends() -> None:
     app = Workshop(Limits(sessions=2)).asgi()
     first = await SessionClient.open(app)
     await SessionClient.open(app)
@@ -181,7 +181,7 @@ async def test_beyond_the_cap_no_session_is_opened_until_one_ends() -> None:
     assert (refused.status, refused.headers["retry-after"], opened.status) == (503, "5", 200)
 
 
-async def test_abandoned_initializes_reach_a_plateau() -> None:
+async def test_abandoned_initialize_requests_use_bounded_memory() -> None:
     workshop = Workshop(Limits(sessions=20))
     app = workshop.asgi()
     statuses = [(await post(app, initialize()).whole()).status for _ in range(200)]
@@ -211,7 +211,7 @@ def timed(limits: Limits, *, ready: bool) -> tuple[SessionRegistry, Clock, Any]:
 
 
 @pytest.mark.parametrize(("ready", "seconds"), [(True, 1800), (False, 60)], ids=["ready", "not ready"])
-def test_a_session_that_rests_too_long_expires(ready: bool, seconds: int) -> None:
+def test_a_session_that_is_idle_too_long_expires(ready: bool, seconds: int) -> None:
     sessions, clock, made = timed(Limits(), ready=ready)
     clock.now = seconds
     before = list(sessions.expired())
@@ -227,7 +227,7 @@ def test_a_session_that_is_used_does_not_expire() -> None:
     assert list(sessions.expired()) == []
 
 
-def test_a_session_that_somebody_else_asks_for_is_not_kept_alive_by_it() -> None:
+def test_requests_of_another_principal_do_not_keep_a_session_alive() -> None:
     sessions, clock, made = timed(Limits(session_seconds=10), ready=True)
     clock.now = 9
     assert sessions.find("x", authenticate({"authorization": "Bearer eve"})) is None
@@ -247,7 +247,7 @@ async def test_a_session_with_an_open_stream_or_a_request_does_not_expire() -> N
     during = list(app.sessions.expired())
     listening.hang_up()
     await listening.ended()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await call.whole()
     clock.now = 20_000
     assert (during, {session.id for session in app.sessions.expired()}) == ([], {client.id, other.id})
@@ -296,7 +296,7 @@ async def test_a_session_serves_no_more_requests_at_once_than_allowed() -> None:
     calls = [client.post(tool("wait", id=id)) for id in (1, 2)]
     await workshop.started.wait()
     refused = await client.post(tool("add")).whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert (refused.status, [(await call.whole()).json["id"] for call in calls]) == (503, [1, 2])
 
 
@@ -304,8 +304,8 @@ async def test_a_session_serves_no_more_requests_at_once_than_allowed() -> None:
 
 
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "resume"])
-@pytest.mark.parametrize("token", ["eve", None], ids=["another", "nobody"])
-async def test_a_session_belongs_to_who_opened_it(verb: str, token: str | None) -> None:
+@pytest.mark.parametrize("token", ["eve", None], ids=["another", "anonymous"])
+async def test_a_session_belongs_to_the_principal_that_opened_it(verb: str, token: str | None) -> None:
     workshop = Workshop()
     app = workshop.asgi(auth=authenticate)
     owner = await SessionClient.open(app, token="ada")
@@ -342,7 +342,7 @@ async def test_two_requests_with_one_id_are_both_answered(ids: tuple[Any, Any]) 
     client = await SessionClient.open(workshop.asgi())
     calls = [client.post(tool("wait", id=id, say=say)) for id, say in zip(ids, ("one", "two"), strict=True)]
     told = [(await call.message())["params"]["data"] for call in calls]
-    workshop.authenticator.set()
+    workshop.proceed.set()
     answers = [(await call.whole()).messages[-1] for call in calls]
     assert told == ["one", "two"]
     assert [(answer["id"], answer["result"]["content"][0]["text"]) for answer in answers] == [
@@ -358,12 +358,12 @@ async def test_many_clients_with_one_id_each_get_their_own_answer() -> None:
     calls = [client.post(tool("wait", id=1, say=str(n))) for n, client in enumerate(clients)]
     for call in calls:
         await call.message()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     answers = [(await call.whole()).messages[-1]["result"]["content"][0]["text"] for call in calls]
     assert answers == [f"done {n}" for n in range(40)]
 
 
-async def test_each_question_is_answered_on_the_exchange_that_asked() -> None:
+async def test_each_server_request_is_answered_to_the_exchange_that_sent_it() -> None:
     app = Workshop().asgi()
     client = await SessionClient.open(app, capabilities=FORMS)
     calls = [client.post(tool("ask_name", id=1)) for _ in range(3)]
@@ -380,7 +380,7 @@ async def test_each_question_is_answered_on_the_exchange_that_asked() -> None:
     [
         pytest.param(accept("99.1", "x"), id="unknown exchange"),
         pytest.param(accept("nonsense", "x"), id="no exchange"),
-        pytest.param(accept(12345, "x"), id="a number nobody asked under"),
+        pytest.param(accept(12345, "x"), id="an id of no request"),
         pytest.param({"jsonrpc": "2.0", "id": "1.1", "result": 1, "error": {}}, id="malformed"),
         pytest.param({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "m"}}, id="error without id"),
         pytest.param(notification("notifications/cancelled"), id="cancels nothing"),
@@ -390,13 +390,13 @@ async def test_each_question_is_answered_on_the_exchange_that_asked() -> None:
         pytest.param(notification("notifications/progress", []), id="garbage progress"),
     ],
 )
-async def test_what_is_for_nobody_is_taken_and_dropped(message: dict[str, Any]) -> None:
+async def test_messages_without_a_target_are_accepted_and_dropped(message: dict[str, Any]) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     call = client.post(tool("wait", id=1))
     await workshop.started.wait()
     taken = await client.post(message).whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert (taken.status, (await call.whole()).json["id"]) == (202, 1)
 
 
@@ -420,13 +420,13 @@ async def test_a_cancelled_request_ends_without_an_answer(say: str, accepts: str
 
 
 @pytest.mark.parametrize(("id", "cancelled"), [(5, "5"), ("5", 5)], ids=["number", "text"])
-async def test_a_cancellation_names_the_type_of_the_id_too(id: Any, cancelled: Any) -> None:
+async def test_a_cancellation_matches_the_type_of_the_id_too(id: Any, cancelled: Any) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     call = client.post(tool("wait", id=id))
     await workshop.started.wait()
     await client.post(notification("notifications/cancelled", {"requestId": cancelled})).whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert (await call.whole()).json["id"] == id
 
 
@@ -437,22 +437,22 @@ async def test_another_sessions_request_cannot_be_cancelled() -> None:
     call = client.post(tool("wait", id=5))
     await workshop.started.wait()
     await other.post(notification("notifications/cancelled", {"requestId": 5})).whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert (await call.whole()).json["id"] == 5
 
 
-async def test_a_cancellation_that_could_mean_two_requests_cancels_neither() -> None:
+async def test_an_ambiguous_cancellation_cancels_neither_request() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     calls = [client.post(tool("wait", id=5, say=say)) for say in ("a", "b")]
     for call in calls:
         await call.message()
     await client.post(notification("notifications/cancelled", {"requestId": 5})).whole()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert [(await call.whole()).messages[-1]["id"] for call in calls] == [5, 5]
 
 
-# --- what a session remembers ----------------------------------------------------------------------------------------
+# --- the state of a session ------------------------------------------------------------------------------------------
 
 
 async def test_the_log_level_is_each_sessions_own() -> None:
@@ -463,7 +463,7 @@ async def test_the_log_level_is_each_sessions_own() -> None:
     assert forms == ["text/event-stream", "application/json"]
 
 
-async def test_progress_on_a_question_reaches_who_asked() -> None:
+async def test_progress_on_a_server_request_reaches_its_sender() -> None:
     server = Server("s")
 
     @server.tool
@@ -495,7 +495,7 @@ async def test_a_batch_is_answered_with_an_array() -> None:
     assert found == {(int, 1): "3", (str, "1"): "4"}
 
 
-async def test_a_batch_whose_tools_tell_something_is_answered_on_a_stream() -> None:
+async def test_a_batch_whose_tools_send_notifications_is_answered_on_a_stream() -> None:
     client = await SessionClient.open(Workshop().asgi(), BATCHING)
     call = await client.post([tool("steps", id=1, n=1), tool("add", id=2)]).whole()
     told, answers = call.messages
@@ -503,14 +503,14 @@ async def test_a_batch_whose_tools_tell_something_is_answered_on_a_stream() -> N
     assert sorted(each["id"] for each in answers) == [1, 2]
 
 
-async def test_a_batch_of_notifications_or_answers_is_taken_with_an_empty_response() -> None:
+async def test_a_batch_of_notifications_or_answers_gets_an_empty_response() -> None:
     client = await SessionClient.open(Workshop().asgi(), BATCHING)
     notices = await client.post([notification("x/y"), notification("x/z")]).whole()
     answers = await client.post([accept("9.9", "x"), accept(5, "y")]).whole()
     assert [(call.status, call.body) for call in (notices, answers)] == [(202, b""), (202, b"")]
 
 
-async def test_a_malformed_member_of_a_batch_is_answered_beside_the_others() -> None:
+async def test_a_malformed_member_of_a_batch_is_answered_with_the_others() -> None:
     client = await SessionClient.open(Workshop().asgi(), BATCHING)
     call = await client.post([5, tool("add", id=1), {"jsonrpc": "2.0", "id": 9}]).whole()
     found = {each["id"]: each.get("error", {}).get("code") for each in call.json}
@@ -527,7 +527,7 @@ async def test_a_malformed_member_of_a_batch_is_answered_beside_the_others() -> 
         pytest.param([tool("add", id=1), accept("9.9", "x")], id="requests and answers"),
     ],
 )
-async def test_a_batch_that_is_wrong_as_a_whole_is_refused(batch: list[Any]) -> None:
+async def test_an_invalid_batch_is_refused(batch: list[Any]) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), BATCHING)
     call = await client.post(batch).whole()
@@ -535,14 +535,14 @@ async def test_a_batch_that_is_wrong_as_a_whole_is_refused(batch: list[Any]) -> 
 
 
 @pytest.mark.parametrize("revision", [name for name in HANDSHAKE_NAMES if name != BATCHING])
-async def test_a_batch_is_refused_where_the_revision_has_none(revision: str) -> None:
+async def test_a_batch_is_refused_in_a_revision_without_batches(revision: str) -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), revision)
     call = await client.post([tool("add", id=1)]).whole()
     assert (call.error, workshop.count) == ((400, -32600), 0)
 
 
-async def test_a_batch_of_which_one_request_is_cancelled_answers_the_other() -> None:
+async def test_a_batch_with_one_cancelled_request_answers_the_other() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi(), BATCHING)
     call = client.post([tool("wait", id=1), tool("add", id=2)])
@@ -551,7 +551,7 @@ async def test_a_batch_of_which_one_request_is_cancelled_answers_the_other() -> 
     assert [each["id"] for each in (await call.whole()).json] == [2]
 
 
-async def test_a_batch_of_which_all_requests_are_cancelled_ends() -> None:
+async def test_a_batch_ends_once_all_its_requests_are_cancelled() -> None:
     workshop = Workshop()
     app = workshop.asgi()
     client = await SessionClient.open(app, BATCHING)
@@ -567,7 +567,7 @@ async def test_a_batch_of_which_all_requests_are_cancelled_ends() -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE_NAMES)
-async def test_without_sessions_each_request_of_a_handshake_client_stands_alone(revision: str) -> None:
+async def test_without_sessions_each_request_of_a_handshake_client_is_served_alone(revision: str) -> None:
     workshop = Workshop()
     app = workshop.asgi(stateless_http=True)
     opened = await post(app, initialize(revision)).whole()
@@ -586,7 +586,7 @@ async def test_without_sessions_nothing_is_kept_of_a_client() -> None:
     assert (len(app.sessions.by_id), workshop.server.hub.listeners()) == (0, ())
 
 
-async def test_without_sessions_hanging_up_cancels() -> None:
+async def test_without_sessions_disconnecting_cancels() -> None:
     workshop = Workshop()
     call = post(workshop.asgi(stateless_http=True), tool("wait"), mcp_protocol_version=HANDSHAKE)
     await workshop.started.wait()
@@ -606,7 +606,7 @@ async def test_without_sessions_hanging_up_cancels() -> None:
         pytest.param(HANDSHAKE, accept(1, "x"), 202, None, id="answer"),
     ],
 )
-async def test_without_sessions_messages_are_judged_by_their_header(
+async def test_without_sessions_messages_are_handled_by_their_version_header(
     version: str | None, body: Any, status: int, code: int | None
 ) -> None:
     call = await post(Workshop().asgi(stateless_http=True), body, mcp_protocol_version=version).whole()

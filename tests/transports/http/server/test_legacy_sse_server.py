@@ -1,4 +1,4 @@
-"""The oldest HTTP transport: one stream on which everything comes, and an address to post to."""
+"""The oldest HTTP transport: one stream with all messages, and a URL to post to."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OldClient:
 
 
 @pytest.mark.parametrize("path", ["/mcp/sse", "/mcp", "/mcp/"])
-async def test_the_first_event_names_the_address_to_post_to(path: str) -> None:
+async def test_the_first_event_names_the_url_to_post_to(path: str) -> None:
     client = OldClient(Workshop().asgi(), path)
     first = await client.stream.opening()
     assert (first.event, first.id) == ("endpoint", None)
@@ -69,7 +69,7 @@ async def test_the_first_event_names_the_address_to_post_to(path: str) -> None:
     await client.close()
 
 
-async def test_a_get_that_wants_events_and_says_nothing_else_opens_the_stream() -> None:
+async def test_a_get_that_accepts_events_and_has_no_session_opens_the_legacy_stream() -> None:
     call = ask(Workshop().asgi(), "GET", headers={"accept": "text/event-stream", "content-type": None})
     assert (await call.opening()).event == "endpoint"
     call.hang_up()
@@ -77,12 +77,12 @@ async def test_a_get_that_wants_events_and_says_nothing_else_opens_the_stream() 
 
 
 @pytest.mark.parametrize("accept", [None, "*/*", "text/html,application/xhtml+xml,*/*;q=0.8"])
-async def test_whoever_does_not_ask_for_events_is_told_what_this_is(accept: str | None) -> None:
+async def test_a_get_that_does_not_accept_events_is_told_that_this_is_an_mcp_endpoint(accept: str | None) -> None:
     call = await ask(Workshop().asgi(), "GET", headers={"accept": accept}).whole()
     assert (call.status, "This is an MCP endpoint" in call.json["error"]["message"]) == (406, True)
 
 
-async def test_what_is_posted_is_taken_and_answered_on_the_stream() -> None:
+async def test_a_posted_request_is_answered_on_the_stream() -> None:
     client = await OldClient(Workshop().asgi()).open()
     posted = await client.post(tool("add", id="x", a=40)).whole()
     answer = await client.stream.message()
@@ -91,7 +91,7 @@ async def test_what_is_posted_is_taken_and_answered_on_the_stream() -> None:
     await client.close()
 
 
-async def test_all_messages_come_on_the_one_stream() -> None:
+async def test_all_messages_are_sent_on_the_one_stream() -> None:
     workshop = Workshop()
     client = await OldClient(workshop.asgi()).open(capabilities={"elicitation": {}, "sampling": {}})
     await client.post(tool("steps", n=2)).whole()
@@ -102,14 +102,14 @@ async def test_all_messages_come_on_the_one_stream() -> None:
     await client.close()
 
 
-async def test_events_have_no_ids_and_cannot_be_asked_for_again() -> None:
+async def test_legacy_events_have_no_ids_and_cannot_be_resumed() -> None:
     client = await OldClient(Workshop().asgi()).open()
     await client.post(tool("add")).whole()
     assert (await client.stream.event()).id is None
     await client.close()
 
 
-async def test_two_streams_keep_apart() -> None:
+async def test_two_streams_are_independent() -> None:
     app = Workshop().asgi()
     first, second = await OldClient(app).open(), await OldClient(app).open()
     await first.post(tool("add", id=1, a=1)).whole()
@@ -120,7 +120,7 @@ async def test_two_streams_keep_apart() -> None:
     await second.close()
 
 
-async def test_the_end_of_the_stream_cancels_what_it_asked_for() -> None:
+async def test_the_end_of_the_stream_cancels_its_requests() -> None:
     workshop = Workshop()
     client = await OldClient(workshop.asgi()).open()
     await client.post(tool("wait")).whole()
@@ -147,7 +147,7 @@ async def test_a_cancellation_is_a_message_like_any_other() -> None:
     [
         pytest.param(b"", id="none"),
         pytest.param(b"session_id=", id="empty"),
-        pytest.param(b"session_id=nobody", id="unknown"),
+        pytest.param(b"session_id=unknown", id="unknown"),
         pytest.param(b"session_id=%zz&&=&;", id="garbage"),
         pytest.param(b"&".join(b"a%d=1" % n for n in range(500)), id="many"),
         pytest.param(b"\xff\xfe=1", id="bytes"),
@@ -160,21 +160,21 @@ async def test_an_unknown_session_is_not_found(query: bytes) -> None:
     assert (await ask(app, "POST", "/mcp/messages", body=body, query=query).whole()).error == (404, -32600)
 
 
-async def test_the_address_is_gone_with_its_stream() -> None:
+async def test_the_message_url_ends_with_its_stream() -> None:
     client = await OldClient(Workshop().asgi()).open()
     await client.close()
     assert (await client.post(tool("add")).whole()).status == 404
 
 
-async def test_a_session_named_twice_is_not_found() -> None:
+async def test_a_session_id_given_twice_is_not_found() -> None:
     client = await OldClient(Workshop().asgi()).open()
     client.address += "&session_id=other"
     assert (await client.post(tool("add")).whole()).status == 404
     await client.close()
 
 
-@pytest.mark.parametrize("token", ["eve", None], ids=["another", "nobody"])
-async def test_only_who_opened_the_stream_may_post_to_it(token: str | None) -> None:
+@pytest.mark.parametrize("token", ["eve", None], ids=["another", "anonymous"])
+async def test_only_the_principal_that_opened_a_stream_may_post_to_it(token: str | None) -> None:
     workshop = Workshop()
     client = await OldClient(workshop.asgi(auth=authenticate), token="ada").open()
     bearer = None if token is None else f"Bearer {token}"
@@ -184,7 +184,7 @@ async def test_only_who_opened_the_stream_may_post_to_it(token: str | None) -> N
     await client.close()
 
 
-async def test_a_stream_is_opened_for_nobody_who_may_not() -> None:
+async def test_a_stream_is_not_opened_for_an_unauthorized_client() -> None:
     app = Workshop().asgi(auth=authenticate)
     calls = [await ask(app, "GET", path).whole() for path in ("/mcp", "/mcp/sse")]
     assert [call.status for call in calls] == [401, 401]
@@ -198,7 +198,7 @@ async def test_a_stream_is_opened_for_nobody_who_may_not() -> None:
         pytest.param(b"", -32700, None, id="nothing"),
     ],
 )
-async def test_what_is_no_message_is_refused_in_the_post(body: bytes, code: int, id: Any) -> None:
+async def test_a_post_that_is_not_a_message_is_refused(body: bytes, code: int, id: Any) -> None:
     client = await OldClient(Workshop().asgi()).open()
     call = await client.post(body).whole()
     assert (call.status, call.json["error"]["code"], call.json["id"]) == (400, code, id)
@@ -222,18 +222,18 @@ async def test_a_batch_is_refused_on_the_stream() -> None:
         ("DELETE", "/mcp/messages", "POST"),
     ],
 )
-async def test_each_address_takes_one_verb(verb: str, path: str, allowed: str | None) -> None:
+async def test_each_legacy_path_accepts_one_http_method(verb: str, path: str, allowed: str | None) -> None:
     call = await ask(Workshop().asgi(), verb, path).whole()
     assert call.status == 405
     assert allowed is None or call.headers["allow"] == allowed
 
 
 @pytest.mark.parametrize(("path", "status"), [("/mcp", 405), ("/mcp/sse", 404), ("/mcp/messages", 404)])
-async def test_the_pair_can_be_switched_off(path: str, status: int) -> None:
+async def test_the_legacy_transport_can_be_disabled(path: str, status: int) -> None:
     assert (await ask(Workshop().asgi(sse=False), "GET", path).whole()).status == status
 
 
-async def test_the_addresses_can_be_set() -> None:
+async def test_the_legacy_paths_are_configurable() -> None:
     app = Workshop().asgi(sse_path="/sse", message_path="/messages/")
     client = await OldClient(app, "/sse").open()
     assert client.address.startswith("/messages/?session_id=")
@@ -242,13 +242,13 @@ async def test_the_addresses_can_be_set() -> None:
     await client.close()
 
 
-async def test_the_address_holds_where_the_application_is_mounted() -> None:
+async def test_the_message_url_includes_the_mount_path() -> None:
     client = await OldClient(Workshop().asgi(), root_path="/a b/\u00e9").open(ready=False)
     assert client.address.startswith("/a%20b/%C3%A9/mcp/messages?session_id=")
     await client.close()
 
 
-async def test_streams_are_not_opened_beyond_the_cap() -> None:
+async def test_no_more_streams_are_opened_than_allowed() -> None:
     app = Workshop(Limits(sessions=1)).asgi()
     client = await OldClient(app).open()
     refused = await ask(app, "GET", "/mcp/sse").whole()
@@ -273,7 +273,7 @@ async def test_a_request_before_initialize_is_refused_on_the_stream() -> None:
     await client.close()
 
 
-async def test_an_answer_that_cannot_be_written_is_an_error() -> None:
+async def test_an_answer_that_cannot_be_encoded_becomes_an_error() -> None:
     workshop = Workshop()
     workshop.server.method("x/odd")(lambda params: {"value": float("nan")})
     client = await OldClient(workshop.asgi()).open()

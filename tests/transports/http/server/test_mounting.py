@@ -79,7 +79,7 @@ def test_an_endpoint_is_served_where_it_is_mounted(make: Any, path: str, at: str
 
 
 @pytest.mark.parametrize("make", [starlette, fastapi])
-def test_other_routes_of_the_application_go_on(make: Any) -> None:
+def test_other_routes_of_the_application_still_work(make: Any) -> None:
     with local(make(Workshop().asgi(path="/"), "/mcp")) as client:
         assert client.get("/hello").text.strip('"') == "hello"
 
@@ -98,7 +98,7 @@ def test_a_session_works_below_a_mount(make: Any) -> None:
     assert "walked" in called.text
 
 
-def test_a_test_client_needs_no_lifespan_for_a_request_that_stands_alone() -> None:
+def test_a_stateless_request_works_without_a_lifespan() -> None:
     client = local(Workshop().asgi())
     answers = [add(client, "/mcp") for _ in range(3)]
     assert [answer.json()["result"]["structuredContent"] for answer in answers] == [{"result": 3}] * 3
@@ -180,20 +180,20 @@ async def test_another_kind_of_scope_is_refused() -> None:
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/", "/a/b/c", "/"])
-async def test_an_endpoint_is_at_the_path_it_was_given(path: str) -> None:
+async def test_an_endpoint_is_served_at_its_configured_path(path: str) -> None:
     app = Workshop().asgi(path=path)
     assert (await post(app, initialize(), path).whole()).status == 200
     assert (await post(app, initialize(), "/elsewhere").whole()).status == 404
 
 
 @pytest.mark.parametrize("root", ["/api", "/api/v1", "/\u00e9"])
-async def test_a_root_path_is_no_part_of_the_path(root: str) -> None:
+async def test_the_root_path_is_not_part_of_the_path(root: str) -> None:
     app = Workshop().asgi()
     body = json.dumps(initialize()).encode()
     assert (await ask(app, body=body, root_path=root).whole()).status == 200
 
 
-async def test_a_server_that_does_not_put_the_root_before_the_path_is_understood() -> None:
+async def test_an_asgi_server_that_does_not_prefix_the_path_with_the_root_works() -> None:
     app = Workshop().asgi()
     call = modern(app, tool("add"))
     call.scope["root_path"] = "/api"

@@ -1,4 +1,4 @@
-"""Behind a real nginx, set up by the very block that the documentation gives; skipped where there is no nginx."""
+"""Behind a real nginx, configured with the block of the documentation; skipped where there is no nginx."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (o
 
 
 def block() -> str:
-    """Give the ``location`` that the documentation shows."""
+    """Return the ``location`` that the documentation shows."""
     found = re.search(r"```text\n(location /mcp \{.*?\n\})\n```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
 
 
 def configuration(folder: Path, *, front: int, behind: int) -> Path:
-    """Write all that nginx needs into a folder: it runs as whoever runs the tests."""
+    """Write all that nginx needs into a folder: it runs as the user of the tests."""
     places = "\n".join(
         f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
@@ -55,7 +55,7 @@ def free_port() -> int:
 
 
 async def listening(port: int) -> None:
-    """Wait until somebody accepts connections."""
+    """Wait until connections are accepted."""
     while True:
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -104,7 +104,7 @@ def make_server() -> Server:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_call_with_progress_goes_through(revision: str, tmp_path: Path) -> None:
+def test_a_call_with_progress_works(revision: str, tmp_path: Path) -> None:
     async def main() -> tuple[str, list[float]]:
         seen: list[float] = []
         async with behind_nginx(make_server(), tmp_path) as url:

@@ -1,4 +1,4 @@
-"""Who is let in by Host and Origin, what pages may read, and which media types are understood."""
+"""Which Host and Origin headers are accepted, which pages may read responses, and the parsing of media types."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def host_status(host: bytes, *, hosts: tuple[str, ...] = (), server: tuple[str, 
 def origin_status(
     origin: bytes, *, host: bytes = LOCAL, origins: tuple[str, ...] = (), cors: tuple[str, ...] = ()
 ) -> int:
-    guard = OriginPolicy(hosts=["mcp.example.com"], origins=origins, cors=cors)
-    return status(guard.check([host], [origin], server=("192.0.2.7", 8000)))
+    policy = OriginPolicy(hosts=["mcp.example.com"], origins=origins, cors=cors)
+    return status(policy.check([host], [origin], server=("192.0.2.7", 8000)))
 
 
 # --- Host ------------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def origin_status(
     ids=bytes.decode,
 )
 @pytest.mark.parametrize("server", [None, ("127.0.0.1", 8000), ("192.0.2.7", 8000), ("/run/mcp.sock", None)], ids=str)
-def test_a_loopback_host_is_let_in_wherever_the_connection_arrived(
+def test_a_loopback_host_is_accepted_wherever_the_connection_arrived(
     host: bytes, server: tuple[str, int | None] | None
 ) -> None:
     assert host_status(host, server=server) == 200
@@ -191,7 +191,7 @@ def test_a_request_without_exactly_one_host_is_refused(hosts: list[bytes], allow
         pytest.param("evil.example", b"evil.example", 403, id="at a name, which is no address"),
     ],
 )
-def test_a_connection_is_let_in_by_the_address_it_arrived_at(server: str, host: bytes, expected: int) -> None:
+def test_a_host_header_with_the_address_of_the_connection_is_accepted(server: str, host: bytes, expected: int) -> None:
     assert host_status(host, server=(server, 8000)) == expected
 
 
@@ -217,15 +217,15 @@ def test_a_connection_is_let_in_by_the_address_it_arrived_at(server: str, host: 
         pytest.param("*", b"evil.example:1", 200, id="any host"),
     ],
 )
-def test_a_listed_host_is_let_in(entry: str, host: bytes, expected: int) -> None:
+def test_a_listed_host_is_accepted(entry: str, host: bytes, expected: int) -> None:
     assert host_status(host, hosts=(entry,)) == expected
 
 
-def test_loopback_stays_let_in_beside_listed_hosts() -> None:
+def test_loopback_is_accepted_besides_listed_hosts() -> None:
     assert host_status(LOCAL, hosts=("mcp.example.com",)) == 200
 
 
-def test_the_refusal_of_a_host_names_the_setting_that_would_let_it_in() -> None:
+def test_the_refusal_of_a_host_names_the_setting_that_allows_it() -> None:
     refusal = OriginPolicy().check([b"MCP.example.com:8443"], [])
     assert refusal is not None
     assert 'allowed_hosts=["mcp.example.com"]' in refusal.message
@@ -235,9 +235,9 @@ def test_the_refusal_of_a_host_names_the_setting_that_would_let_it_in() -> None:
 
 
 @pytest.mark.parametrize("host", [LOCAL, PUBLIC, b"192.0.2.7:8000"], ids=bytes.decode)
-def test_a_request_without_origin_is_let_in(host: bytes) -> None:
-    guard = OriginPolicy(hosts=["mcp.example.com"])
-    assert guard.check([host], [], server=("192.0.2.7", 8000)) is None
+def test_a_request_without_origin_is_accepted(host: bytes) -> None:
+    policy = OriginPolicy(hosts=["mcp.example.com"])
+    assert policy.check([host], [], server=("192.0.2.7", 8000)) is None
 
 
 @pytest.mark.parametrize(
@@ -254,12 +254,12 @@ def test_a_request_without_origin_is_let_in(host: bytes) -> None:
     ids=bytes.decode,
 )
 @pytest.mark.parametrize("host", [LOCAL, b"127.0.0.1:8000", b"[::1]"], ids=bytes.decode)
-def test_a_page_on_loopback_may_call_a_server_reached_by_loopback(origin: bytes, host: bytes) -> None:
+def test_a_loopback_page_may_call_a_loopback_server(origin: bytes, host: bytes) -> None:
     assert origin_status(origin, host=host) == 200
 
 
 @pytest.mark.parametrize("host", [PUBLIC, b"mcp.example.com:8000", b"192.0.2.7:8000"], ids=bytes.decode)
-def test_a_page_on_its_visitors_machine_may_not_call_a_public_server(host: bytes) -> None:
+def test_a_loopback_page_may_not_call_a_public_server(host: bytes) -> None:
     assert origin_status(b"http://localhost:8000", host=host) == 403
 
 
@@ -300,7 +300,7 @@ def test_a_malformed_origin_is_refused(name: bytes, cors: tuple[str, ...]) -> No
     ],
 )
 @pytest.mark.parametrize("cors", [(), ("*",)], ids=["by default", "when any page is let in"])
-def test_what_is_no_origin_of_a_page_is_refused(origin: bytes, cors: tuple[str, ...]) -> None:
+def test_an_origin_that_is_not_a_page_is_refused(origin: bytes, cors: tuple[str, ...]) -> None:
     assert origin_status(origin, cors=cors) == 403
 
 
@@ -328,18 +328,18 @@ def test_several_origins_are_refused() -> None:
         pytest.param(LOCAL, b"https://mcp.example.com", 403, id="our public name on a loopback Host"),
     ],
 )
-def test_a_page_of_the_server_itself_is_let_in(host: bytes, origin: bytes, expected: int) -> None:
+def test_a_page_of_the_server_itself_is_accepted(host: bytes, origin: bytes, expected: int) -> None:
     assert origin_status(origin, host=host) == expected
 
 
-def test_a_page_is_not_trusted_for_having_the_name_of_a_host_that_was_not_checked() -> None:
-    guard = OriginPolicy(hosts=["*"])
-    assert status(guard.check([b"evil.example"], [b"http://evil.example"])) == 403
+def test_a_page_with_the_name_of_an_unchecked_host_is_not_trusted() -> None:
+    policy = OriginPolicy(hosts=["*"])
+    assert status(policy.check([b"evil.example"], [b"http://evil.example"])) == 403
 
 
-def test_a_listed_page_is_let_in_when_any_host_is() -> None:
-    guard = OriginPolicy(hosts=["*"], origins=["http://app.example.com"])
-    assert guard.check([b"any.example"], [b"http://app.example.com"]) is None
+def test_a_listed_page_is_accepted_when_any_host_is() -> None:
+    policy = OriginPolicy(hosts=["*"], origins=["http://app.example.com"])
+    assert policy.check([b"any.example"], [b"http://app.example.com"]) is None
 
 
 @pytest.mark.parametrize(
@@ -359,17 +359,17 @@ def test_a_listed_page_is_let_in_when_any_host_is() -> None:
     ],
 )
 @pytest.mark.parametrize("option", ["origins", "cors"])
-def test_a_listed_page_is_let_in(option: str, entry: str, origin: bytes, expected: int) -> None:
+def test_a_listed_page_is_accepted(option: str, entry: str, origin: bytes, expected: int) -> None:
     lists = {option: [entry]}
-    guard = OriginPolicy(hosts=["mcp.example.com"], origins=lists.get("origins", ()), cors=lists.get("cors", ()))
-    assert status(guard.check([PUBLIC], [origin])) == expected
+    policy = OriginPolicy(hosts=["mcp.example.com"], origins=lists.get("origins", ()), cors=lists.get("cors", ()))
+    assert status(policy.check([PUBLIC], [origin])) == expected
 
 
-def test_any_page_is_let_in_when_any_page_may_read() -> None:
+def test_any_page_is_accepted_if_cors_origins_is_a_star() -> None:
     assert origin_status(b"https://any.example", cors=("*",)) == 200
 
 
-def test_the_refusal_of_a_page_names_the_setting_that_would_let_it_in() -> None:
+def test_the_refusal_of_a_page_names_the_setting_that_allows_it() -> None:
     refusal = OriginPolicy().check([LOCAL], [b"https://app.example.com"])
     assert refusal is not None
     assert 'allowed_origins=["https://app.example.com"]' in refusal.message
@@ -386,7 +386,7 @@ def test_a_refusal_shows_only_printable_characters(host: bytes, origin: bytes) -
     assert shown.isprintable()
 
 
-def test_a_refusal_shows_no_more_than_the_start_of_what_was_sent() -> None:
+def test_a_refusal_shows_only_the_start_of_the_received_value() -> None:
     refusal = OriginPolicy().check([b"!" * 5000], [])
     assert refusal is not None
     assert refusal.message.count("!") == 80
@@ -408,56 +408,56 @@ def test_a_refusal_shows_no_more_than_the_start_of_what_was_sent() -> None:
         "",
     ],
 )
-def test_a_host_that_is_listed_wrongly_is_a_mistake_at_the_start(entry: str) -> None:
+def test_a_malformed_allowed_host_is_a_config_error(entry: str) -> None:
     with pytest.raises(ConfigError, match="allowed_hosts has"):
         OriginPolicy(hosts=[entry])
 
 
 @pytest.mark.parametrize("entry", ["app.example.com", "https://app.example.com/", "https://*.example.com", "null", ""])
-def test_a_page_that_is_listed_wrongly_is_a_mistake_at_the_start(entry: str) -> None:
+def test_a_malformed_allowed_origin_is_a_config_error(entry: str) -> None:
     with pytest.raises(ConfigError, match="allowed_origins has"):
         OriginPolicy(origins=[entry])
 
 
-def test_any_page_cannot_be_let_in_without_saying_that_it_may_read() -> None:
+def test_allowed_origins_does_not_accept_a_star() -> None:
     with pytest.raises(ConfigError, match="allowed_origins has"):
         OriginPolicy(origins=["*"])
 
 
-def test_a_page_that_is_listed_wrongly_for_reading_is_a_mistake_at_the_start() -> None:
+def test_a_malformed_cors_origin_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="cors_origins has"):
         OriginPolicy(cors=["app.example.com"])
 
 
-def test_a_name_in_place_of_a_list_is_a_mistake_at_the_start() -> None:
+def test_a_string_instead_of_a_list_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match=r'allowed_hosts=\["mcp.example.com"\]'):
         OriginPolicy(hosts="mcp.example.com")
 
 
-# --- remembering -----------------------------------------------------------------------------------------------------
+# --- repeated checks -------------------------------------------------------------------------------------------------
 
 
-def test_a_request_is_judged_the_same_the_second_time() -> None:
-    guard = OriginPolicy()
-    guard.check([LOCAL], [b"http://localhost"])
-    assert guard.check([LOCAL], [b"http://localhost"]) is None
-    assert status(guard.check([LOCAL], [b"http://evil.example"])) == 403
-    assert status(guard.check([b"evil.example"], [b"http://localhost"])) == 403
+def test_a_repeated_request_is_checked_the_same_way() -> None:
+    policy = OriginPolicy()
+    policy.check([LOCAL], [b"http://localhost"])
+    assert policy.check([LOCAL], [b"http://localhost"]) is None
+    assert status(policy.check([LOCAL], [b"http://evil.example"])) == 403
+    assert status(policy.check([b"evil.example"], [b"http://localhost"])) == 403
 
 
-def test_an_address_of_one_connection_is_not_one_of_another() -> None:
-    guard = OriginPolicy()
-    guard.check([b"192.0.2.7"], [], server=("192.0.2.7", 80))
-    assert status(guard.check([b"192.0.2.7"], [], server=("192.0.2.8", 80))) == 403
+def test_the_address_of_one_connection_is_not_accepted_on_another() -> None:
+    policy = OriginPolicy()
+    policy.check([b"192.0.2.7"], [], server=("192.0.2.7", 80))
+    assert status(policy.check([b"192.0.2.7"], [], server=("192.0.2.8", 80))) == 403
 
 
-def test_more_clients_than_are_remembered_are_all_let_in() -> None:
-    guard = OriginPolicy()
+def test_many_hosts_are_accepted_repeatedly() -> None:
+    policy = OriginPolicy()
     hosts = [f"localhost:{port}".encode() for port in range(1, 2000)]
-    assert {guard.check([host], []) for host in hosts * 2} == {None}
+    assert {policy.check([host], []) for host in hosts * 2} == {None}
 
 
-# --- whatever comes --------------------------------------------------------------------------------------------------
+# --- arbitrary input -------------------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from(
     [LOCAL, b"localhost", b"127.0.0.1", b"[::1]", b"evil.example", b"\xff", b"@", b":", b".", b"80"]
@@ -467,7 +467,7 @@ SERVERS = st.none() | st.tuples(st.text(max_size=20), st.none() | st.integers())
 
 
 @given(HEADERS, HEADERS.map(lambda names: [b"http://" + name for name in names]) | HEADERS, SERVERS)
-def test_arbitrary_headers_are_judged_without_an_exception(
+def test_arbitrary_headers_are_checked_without_an_exception(
     hosts: list[bytes], origins: list[bytes], server: tuple[str, int | None] | None
 ) -> None:
     assert status(
@@ -480,19 +480,19 @@ def test_arbitrary_headers_are_judged_without_an_exception(
 
 
 @given(st.ip_addresses(v=4), st.sampled_from([None, "192.0.2.7"]))
-def test_of_all_ipv4_addresses_only_loopback_and_our_own_are_let_in(address: IPv4Address, server: str | None) -> None:
+def test_only_loopback_and_own_ipv4_addresses_are_accepted(address: IPv4Address, server: str | None) -> None:
     expected = address.is_loopback or str(address) == server
     arrived = None if server is None else (server, 80)
     assert (host_status(str(address).encode(), server=arrived) == 200) is expected
 
 
 @given(st.ip_addresses(v=6))
-def test_of_all_ipv6_addresses_only_loopback_is_let_in(address: IPv6Address) -> None:
+def test_only_the_loopback_ipv6_address_is_accepted(address: IPv6Address) -> None:
     assert (host_status(f"[{address}]:80".encode()) == 200) is (int(address) == 1)
 
 
 @given(st.ip_addresses())
-def test_every_address_that_a_connection_can_arrive_at_lets_it_in(address: IPv4Address | IPv6Address) -> None:
+def test_every_local_address_is_accepted_as_host(address: IPv4Address | IPv6Address) -> None:
     host = f"[{address}]" if address.version == 6 else str(address)
     mapped = address.version == 6 and address.ipv4_mapped is not None
     expected = 403 if address.is_unspecified or mapped else 200
@@ -505,10 +505,10 @@ APP = b"https://app.example.com"
 
 
 @pytest.mark.parametrize("origin", [None, APP, b"null", b"http://localhost", b"*"], ids=str)
-def test_no_page_may_read_unless_asked_for(origin: bytes | None) -> None:
-    guard = OriginPolicy(origins=["https://app.example.com"])
-    assert guard.cors_headers(origin) == []
-    assert guard.preflight(origin, b"POST", requested_headers=b"content-type") is None
+def test_no_page_may_read_responses_by_default(origin: bytes | None) -> None:
+    policy = OriginPolicy(origins=["https://app.example.com"])
+    assert policy.cors_headers(origin) == []
+    assert policy.preflight(origin, b"POST", requested_headers=b"content-type") is None
 
 
 @pytest.mark.parametrize(
@@ -524,10 +524,10 @@ def test_no_page_may_read_unless_asked_for(origin: bytes | None) -> None:
     ],
     ids=str,
 )
-def test_a_page_that_is_not_listed_may_not_read(origin: bytes | None) -> None:
-    guard = OriginPolicy(cors=["https://app.example.com"])
-    assert guard.cors_headers(origin) == []
-    assert guard.preflight(origin, b"POST", requested_headers=b"content-type") is None
+def test_a_page_that_is_not_listed_may_not_read_responses(origin: bytes | None) -> None:
+    policy = OriginPolicy(cors=["https://app.example.com"])
+    assert policy.cors_headers(origin) == []
+    assert policy.preflight(origin, b"POST", requested_headers=b"content-type") is None
 
 
 def test_a_listed_page_may_read_and_sees_the_headers_it_needs() -> None:
@@ -539,20 +539,20 @@ def test_a_listed_page_may_read_and_sees_the_headers_it_needs() -> None:
     }
 
 
-def test_every_page_may_read_only_where_that_was_asked_for() -> None:
+def test_any_page_may_read_only_if_configured() -> None:
     headers = dict(OriginPolicy(cors=["*"]).cors_headers(b"https://any.example"))
     assert headers[b"access-control-allow-origin"] == b"*"
 
 
 @pytest.mark.parametrize("cors", ["*", "https://app.example.com"])
 def test_credentials_are_never_allowed(cors: str) -> None:
-    guard = OriginPolicy(cors=[cors])
-    preflight = guard.preflight(APP, b"POST", requested_headers=b"authorization")
+    policy = OriginPolicy(cors=[cors])
+    preflight = policy.preflight(APP, b"POST", requested_headers=b"authorization")
     assert preflight is not None
-    assert b"access-control-allow-credentials" not in dict([*guard.cors_headers(APP), *preflight])
+    assert b"access-control-allow-credentials" not in dict([*policy.cors_headers(APP), *preflight])
 
 
-def test_a_preflight_says_what_may_be_sent_and_for_how_long_that_holds() -> None:
+def test_a_preflight_names_the_allowed_headers_and_a_max_age() -> None:
     answer = OriginPolicy(cors=["https://app.example.com"]).preflight(APP, b"POST", requested_headers=b"content-type")
     assert answer is not None
     assert dict(answer) == {
@@ -604,8 +604,8 @@ def test_a_preflight_for_a_method_of_the_endpoint_is_answered(method: bytes) -> 
 def test_arbitrary_preflights_never_let_a_page_read(
     origin: bytes | None, method: bytes | None, requested: bytes | None
 ) -> None:
-    guard = OriginPolicy(cors=["https://app.example.com"])
-    assert (guard.cors_headers(origin), guard.preflight(origin, method, requested_headers=requested)) == ([], None)
+    policy = OriginPolicy(cors=["https://app.example.com"])
+    assert (policy.cors_headers(origin), policy.preflight(origin, method, requested_headers=requested)) == ([], None)
 
 
 # --- media types -----------------------------------------------------------------------------------------------------
@@ -635,7 +635,7 @@ def test_arbitrary_preflights_never_let_a_page_read(
         pytest.param(b"application/js\xc3\xb6n", None, id="Unicode"),
     ],
 )
-def test_the_media_type_is(value: bytes | None, expected: str | None) -> None:
+def test_the_media_type_is_parsed(value: bytes | None, expected: str | None) -> None:
     assert media_type(value) == expected
 
 
@@ -697,7 +697,7 @@ def test_a_body_is_json(value: bytes | None, expected: bool) -> None:
         pytest.param(b"x/y," * 1000 + b"*/*", False, False, id="beyond what is read"),
     ],
 )
-def test_an_accept_header_takes(value: bytes | None, json: bool, stream: bool) -> None:
+def test_an_accept_header_is_parsed(value: bytes | None, json: bool, stream: bool) -> None:
     assert accepts(value) == (json, stream)
 
 
@@ -724,5 +724,5 @@ def test_arbitrary_media_types_are_read_without_an_exception(value: bytes) -> No
         pytest.param(b"a" * 60_000, id="a type without end"),
     ],
 )
-def test_the_longest_head_is_read_within_the_time_of_a_test(value: bytes) -> None:
+def test_the_longest_header_is_parsed_in_linear_time(value: bytes) -> None:
     assert (media_type(value), is_json(value), accepts(value)) == (None, False, (False, False))

@@ -1,4 +1,4 @@
-"""Whole conversations over real sockets: uvicorn on one side, an HTTP client that knows nothing of MCP on the other."""
+"""Whole sessions over real sockets: uvicorn on one side, a plain HTTP client on the other."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_session_is_opened_used_and_ended() -> None:
     assert [bool(event.data) for event in told] == [False, True, True, True, True]
 
 
-async def test_a_change_comes_on_the_get_stream() -> None:
+async def test_a_change_is_sent_on_the_get_stream() -> None:
     workshop = Workshop()
     async with web_to(workshop) as client:
         await client.open()
@@ -101,7 +101,7 @@ async def test_a_change_comes_on_the_get_stream() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 5])
-async def test_a_stream_whose_connection_breaks_is_taken_up_without_loss(cut: int) -> None:
+async def test_a_stream_whose_connection_breaks_is_resumed_without_loss(cut: int) -> None:
     workshop = Workshop()
     async with web_to(workshop) as client:
         await client.open(POLLING)
@@ -146,7 +146,7 @@ async def test_one_connection_serves_many_requests() -> None:
     assert found == [{"result": 3}] * 3
 
 
-async def test_a_client_that_breaks_off_in_a_session_cancels_nothing() -> None:
+async def test_a_client_that_disconnects_in_a_session_cancels_nothing() -> None:
     workshop = Workshop()
     async with web_to(workshop) as client:
         await client.open()
@@ -154,7 +154,7 @@ async def test_a_client_that_breaks_off_in_a_session_cancels_nothing() -> None:
             await events(response, 2)
             response.close()
         await asyncio.sleep(0.1)
-        workshop.authenticator.set()
+        workshop.proceed.set()
         async with client.post(tool("add")) as again:
             assert again.status == 200
     assert not workshop.cancelled.is_set()

@@ -1,4 +1,4 @@
-"""The headers that repeat a stateless request: each must be there, readable, single, and say what the body says."""
+"""The headers that mirror a stateless request: each must be present, readable, single, and match the body."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sentinel(text: str) -> str:
         pytest.param(READ, {"mcp-name": None}, "Mcp-Name", id="no resource"),
     ],
 )
-async def test_a_header_that_does_not_say_what_the_body_says_is_refused(
+async def test_a_header_that_does_not_match_the_body_is_refused(
     message: dict[str, Any], headers: dict[str, Any], problem: str
 ) -> None:
     call = await modern(Workshop().asgi(), message, **headers).whole()
@@ -75,17 +75,17 @@ async def test_a_header_that_does_not_say_what_the_body_says_is_refused(
         pytest.param(LIST, {"mcp-param-region": "x"}, id="a parameter of another method"),
         pytest.param(LIST, {"mcp-session-id": "x"}, id="a session id"),
         pytest.param(LIST, {"last-event-id": "x"}, id="an event id"),
-        pytest.param(tool("add"), {"mcp-param-other": "x"}, id="a parameter nobody knows"),
+        pytest.param(tool("add"), {"mcp-param-other": "x"}, id="an unknown parameter"),
     ],
 )
-async def test_a_header_that_agrees_or_says_nothing_here_is_served(
+async def test_a_header_that_matches_or_does_not_apply_is_served(
     message: dict[str, Any], headers: dict[str, Any]
 ) -> None:
     call = await modern(Workshop().asgi(), message, **headers).whole()
     assert (call.status, "result" in call.json, "mcp-session-id" in call.headers) == (200, True, False)
 
 
-async def test_a_name_that_looks_encoded_must_be_encoded() -> None:
+async def test_a_name_that_looks_like_base64_must_be_encoded() -> None:
     workshop = Workshop()
     name = "=?base64?YWRk?="
     workshop.server.tool(workshop.add, name=name)
@@ -145,7 +145,7 @@ async def test_a_mirrored_parameter_that_differs_is_refused_before_the_tool_runs
     assert (call.error, workshop.count) == ((400, -32020), 0)
 
 
-async def test_handshake_clients_repeat_nothing_in_headers() -> None:
+async def test_handshake_clients_mirror_nothing_in_headers() -> None:
     workshop = Workshop()
     client = await SessionClient.open(workshop.asgi())
     call = await client.post(tool("region", place="eu"), mcp_method="nonsense", mcp_param_region="us").whole()
@@ -163,7 +163,7 @@ async def test_handshake_clients_repeat_nothing_in_headers() -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
-async def test_a_header_that_is_judged_may_be_given_only_once(verb: str, name: str) -> None:
+async def test_a_checked_header_must_not_be_repeated(verb: str, name: str) -> None:
     workshop = Workshop()
     headers = {**modern_headers("tools/call", "add"), "origin": "http://127.0.0.1:8000", name: "x"}
     given = dict(pairs(headers))
@@ -174,7 +174,7 @@ async def test_a_header_that_is_judged_may_be_given_only_once(verb: str, name: s
     assert name in call.json["error"]["message"]
 
 
-async def test_other_headers_may_be_given_as_often_as_one_likes() -> None:
+async def test_other_headers_may_be_repeated() -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
     twice = [(b"x-forwarded-for", b"a"), (b"x-forwarded-for", b"b"), (b"cookie", b"a"), (b"cookie", b"a")]
     assert (await ask(Workshop().asgi(), body=body, twice=twice).whole()).status == 200
@@ -190,14 +190,14 @@ async def test_a_stateless_body_in_a_handshake_post_is_not_served(session: bool)
     assert (call.json["error"]["code"], workshop.count) == (-32020, 0)
 
 
-async def test_a_server_without_stateless_revisions_says_so() -> None:
+async def test_a_server_without_stateless_revisions_reports_that() -> None:
     app = Workshop(revisions=[HANDSHAKE]).asgi()
     call = await modern(app, request("server/discover")).whole()
     assert call.error == (400, -32022)
     assert call.json["error"]["data"] == {"supported": [HANDSHAKE], "requested": STATELESS}
 
 
-async def test_a_server_without_handshake_revisions_says_so_and_keeps_no_session() -> None:
+async def test_a_server_without_handshake_revisions_reports_that_and_keeps_no_session() -> None:
     app = Workshop(revisions=[STATELESS]).asgi()
     call = await post(app, request("initialize", {"protocolVersion": HANDSHAKE, "capabilities": {},
                                                   "clientInfo": {"name": "c", "version": "1"}})).whole()  # fmt: skip

@@ -1,4 +1,4 @@
-"""The form of a response: JSON if the answer is the first thing out, else a stream of events; and what clients take."""
+"""The form of a response: JSON if the answer is sent first, else an event stream; and what clients accept."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ async def test_a_notification_before_the_answer_makes_a_stream_that_the_answer_e
 
 
 @pytest.mark.parametrize("revision", STREAMING)
-async def test_a_stream_is_neither_cached_nor_held_back(revision: str) -> None:
+async def test_a_stream_is_neither_cached_nor_buffered(revision: str) -> None:
     call = await (await called(Workshop(), tool("steps"), revision)).whole()
     assert call.headers["x-accel-buffering"] == "no"
     assert call.headers["cache-control"] == "no-cache, no-transform"
     assert "content-length" not in call.headers
 
 
-async def test_what_is_told_leaves_before_the_answer_is_made() -> None:
+async def test_notifications_are_sent_before_the_answer_exists() -> None:
     workshop = Workshop()
     call = await called(workshop, tool("wait", say="soon"))
     told = await call.message()
     early = call.complete
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert (told["params"]["data"], early, (await call.message())["id"]) == ("soon", False, 1)
 
 
@@ -90,7 +90,7 @@ JSON, SSE = "application/json", "text/event-stream"
         pytest.param(f"{JSON};charset=utf-8", JSON, id="JSON with a parameter"),
     ],
 )
-async def test_a_client_that_takes_no_stream_gets_the_answer_alone(
+async def test_a_client_that_accepts_no_stream_gets_only_the_answer(
     accept: str | None, form: str, revision: str
 ) -> None:
     call = await (await called(Workshop(), tool("steps"), revision, headers={"accept": accept})).whole()
@@ -100,14 +100,14 @@ async def test_a_client_that_takes_no_stream_gets_the_answer_alone(
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml, image/*", f"{JSON};q=0, {SSE};q=0", "nonsense"])
 @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-async def test_a_client_that_takes_neither_is_refused_before_anything_runs(accept: str, revision: str) -> None:
+async def test_a_client_that_accepts_neither_type_is_refused_before_anything_runs(accept: str, revision: str) -> None:
     workshop = Workshop()
     call = await (await called(workshop, tool("add"), revision, headers={"accept": accept})).whole()
     assert (call.error, workshop.count) == ((406, -32600), 0)
 
 
 @pytest.mark.parametrize("accept", [JSON, "text/html", f"{SSE};q=0"])
-async def test_a_get_must_take_a_stream(accept: str) -> None:
+async def test_a_get_must_accept_a_stream(accept: str) -> None:
     app = Workshop().asgi()
     client = await SessionClient.open(app)
     assert (await client.get(accept=accept).whole()).status == 406
@@ -120,7 +120,7 @@ async def test_a_server_that_only_answers_with_json_never_streams(revision: str)
     assert (call.headers["content-type"], call.json["id"]) == (JSON, 1)
 
 
-async def test_a_question_to_a_client_that_takes_no_stream_goes_to_its_get_stream() -> None:
+async def test_a_server_request_to_a_client_that_accepts_no_stream_uses_the_get_stream() -> None:
     app = Workshop().asgi(json_response=True)
     client = await SessionClient.open(app, capabilities={"elicitation": {}})
     listening = await client.listening()
@@ -141,18 +141,18 @@ async def test_a_slow_answer_becomes_a_stream_that_comments_keep_alive(revision:
     call = await called(workshop, tool("wait"), revision)
     await call.head()
     await call.until(lambda: call.body.count(b":\n") + call.body.count(b": \n") >= 2)
-    workshop.authenticator.set()
+    workshop.proceed.set()
     await call.whole()
     assert (call.headers["content-type"], call.messages[-1]["id"]) == (SSE, 1)
 
 
-async def test_a_slow_answer_for_a_client_that_takes_no_stream_stays_json() -> None:
+async def test_a_slow_answer_for_a_client_that_accepts_no_stream_stays_json() -> None:
     workshop = Workshop(Limits(comment_seconds=1))
     app = workshop.asgi()
     slow = modern(app, tool("wait"), accept=JSON)
     beside = modern(app, tool("wait"))
     await beside.head()
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert ((await slow.whole()).headers["content-type"], (await beside.whole()).headers["content-type"]) == (JSON, SSE)
 
 
@@ -170,7 +170,7 @@ async def test_a_quiet_get_stream_is_kept_alive() -> None:
 
 
 @pytest.mark.parametrize("revision", STREAMING)
-async def test_a_notification_is_taken_with_an_empty_response(revision: str) -> None:
+async def test_a_notification_gets_an_empty_response(revision: str) -> None:
     app = Workshop().asgi()
     message = notification("notifications/anything", {"x": 1})
     if revision == STATELESS:
@@ -187,12 +187,12 @@ async def test_a_stateless_notification_does_nothing() -> None:
     await workshop.started.wait()
     cancel = notification("notifications/cancelled", {"requestId": 5})
     assert (await post(app, cancel, mcp_protocol_version=STATELESS).whole()).status == 202
-    workshop.authenticator.set()
+    workshop.proceed.set()
     assert (await call.whole()).json["id"] == 5
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), "\udcff"], ids=["object", "NaN", "surrogate"])
-async def test_an_answer_that_cannot_be_written_is_an_error(value: Any) -> None:
+async def test_an_answer_that_cannot_be_encoded_becomes_an_error(value: Any) -> None:
     workshop = Workshop()
     workshop.server.method("x/odd")(lambda params: {"value": value})
     call = await modern(workshop.asgi(), request("x/odd", {})).whole()
@@ -201,14 +201,14 @@ async def test_an_answer_that_cannot_be_written_is_an_error(value: Any) -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE_NAMES[1:])
-async def test_only_streams_that_can_be_polled_open_with_an_id(revision: str) -> None:
+async def test_only_streams_with_polling_begin_with_an_event_id(revision: str) -> None:
     call = await (await called(Workshop(), tool("steps"), revision)).whole()
     first = call.taken()[0]
     assert (first.data == b"", first.retry) == ((True, 1000) if revision == POLLING else (False, None))
     assert first.id
 
 
-async def test_how_soon_a_client_comes_back_can_be_set() -> None:
+async def test_the_reconnection_delay_is_configurable() -> None:
     call = await (await called(Workshop(), tool("steps"), POLLING, retry_ms=50)).whole()
     assert call.taken()[0].retry == 50
 

@@ -1,4 +1,4 @@
-"""A server as a program: how it starts, what stops it, and the one sentence it says when it cannot serve."""
+"""A server as a program: how it starts, what stops it, and its configuration errors."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_signal_while_the_application_starts_ends_it(loop: str) -> None:
         assert server.end() == (0, "")
 
 
-def test_nothing_new_is_accepted_during_the_drain() -> None:
+def test_no_connection_is_accepted_during_the_drain() -> None:
     with program(limits={"drain_seconds": 600}) as server:
         url = server.hear()
         connection = send_request(url, "/wait")
@@ -182,7 +182,7 @@ def test_nothing_new_is_accepted_during_the_drain() -> None:
 
 
 @each_loop
-def test_the_event_stops_the_server_and_connections_that_rest_are_closed(loop: str) -> None:
+def test_the_event_stops_the_server_and_idle_connections_are_closed(loop: str) -> None:
     async def main() -> list[str]:
         async with served() as server:
             reader, writer = await server.connect()
@@ -198,7 +198,7 @@ def test_the_event_stops_the_server_and_connections_that_rest_are_closed(loop: s
 
 
 @each_loop
-def test_a_request_that_has_begun_to_come_is_answered_by_the_draining_application(loop: str) -> None:
+def test_a_request_that_is_arriving_is_answered_during_the_drain(loop: str) -> None:
     async def main() -> None:
         async with served(Limits(drain_seconds=5)) as server:
             waiting = asyncio.create_task(server.ask(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n"))
@@ -236,7 +236,7 @@ def test_a_server_whose_task_is_cancelled_leaves_nothing_behind(loop: str) -> No
     assert len(left) == 0
 
 
-def test_the_signal_handlers_of_the_program_are_put_back() -> None:
+def test_the_signal_handlers_of_the_program_are_restored() -> None:
     def own(number: int, frame: object) -> None:
         """Stand for a handler of the program."""
 
@@ -253,7 +253,7 @@ def test_the_signal_handlers_of_the_program_are_put_back() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_thread_that_is_not_the_main_one_serves_without_signal_handlers() -> None:
+def test_another_thread_serves_without_signal_handlers() -> None:
     answers: list[bytes] = []
 
     async def main() -> None:
@@ -280,7 +280,7 @@ def test_the_url_has_the_port_that_was_chosen() -> None:
     assert not url.endswith(":0")
 
 
-async def test_sockets_that_are_given_are_served() -> None:
+async def test_given_sockets_are_served() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     async with served(sockets=[listening]) as server:
@@ -290,7 +290,7 @@ async def test_sockets_that_are_given_are_served() -> None:
 
 
 @pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="there is no IPv6 here")
-def test_an_address_of_the_newer_kind_is_in_brackets() -> None:
+def test_an_ipv6_address_is_shown_in_brackets() -> None:
     async def main() -> str:
         async with served(host="::1") as server:
             return server.url
@@ -298,7 +298,7 @@ def test_an_address_of_the_newer_kind_is_in_brackets() -> None:
     assert run_async(main()).startswith("http://[::1]:")
 
 
-def test_the_logging_of_the_program_is_left_alone() -> None:
+def test_the_logging_configuration_of_the_program_is_unchanged() -> None:
     access = logging.getLogger("uvicorn.access")
     handler = logging.NullHandler()
     before, others = access.propagate, list(logging.getLogger("uvicorn").handlers)
@@ -317,7 +317,7 @@ def test_the_logging_of_the_program_is_left_alone() -> None:
         access.removeHandler(handler)
 
 
-def test_an_access_log_can_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_access_log_can_be_enabled(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with served(uvicorn_config={"access_log": True}, log_level="info") as server:
             await server.ask(GET)
@@ -333,7 +333,7 @@ def test_an_access_log_can_be_asked_for(caplog: pytest.LogCaptureFixture) -> Non
         pytest.param("says no", "The application did not start: the store is locked.\n", id="it says so"),
     ],
 )
-def test_an_application_that_cannot_start_is_one_sentence(start: str, sentence: str) -> None:
+def test_an_application_that_cannot_start_is_an_error_of_one_sentence(start: str, sentence: str) -> None:
     with program(start=start) as server:
         assert server.end() == (2, sentence)
 
@@ -363,21 +363,21 @@ async def answer_of(app: SmallApp, **options: Any) -> bytes:
         return await server.ask(GET)
 
 
-def test_an_application_that_knows_no_lifespan_is_served() -> None:
+def test_an_application_without_lifespan_support_is_served() -> None:
     assert run_async(answer_of(Odd())).startswith(b"HTTP/1.1 200")
 
 
-def test_an_application_that_says_it_cannot_start_is_not_served() -> None:
+def test_an_application_that_reports_a_failed_startup_is_not_served() -> None:
     with pytest.raises(ConfigError, match="did not start: a reason"):
         run_async(answer_of(Odd("startup.failed")))
 
 
-def test_an_application_that_ends_badly_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_shutdown_of_the_application_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     run_async(answer_of(Odd("startup.complete", "shutdown.failed")))
     assert "did not shut down cleanly: a reason" in caplog.text
 
 
-def test_an_application_that_does_not_end_is_left_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_application_that_does_not_shut_down_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     class Endless(SmallApp):
         async def live(self, receive: Receive, send: Send) -> None:
             await send({"type": "lifespan.startup.complete"})
@@ -387,7 +387,7 @@ def test_an_application_that_does_not_end_is_left_in_the_end(caplog: pytest.LogC
     assert "did not shut down in time" in caplog.text
 
 
-def test_a_start_that_fails_with_words_and_an_error_gives_the_error() -> None:
+def test_a_start_that_fails_with_a_message_and_an_error_raises_the_error() -> None:
     class Failing(SmallApp):
         async def live(self, receive: Receive, send: Send) -> None:
             await send({"type": "lifespan.startup.failed", "message": "a long story"})
@@ -402,7 +402,7 @@ def test_an_application_that_cannot_drain_is_logged_and_ended(caplog: pytest.Log
     assert "no drain" in caplog.text
 
 
-def test_requests_that_the_application_forgets_to_drain_are_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_that_the_application_does_not_drain_are_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     app = Odd("startup.complete", "shutdown.complete", drain=ValueError())
 
     async def main() -> None:
@@ -418,7 +418,7 @@ def test_requests_that_the_application_forgets_to_drain_are_cancelled(caplog: py
 
 
 @each_loop
-def test_a_client_that_does_not_take_its_last_bytes_does_not_hold_the_end(loop: str) -> None:
+def test_a_client_that_does_not_read_its_last_bytes_does_not_delay_the_shutdown(loop: str) -> None:
     async def main() -> None:
         async with served(Limits(drain_seconds=0.1)) as server:
             _, writer = await server.connect()
@@ -446,7 +446,7 @@ def test_a_socket_in_the_file_system_is_served(tmp_path: Path) -> None:
     assert run_async(main()) == f"unix:{tmp_path / 'http'}"
 
 
-# --- what cannot be served --------------------------------------------------------------------------------------------
+# --- invalid options --------------------------------------------------------------------------------------------------
 
 
 def failure(**options: Any) -> str:
@@ -461,7 +461,7 @@ def failure(**options: Any) -> str:
     return str(caught.value)
 
 
-def test_a_port_in_use_is_one_sentence_with_the_fix() -> None:
+def test_a_port_in_use_is_an_error_that_names_the_fix() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, program(serve={"port": other.getsockname()[1]}) as server:
         port = other.getsockname()[1]
         assert server.end() == (
@@ -494,7 +494,7 @@ def test_two_servers_on_one_port_are_refused() -> None:
         pytest.param({"log_level": "loud"}, "loud", id="no such level"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence(options: dict[str, Any], words: str) -> None:
+def test_an_invalid_option_is_an_error_of_one_sentence(options: dict[str, Any], words: str) -> None:
     sentence = failure(**options)
     assert words in sentence
     assert "\n" not in sentence
@@ -507,7 +507,7 @@ def test_what_cannot_be_served_is_one_sentence(options: dict[str, Any], words: s
         pytest.param(errno.ENOBUFS, "Port 80 on 127.0.0.1 cannot be served", id="something else"),
     ],
 )
-def test_a_port_that_the_system_does_not_give_is_one_sentence(
+def test_a_port_that_cannot_be_bound_is_an_error_of_one_sentence(
     monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
     def refuse(*_: object) -> None:
@@ -518,7 +518,7 @@ def test_a_port_that_the_system_does_not_give_is_one_sentence(
 
 
 @pytest.mark.parametrize("step", ["bind", "listen"])
-def test_a_free_port_that_is_taken_meanwhile_is_tried_again(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_another_port_is_tried_if_the_chosen_one_is_in_use(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     real = getattr(socket.socket, step)
     failures = [OSError(errno.EADDRINUSE, "in use")]
 
@@ -590,7 +590,7 @@ def test_tls_is_served(tmp_path: Path, loop: str) -> None:
     assert run_on(loop, main()).startswith(b"HTTP/1.1 200")
 
 
-def test_a_key_that_is_locked_is_opened_with_its_password(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_loaded_with_its_password(tmp_path: Path) -> None:
     papers = Papers(tmp_path, password=b"sesame")
 
     async def main() -> str:
@@ -613,23 +613,23 @@ def test_a_key_that_is_missing_is_named(tmp_path: Path) -> None:
     assert f"The key file {papers.key} cannot be read" in failure(**papers.options)
 
 
-def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
+def test_an_invalid_certificate_file_is_named(tmp_path: Path) -> None:
     papers = Papers(tmp_path)
     papers.cert.write_text("nonsense")
     assert f"{papers.cert} and {papers.key} are not a certificate and a key" in failure(**papers.options)
 
 
-def test_a_certificate_without_its_key_is_said(tmp_path: Path) -> None:
+def test_a_certificate_without_its_key_is_an_error(tmp_path: Path) -> None:
     papers = Papers(tmp_path)
     assert "give the key's file as keyfile" in failure(certfile=str(papers.cert))
 
 
-def test_a_key_without_a_certificate_is_said(tmp_path: Path) -> None:
+def test_a_key_without_a_certificate_is_an_error(tmp_path: Path) -> None:
     papers = Papers(tmp_path)
     assert "needs a certificate" in failure(keyfile=str(papers.key))
 
 
-def test_a_key_of_another_certificate_is_said(tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_is_an_error(tmp_path: Path) -> None:
     papers, other = Papers(tmp_path), Papers(tmp_path / "other")
     sentence = failure(certfile=str(papers.cert), keyfile=str(other.key))
     assert f"The key in {other.key} does not belong to the certificate in {papers.cert}" in sentence
@@ -642,6 +642,6 @@ def test_a_key_of_another_certificate_is_said(tmp_path: Path) -> None:
         pytest.param("guess", "The password does not open the key", id="a wrong password"),
     ],
 )
-def test_a_locked_key_without_its_password_is_said(tmp_path: Path, password: str | None, words: str) -> None:
+def test_an_encrypted_key_without_its_password_is_an_error(tmp_path: Path, password: str | None, words: str) -> None:
     papers = Papers(tmp_path, password=b"sesame")
     assert words in failure(**papers.options, keyfile_password=password)

@@ -1,4 +1,4 @@
-"""HTTP on raw sockets: deadlines, sizes, shapes that smuggle, pipelines, and clients that stop reading."""
+"""HTTP on raw sockets: timeouts, sizes, request smuggling, pipelining, and clients that stop reading."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_a_request_is_answered_with_a_date_and_no_server_name(loop: str) -> None
 
 
 @each_loop
-def test_a_body_larger_than_a_read_comes_whole(loop: str) -> None:
+def test_a_body_larger_than_one_read_arrives_whole(loop: str) -> None:
     answer, _ = ask_one(HEAD + b"Connection: close\r\nContent-Length: 3000000\r\n\r\n" + b"x" * 3_000_000, loop=loop)
     assert answer.endswith(b"POST / 3000000")
 
 
-def test_a_chunked_body_comes_whole() -> None:
+def test_a_chunked_body_arrives_whole() -> None:
     piece = b"200\r\n" + b"x" * 512 + b"\r\n"
     answer, _ = ask_one(HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + piece * 4000 + b"0\r\n\r\n")
     assert answer.endswith(b"POST / 2048000")
@@ -68,21 +68,21 @@ def test_a_request_that_comes_byte_by_byte_is_answered() -> None:
     assert statuses(answer) == [200]
 
 
-def test_an_old_request_is_answered_and_its_connection_closed() -> None:
+def test_an_http_1_0_request_is_answered_and_its_connection_closed() -> None:
     assert statuses(ask_one(b"GET / HTTP/1.0\r\n\r\n")[0]) == [200]
 
 
-def test_empty_lines_before_a_request_are_let_pass() -> None:
+def test_empty_lines_before_a_request_are_ignored() -> None:
     assert statuses(ask_one(b"\r\n\r\n" + GET)[0]) == [200]
 
 
-def test_a_trailer_is_no_header() -> None:
+def test_a_trailer_does_not_become_a_header() -> None:
     head = b"POST /headers HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
     answer, _ = ask_one(head, b"1\r\nx\r\n", b"0\r\nAuthorization: me\r\n\r\n")
     assert answer.endswith(b"host connection transfer-encoding")
 
 
-# --- deadlines --------------------------------------------------------------------------------------------------------
+# --- timeouts ---------------------------------------------------------------------------------------------------------
 
 
 @each_loop
@@ -94,19 +94,19 @@ def test_a_trailer_is_no_header() -> None:
         pytest.param(b"\r\n\r\n", id="empty lines"),
     ],
 )
-def test_a_slow_head_is_refused(sent: bytes, loop: str) -> None:
+def test_slow_headers_are_refused(sent: bytes, loop: str) -> None:
     answer, app = ask_one(sent, limits=Limits(header_seconds=0.1), loop=loop)
     assert statuses(answer) == [408]
     assert app.seen == ["the end"]
 
 
 @each_loop
-def test_a_connection_without_a_byte_is_closed_without_a_word(loop: str) -> None:
+def test_a_connection_without_data_is_closed_without_a_response(loop: str) -> None:
     assert ask_one(limits=Limits(header_seconds=0.1), loop=loop)[0] == b""
 
 
 @each_loop
-def test_a_slow_second_head_is_refused(loop: str) -> None:
+def test_slow_headers_of_a_second_request_are_refused(loop: str) -> None:
     answer, _ = ask_one(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /", limits=Limits(header_seconds=0.1), loop=loop)
     assert statuses(answer) == [200, 408]
 
@@ -120,7 +120,7 @@ def test_a_slow_second_head_is_refused(loop: str) -> None:
         pytest.param(HEAD + b"Content-Length: 10\r\nExpect: 100-continue\r\n\r\n", id="that was to be asked for"),
     ],
 )
-def test_a_slow_body_is_refused_and_the_application_told(sent: bytes, loop: str) -> None:
+def test_a_slow_body_is_refused_and_reported_to_the_application(sent: bytes, loop: str) -> None:
     async def main() -> None:
         async with served(Limits(body_seconds=0.1)) as server:
             answer = await server.ask(sent)
@@ -130,12 +130,12 @@ def test_a_slow_body_is_refused_and_the_application_told(sent: bytes, loop: str)
     run_on(loop, main())
 
 
-def test_a_body_that_never_ends_after_its_answer_only_ends_the_connection() -> None:
+def test_an_endless_body_after_its_response_only_closes_the_connection() -> None:
     request = b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nx"
     assert statuses(ask_one(request, limits=Limits(body_seconds=0.1))[0]) == [200]
 
 
-def test_a_body_that_comes_after_its_answer_is_passed_over() -> None:
+def test_a_body_that_arrives_after_its_response_is_ignored() -> None:
     request = b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
     answer, app = ask_one(request, b"x" * 10, GET)
     assert statuses(answer) == [200, 200]
@@ -143,13 +143,13 @@ def test_a_body_that_comes_after_its_answer_is_passed_over() -> None:
 
 
 @each_loop
-def test_a_connection_that_rests_too_long_is_closed(loop: str) -> None:
+def test_a_connection_that_is_idle_too_long_is_closed(loop: str) -> None:
     answer, _ = ask_one(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", limits=Limits(keep_alive_seconds=0.1), loop=loop)
     assert statuses(answer) == [200]
 
 
 @each_loop
-def test_slow_clients_do_not_keep_another_from_being_answered(loop: str) -> None:
+def test_slow_clients_do_not_delay_others(loop: str) -> None:
     async def main() -> None:
         async with served() as server, asyncio.TaskGroup() as group:
             slow = [group.create_task(server.ask(b"POST / HTTP/1.1\r\nX-Slow: ")) for _ in range(10)]
@@ -159,7 +159,7 @@ def test_slow_clients_do_not_keep_another_from_being_answered(loop: str) -> None
     run_on(loop, main())
 
 
-async def test_an_answer_that_takes_long_has_no_deadline_of_the_connection() -> None:
+async def test_a_slow_answer_has_no_connection_timeout() -> None:
     async with served(Limits(header_seconds=0.02, body_seconds=0.02)) as server:
         answer = asyncio.create_task(server.ask(GET.replace(b"/ ", b"/wait ", 1)))
         await server.app.told.get()
@@ -184,17 +184,17 @@ async def test_an_answer_that_takes_long_has_no_deadline_of_the_connection() -> 
         pytest.param(b"\r\n" * 800, id="endless empty lines"),
     ],
 )
-def test_a_head_over_the_limit_is_refused(sent: bytes, loop: str) -> None:
+def test_headers_over_the_limit_are_refused(sent: bytes, loop: str) -> None:
     answer, app = ask_one(sent, loop=loop)
     assert statuses(answer) == [431]
     assert app.seen == ["the end"]
 
 
-def test_a_head_over_the_limit_in_small_pieces_is_refused() -> None:
+def test_headers_over_the_limit_in_small_pieces_are_refused() -> None:
     assert statuses(ask_one(b"GET / HTTP/1.1\r\nX: ", *[b"a" * 100] * 11)[0]) == [431]
 
 
-def test_a_head_just_under_the_limit_is_taken() -> None:
+def test_headers_just_under_the_limit_are_accepted() -> None:
     head = b"GET / HTTP/1.1\r\nConnection: close\r\nX: "
     assert statuses(ask_one(head + b"a" * (1024 - len(head) - 4) + b"\r\n\r\n")[0]) == [200]
 
@@ -214,7 +214,7 @@ def test_a_body_that_is_mostly_framing_is_refused(body: bytes) -> None:
     assert statuses(ask_one(CHUNKED + body)[0]) == [400]
 
 
-# --- shapes that two parsers could read in two ways -------------------------------------------------------------------
+# --- request smuggling ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -278,14 +278,14 @@ def test_a_body_that_is_mostly_framing_is_refused(body: bytes) -> None:
         pytest.param(CHUNKED + b"0\r\nTransfer-Encoding: chunked\r\n\r\n", id="a coding among trailers"),
     ],
 )
-def test_what_could_be_read_in_two_ways_is_refused(sent: bytes) -> None:
+def test_an_ambiguous_request_is_refused(sent: bytes) -> None:
     answer, app = ask_one(sent + SMUGGLED)
     assert statuses(answer) == [400]
     assert b"\r\nconnection: close\r\n" in answer
     assert "/smuggled" not in app.seen
 
 
-def test_a_version_refused_behind_a_request_does_not_disturb_its_answer() -> None:
+def test_an_unsupported_http_version_does_not_disturb_the_previous_response() -> None:
     answer, _ = ask_one(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/2.0\r\n\r\n")
     assert statuses(answer) == [200]
 
@@ -299,14 +299,14 @@ def test_a_version_refused_behind_a_request_does_not_disturb_its_answer() -> Non
         pytest.param(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 405, id="a tunnel"),
     ],
 )
-def test_what_this_server_does_not_do_is_refused(sent: bytes, status: int) -> None:
+def test_unsupported_http_features_are_refused(sent: bytes, status: int) -> None:
     answer, app = ask_one(sent + SMUGGLED)
     assert statuses(answer) == [status]
     assert "/smuggled" not in app.seen
 
 
 @each_loop
-def test_a_wish_for_another_protocol_is_passed_over(loop: str) -> None:
+def test_an_upgrade_header_is_ignored(loop: str) -> None:
     wish = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"
     assert ask_one(wish, loop=loop)[0].endswith(b"GET / 0")
 
@@ -322,9 +322,7 @@ def test_a_wish_for_another_protocol_is_passed_over(loop: str) -> None:
         ),
     ],
 )
-def test_the_body_of_a_request_that_wishes_for_another_protocol_is_its_body(
-    pieces: tuple[bytes, ...], loop: str
-) -> None:
+def test_the_body_of_a_request_with_an_upgrade_header_is_read(pieces: tuple[bytes, ...], loop: str) -> None:
     wish = HEAD + b"Connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
     answer, app = ask_one(wish + pieces[0], *pieces[1:], loop=loop)
     assert answer.endswith(b"POST / 34")
@@ -338,7 +336,7 @@ def test_the_body_of_a_request_that_wishes_for_another_protocol_is_its_body(
         pytest.param(b"nonsense\r\n\r\n", id="nonsense"),
     ],
 )
-def test_what_comes_with_a_wish_for_another_protocol_is_refused_after_its_answer(behind: bytes) -> None:
+def test_data_after_an_upgrade_request_is_refused_after_its_response(behind: bytes) -> None:
     wish = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     answer, app = ask_one(wish + behind)
     assert statuses(answer) == [200]
@@ -357,7 +355,7 @@ def test_pipelined_requests_are_answered_in_order(loop: str) -> None:
 
 
 @each_loop
-def test_a_pipeline_has_an_end(loop: str) -> None:
+def test_the_number_of_pipelined_requests_is_limited(loop: str) -> None:
     wait = b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n"
 
     async def main() -> None:
@@ -371,14 +369,14 @@ def test_a_pipeline_has_an_end(loop: str) -> None:
     run_on(loop, main())
 
 
-def test_nonsense_behind_a_request_ends_the_connection_after_its_answer() -> None:
+def test_invalid_data_after_a_request_closes_the_connection_after_its_response() -> None:
     answer, app = ask_one(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n")
     assert statuses(answer) == [200]
     assert app.seen == ["/", "the end"]
 
 
 @each_loop
-def test_a_client_that_leaves_is_noticed_behind_a_pipelined_request(loop: str) -> None:
+def test_a_disconnect_is_noticed_behind_a_pipelined_request(loop: str) -> None:
     async def main() -> None:
         async with served() as server:
             _, writer = await server.connect()
@@ -413,7 +411,7 @@ async def answer_on(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) 
 
 
 @each_loop
-def test_a_connection_beyond_the_cap_is_told_so_and_the_others_are_served(loop: str) -> None:
+def test_a_connection_over_the_limit_gets_an_error_and_the_others_are_served(loop: str) -> None:
     async def main(server_limits: Limits) -> list[list[int]]:
         async with served(server_limits) as server:
             streams = [await server.connect() for _ in range(3)]
@@ -423,7 +421,7 @@ def test_a_connection_beyond_the_cap_is_told_so_and_the_others_are_served(loop: 
 
 
 @each_loop
-def test_a_connection_far_beyond_the_cap_is_dropped(loop: str) -> None:
+def test_a_connection_far_over_the_limit_is_dropped(loop: str) -> None:
     async def main() -> bytes:
         async with served(Limits(connections=1, drain_seconds=1)) as server, AsyncExitStack() as stack:
             streams = [await server.connect() for _ in range(9)]
@@ -446,7 +444,7 @@ def test_a_client_that_stops_reading_is_dropped(loop: str) -> None:
     run_on(loop, main())
 
 
-def test_what_a_request_raises_is_logged_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_the_application_is_logged_and_answered(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(scope: Message, receive: Receive, send: Send) -> None:
         raise ValueError("a fault of the application")
 
@@ -492,9 +490,9 @@ def by_hand(check: Callable[[UvicornProtocol, Wire, list[float]], None]) -> None
 
     async def main() -> None:
         clock = [1000.0]
-        watch = ConnectionTracker(Limits(header_seconds=10, body_seconds=30, idle_seconds=60), clock=lambda: clock[0])
+        tracker = ConnectionTracker(Limits(header_seconds=10, body_seconds=30, idle_seconds=60), clock=lambda: clock[0])
         config = uvicorn.Config(SmallApp(), log_config=None, lifespan="off", ws="none")
-        connection, wire = UvicornProtocol(config, ServerState(), {}, watch=watch), Wire()
+        connection, wire = UvicornProtocol(config, ServerState(), {}, tracker=tracker), Wire()
         connection.connection_made(wire)
         check(connection, wire, clock)
         connection.connection_lost(None)
@@ -502,26 +500,26 @@ def by_hand(check: Callable[[UvicornProtocol, Wire, list[float]], None]) -> None
     run_async(main())
 
 
-def test_a_head_has_its_whole_time() -> None:
+def test_headers_do_not_time_out_early() -> None:
     def check(connection: UvicornProtocol, wire: Wire, clock: list[float]) -> None:
         connection.data_received(b"GET /")
         clock[0] += 10
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.written == b""
         clock[0] += 2
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert statuses(wire.written) == [408]
         assert wire.ended == "closed"
 
     by_hand(check)
 
 
-def test_a_client_that_reads_slowly_but_reads_is_kept() -> None:
+def test_a_client_that_reads_slowly_stays_connected() -> None:
     def check(connection: UvicornProtocol, wire: Wire, clock: list[float]) -> None:
         def sweep_after(seconds: float, unsent: int) -> str:
             clock[0] += seconds
             wire.unsent = unsent
-            connection.watch.sweep()
+            connection.tracker.sweep()
             return wire.ended
 
         connection.data_received(SMUGGLED)
@@ -532,29 +530,29 @@ def test_a_client_that_reads_slowly_but_reads_is_kept() -> None:
     by_hand(check)
 
 
-def test_a_closed_connection_whose_last_bytes_are_not_taken_is_dropped() -> None:
+def test_a_closing_connection_whose_last_bytes_are_not_read_is_dropped() -> None:
     def check(connection: UvicornProtocol, wire: Wire, clock: list[float]) -> None:
         connection.data_received(b"nonsense\r\n\r\n")
         wire.unsent = 100
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.ended == "closed"
         clock[0] += 61
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.ended == "aborted"
 
     by_hand(check)
 
 
-def test_a_body_that_we_do_not_read_is_not_late() -> None:
+def test_a_body_does_not_time_out_while_the_server_does_not_read() -> None:
     def check(connection: UvicornProtocol, wire: Wire, clock: list[float]) -> None:
         wire.pause_reading = wire.resume_reading = lambda: None  # type: ignore[method-assign]
         connection.data_received(HEAD + b"Content-Length: 200000\r\n\r\n" + b"x" * 100_000)
         clock[0] += 100
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.ended == ""
         connection.flow.resume_reading()
         clock[0] += 32
-        connection.watch.sweep()
+        connection.tracker.sweep()
         assert wire.ended == "closed"
 
     by_hand(check)

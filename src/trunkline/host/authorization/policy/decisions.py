@@ -1,21 +1,19 @@
 """What the policy judges and what it returns.
 
-An act at a server, the decision on it, and the table of default decisions for acts that no rule decides, read from
-top to bottom. Where a server gives no hints about a tool, the specification's defaults apply (it may write, destroy
-and reach out), and they are the worst case: leaving out a server's hints means assuming the worst of its tools.
+An act at a server, the decision on it, and the hints about a tool. Where a server gives no hints, the specification's
+defaults apply (it may write, destroy and reach out), and they are the worst case: leaving out a server's hints means
+assuming the worst of its tools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 __all__ = [
     "CHANGED",
-    "DEFAULT_RULES",
     "FLAGGED",
     "NO_HINTS",
     "TAINTED",
@@ -23,12 +21,10 @@ __all__ = [
     "ActKind",
     "Cause",
     "Decision",
-    "DefaultRule",
     "Effect",
     "ToolHints",
-    "default_decision",
-    "definition_decision",
     "effective_hints",
+    "standard_decision",
 ]
 
 ActKind: TypeAlias = Literal["tool", "resource", "prompt", "sampling", "elicitation", "roots"]
@@ -87,81 +83,27 @@ class Decision(Struct, frozen=True):
     #: Consent given before the call covers ``default`` and ``taint``, and nothing else.
     cause: Cause = "rule"
 
-    @property
-    def reason_with_rule(self) -> str:
-        """The reason, with the rule unless the reason names it already."""
-        return self.reason if self.rule in self.reason else f"{self.reason} ({self.rule})"
-
 
 NO_HINTS = ToolHints()
 
 
-class DefaultRule(Struct, frozen=True, kw_only=True):
-    """One row of the table; None matches both."""
-
-    kinds: tuple[ActKind, ...]
-    trusted: bool | None = None
-    read_only: bool | None = None
-    destructive: bool | None = None
-    open_world: bool | None = None
-    tainted: bool | None = None
-    decision: Decision
-
-
-def _default(effect: Effect, name: str, reason: str, cause: Cause = "default") -> Decision:
+def standard_decision(effect: Effect, name: str, reason: str, cause: Cause = "default") -> Decision:
+    """Return a decision that no rule of the user made."""
     return Decision(effect, f"default: {name}", reason, cause=cause)
 
 
 #: Why a session in which untrusted text may influence the model needs more approval.
 TAINTED = "untrusted text came into this session before"
-_TAINTED_REASON = f"{TAINTED}, and no rule allows it"
 #: The decision on a definition that the scan flagged, even if a rule allows it.
-FLAGGED = _default(
+FLAGGED = standard_decision(
     "ask", "flagged definition", "the scan found something in its definition; trunkline pins diff shows what", "flagged"
 )
 #: The same for a definition that differs from the accepted one.
-CHANGED = _default(
+CHANGED = standard_decision(
     "ask",
     "changed definition",
     "its definition differs from the one that was accepted; trunkline pins diff shows how",
     "changed",
-)
-
-#: The first row that matches decides; the last two match everything that is left.
-DEFAULT_RULES: tuple[DefaultRule, ...] = (
-    DefaultRule(
-        kinds=("tool",),
-        trusted=False,
-        decision=_default("ask", "untrusted server", "the server is not trusted, and no rule allows it"),
-    ),
-    DefaultRule(
-        kinds=("tool",),
-        destructive=True,
-        decision=_default("ask", "destructive tool", "the tool may destroy something, and no rule allows it"),
-    ),
-    DefaultRule(
-        kinds=("tool",),
-        read_only=False,
-        decision=_default("ask", "writing tool", "the tool may change something, and no rule allows it"),
-    ),
-    DefaultRule(
-        kinds=("tool",),
-        open_world=True,
-        tainted=True,
-        decision=_default("ask", "open tool, tainted session", _TAINTED_REASON, "taint"),
-    ),
-    DefaultRule(
-        kinds=("tool",),
-        decision=_default("allow", "reading tool", "the tool is read-only by the hint of a trusted server"),
-    ),
-    DefaultRule(
-        kinds=("resource", "prompt"),
-        decision=_default("allow", "resources and prompts", "the user of the host picks them"),
-    ),
-    DefaultRule(
-        kinds=("sampling", "elicitation", "roots"),
-        decision=_default("ask", "questions of servers", "a request of a server is reviewed unless a rule decides it"),
-    ),
 )
 
 
@@ -173,31 +115,4 @@ def effective_hints(hints: ToolHints) -> ToolHints:
         destructive=not read_only if hints.destructive is None else hints.destructive,
         idempotent=hints.idempotent is True,
         open_world=hints.open_world is not False,
-    )
-
-
-def default_decision(act: Act, hints: ToolHints) -> Decision:
-    """Return the decision on an act that no rule decides, based on these hints."""
-    return definition_decision(act) or _table_decision(act.kind, act.trusted, act.tainted, hints)
-
-
-def definition_decision(act: Act) -> Decision | None:
-    """Return the decision on a definition that is flagged or changed; None if it is neither."""
-    if act.flagged:
-        return FLAGGED
-    return CHANGED if act.changed else None
-
-
-@lru_cache(maxsize=2048)
-def _table_decision(kind: ActKind, trusted: bool, tainted: bool, hints: ToolHints) -> Decision:
-    said = effective_hints(hints)
-    return next(
-        row.decision
-        for row in DEFAULT_RULES
-        if kind in row.kinds
-        and row.trusted in (None, trusted)
-        and row.read_only in (None, said.read_only)
-        and row.destructive in (None, said.destructive)
-        and row.open_world in (None, said.open_world)
-        and row.tainted in (None, tainted)
     )

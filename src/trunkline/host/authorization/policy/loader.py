@@ -1,11 +1,8 @@
-"""The keys that tables of a policy file may have, and a parser for each: one row per key, for all tables.
+"""Loads policies: TOML in, a ``Policy`` out, or every mistake in it with its file and line and what to write instead.
 
-A parser converts a TOML value to what a rule needs, or says what to write instead. It knows neither files nor lines;
-``loader`` adds the place to the message.
-
-Loads policies: TOML in, a ``Policy`` out, or every mistake in it with its file and line and what to write instead.
-
-This is the one module of the policy package that touches files, and only in ``load_policy`` and
+The keys that the tables of a policy file may have are one table: a row per key, with a parser that converts a TOML
+value to what a rule needs, or says what to write instead. A parser knows neither files nor lines; the place is added to
+its message. This is the one module of the policy package that touches files, and only in ``load_policy`` and
 ``local_path_context``. The TOML parser gives no line numbers, so they are found in the text by the tables' headers.
 """
 
@@ -323,7 +320,7 @@ def key_parsers(table: str) -> Mapping[str, KeyParser]:
 
 _TABLES = ("redact", "rule", "test")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)")
-_MOST_BYTES = 4_000_000
+_MOST_BYTES = 4_000_000  # Some 20,000 rules; a larger file is another file.
 
 
 class TomlTable(NamedTuple):

@@ -35,7 +35,7 @@ __all__ = [
     "uri_matcher",
 ]
 
-_MAX_PATH_LENGTH = 8192
+_MAX_PATH_LENGTH = 8192  # Twice PATH_MAX of Linux.
 _AMBIGUOUS_PATH = re.compile(
     r"[\x00-\x1f\x7f\\\ud800-\udfff]|%(?:00|25|2e|2f|5c)|\A(?:~|[A-Za-z][A-Za-z0-9+.-]*:|\Z)", re.IGNORECASE
 )
@@ -63,7 +63,7 @@ class PathReader:
 
     def __init__(self, path_context: PathContext) -> None:
         """Read paths in this context."""
-        self.path_context = path_context
+        self.path_context: PathContext = path_context
         self._read: dict[tuple[str, str], _Path | None] = {}
 
     def read(self, value: str, server: str) -> _Path | None:
@@ -90,8 +90,8 @@ class _Path:
 
     def __init__(self, written: str) -> None:
         self._written = written
-        self.straight = _normalize_folder(written)
-        self.folded = _fold(self.straight)
+        self.straight: str = _normalize_folder(written)
+        self.folded: str = _fold(self.straight)
         self._real: _Path | None = None
 
     def real(self, resolve: Callable[[str], str]) -> _Path:
@@ -168,8 +168,8 @@ def _fold(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-_MAX_URL_LENGTH = 8192
-_MOST_HOST = 253
+_MAX_URL_LENGTH = 8192  # As long as common servers accept.
+_MOST_HOST = 253  # RFC 1035, 2.3.4: a name has at most 253 visible characters.
 _URL = re.compile(
     r"(?:https?|wss?)://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{0,5}))?(?P<rest>[/?#].*)?",
     re.ASCII | re.IGNORECASE | re.DOTALL,
@@ -189,7 +189,7 @@ _FILE = re.compile(r"[\x00-\x20]*" + r"[\t\n\r]*".join("file:"), re.IGNORECASE)
 _FILE_PARTS = re.compile(r"(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
 _FILE_PATTERN = re.compile(r"file:(?://([^/?#*[]*|\[[0-9a-f:.]+\]))?(/.*)", re.DOTALL | re.IGNORECASE)
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-_MOST_DECODINGS = 4
+_MOST_DECODINGS = 4  # As often as careless programs in a row may decode a text.
 
 
 class InvalidHostPattern(ValueError):

@@ -146,8 +146,8 @@ class PointerMark(Enum):
 MISSING = PointerMark.MISSING
 UNJUDGED = PointerMark.UNJUDGED
 
-_MOST_PARTS = 32
-_MOST_FOUND = 10_000
+_MOST_PARTS = 32  # Arguments are nested a few levels deep.
+_MOST_FOUND = 10_000  # A wildcard may match every item of a list; rules are evaluated before every call.
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _LONE_TILDE = re.compile(r"~(?![01])")
 

@@ -1,46 +1,52 @@
 """The policy: rules evaluated in one order, and the first that holds decides.
 
 The order is tiers from high to low, and within a tier deny, ask, allow, each as written: so the highest tier with a
-rule that holds decides alone, and in it deny beats ask beats allow. If none holds, the default table decides. What is
-unknown (arguments while a list is built, the time) counts against the act when it is decided, and for it in
-is_visible, which is False only if no arguments could be allowed or asked about. In a tainted session a rule that
-allows a writing tool counts only if it says tainted = true; otherwise the call needs approval. A definition that the
-scan flagged, or that differs from the accepted one, is never allowed without asking. Of two decisions that are
-equally strict, one made by a rule wins, then one about the definition: consent given before the call may cover what a
-row of the default table asks (authorization/approval.py), and never those. Hints of an untrusted server may only make
-a decision stricter: its acts are judged without the hints and, if a rule reads any, also with them, and the stricter
-decision holds. LivePolicy is a policy that can be replaced while it is held; explain returns a Trace of all rules.
+rule that holds decides alone, and in it deny beats ask beats allow. If none holds, the default table decides, read
+from top to bottom. What is unknown (arguments while a list is built, the time) counts against the act when it is
+decided, and for it in is_visible, which is False only if no arguments could be allowed or asked about. In a tainted
+session a rule that allows a writing tool counts only if it says tainted = true; otherwise the call needs approval. A
+definition that the scan flagged, or that differs from the accepted one, is never allowed without asking. Of two
+decisions that are equally strict, one made by a rule wins, then one about the definition: consent given before the
+call may cover what a row of the default table asks (authorization/approval.py), and never those. Hints of an untrusted
+server may only make a decision stricter: its acts are judged without the hints and, if a rule reads any, also with
+them, and the stricter decision holds. LivePolicy is a policy that can be replaced while it is held; explain returns a
+Trace of all rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from trunkline.host.authorization.policy.decisions import (
+    CHANGED,
+    FLAGGED,
     NO_HINTS,
+    TAINTED,
     Act,
     ActKind,
     Cause,
     Decision,
     Effect,
     ToolHints,
-    default_decision,
     effective_hints,
+    standard_decision,
 )
 from trunkline.host.authorization.policy.locations import PathContext, PathReader
 from trunkline.host.authorization.policy.rules import CompiledRule, RedactionRule, Rule, compile_rule
 
 __all__ = [
     "DEFAULT_POLICY",
+    "DEFAULT_RULES",
+    "DefaultRule",
     "LivePolicy",
     "Policy",
     "Trace",
     "TraceOutcome",
     "TraceStep",
-    "join_policies",
     "trace_steps",
 ]
 
@@ -121,7 +127,7 @@ _STRICTNESS = ("allow", "ask", "deny")
 _CAUSES: tuple[Cause, ...] = ("default", "taint", "changed", "flagged", "rule")
 # The cache by name is bounded, since there may be any number of URIs; longer names are not cached.
 _MOST_NAMES = 4096
-_LONGEST_NAME = 512
+_LONGEST_NAME = 512  # Longer names are judged, but not cached, so that a server cannot fill the memory.
 
 
 class _RulesForName(NamedTuple):
@@ -149,10 +155,10 @@ class Policy:
             ValueError: a rule is invalid; the message says what to write.
         """
         #: The rules as written.
-        self.rules = tuple(rules)
+        self.rules: tuple[Rule, ...] = tuple(rules)
         #: The arguments that the audit trail must not show.
-        self.redactions = tuple(redactions)
-        self.path_context = PathContext() if path_context is None else path_context
+        self.redactions: tuple[RedactionRule, ...] = tuple(redactions)
+        self.path_context: PathContext = PathContext() if path_context is None else path_context
         self._paths = PathReader(self.path_context)
         ready = (compile_rule(rule, self._paths) for rule in self.rules)
         self._ordered = tuple(sorted(ready, key=_rank))
@@ -184,8 +190,9 @@ class Policy:
         return Trace(decision, trace_steps(self._ordered, act, hints, now=now, decision=decision), notes)
 
     def _judge(self, act: Act, now: float | None, way: _Evaluate) -> Decision:
-        self._paths.forget()
         about = self._about(act.kind, act.server, act.name)
+        if about.rules:
+            self._paths.forget()
         hints = act.annotations if act.trusted else NO_HINTS
         decision = way(about.rules, act, hints, now)
         if act.trusted or not about.read_hints or act.annotations == NO_HINTS:
@@ -225,11 +232,88 @@ class Policy:
         return found
 
 
-def join_policies(*policies: Policy) -> Policy:
-    """Join policies into one; the path context is that of the first."""
-    rules = [rule for policy in policies for rule in policy.rules]
-    redactions = [each for policy in policies for each in policy.redactions]
-    return Policy(rules, redactions=redactions, path_context=policies[0].path_context if policies else None)
+# --- the default table ------------------------------------------------------------------------------------------------
+
+_TAINTED_REASON = f"{TAINTED}, and no rule allows it"
+
+
+class DefaultRule(Struct, frozen=True, kw_only=True):
+    """One row of the table; None matches both."""
+
+    kinds: tuple[ActKind, ...]
+    trusted: bool | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    open_world: bool | None = None
+    tainted: bool | None = None
+    decision: Decision
+
+
+#: The first row that matches decides; the last two match everything that is left.
+DEFAULT_RULES: tuple[DefaultRule, ...] = (
+    DefaultRule(
+        kinds=("tool",),
+        trusted=False,
+        decision=standard_decision("ask", "untrusted server", "the server is not trusted, and no rule allows it"),
+    ),
+    DefaultRule(
+        kinds=("tool",),
+        destructive=True,
+        decision=standard_decision("ask", "destructive tool", "the tool may destroy something, and no rule allows it"),
+    ),
+    DefaultRule(
+        kinds=("tool",),
+        read_only=False,
+        decision=standard_decision("ask", "writing tool", "the tool may change something, and no rule allows it"),
+    ),
+    DefaultRule(
+        kinds=("tool",),
+        open_world=True,
+        tainted=True,
+        decision=standard_decision("ask", "open tool, tainted session", _TAINTED_REASON, "taint"),
+    ),
+    DefaultRule(
+        kinds=("tool",),
+        decision=standard_decision("allow", "reading tool", "the tool is read-only by the hint of a trusted server"),
+    ),
+    DefaultRule(
+        kinds=("resource", "prompt"),
+        decision=standard_decision("allow", "resources and prompts", "the user of the host picks them"),
+    ),
+    DefaultRule(
+        kinds=("sampling", "elicitation", "roots"),
+        decision=standard_decision(
+            "ask", "questions of servers", "a request of a server is reviewed unless a rule decides it"
+        ),
+    ),
+)
+
+
+def _default_decision(act: Act, hints: ToolHints) -> Decision:
+    """Return the decision on an act that no rule decides, based on these hints."""
+    return _definition_decision(act) or _table_decision(act.kind, act.trusted, act.tainted, hints)
+
+
+def _definition_decision(act: Act) -> Decision | None:
+    """Return the decision on a definition that is flagged or changed; None if it is neither."""
+    if act.flagged:
+        return FLAGGED
+    return CHANGED if act.changed else None
+
+
+@lru_cache(maxsize=2048)
+def _table_decision(kind: ActKind, trusted: bool, tainted: bool, hints: ToolHints) -> Decision:
+    said = effective_hints(hints)
+    return next(
+        row.decision
+        for row in DEFAULT_RULES
+        if kind in row.kinds
+        and row.trusted in (None, trusted)
+        and row.read_only in (None, said.read_only)
+        and row.destructive in (None, said.destructive)
+        and row.open_world in (None, said.open_world)
+        and row.tainted in (None, tainted)
+    )
 
 
 # --- evaluating rules in order ----------------------------------------------------------------------------------------
@@ -250,7 +334,7 @@ def _evaluate_strictly(rules: tuple[CompiledRule, ...], act: Act, hints: ToolHin
         if state is None and compiled.rule.effect == "ask" and least is None:
             # It may not hold, and then a later rule would decide: the stricter of the two applies.
             least = compiled.decision
-    return _stricter(default_decision(act, hints), least)
+    return _stricter(_default_decision(act, hints), least)
 
 
 def _decision_of(compiled: CompiledRule, act: Act, hints: ToolHints) -> Decision:
@@ -271,7 +355,7 @@ def _evaluate_hopefully(rules: tuple[CompiledRule, ...], act: Act, hints: ToolHi
         state = compiled.state(act, hints, now)
         if state is True or (state is None and compiled.rule.effect != "deny"):
             return compiled.decision
-    return default_decision(act, hints)
+    return _default_decision(act, hints)
 
 
 def _stricter(one: Decision, other: Decision | None) -> Decision:

@@ -95,8 +95,11 @@ class RedactionRule:
         """
         for pointer in pointers:
             parse_pointer(pointer)
-        self.pointers = pointers
-        self.servers, self.names, self.kinds, self.where = servers, names, kinds, where
+        self.pointers: tuple[str, ...] = pointers
+        self.servers: tuple[str, ...] = servers
+        self.names: tuple[str, ...] = names
+        self.kinds: tuple[ActKind, ...] = kinds
+        self.where: str = where
         self._server_fits: Matcher = any_glob(servers or ("*",))
         self._name_fits: Matcher = (
             uri_matcher(names, for_allow=False) if names and "resource" in kinds else any_glob(names or ("*",))

@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 import trunkline.types as t
-from trunkline.host.integrity.scan.scanner import escape_invisible
 from trunkline.protocol.downgrade import needs_wrapping, wrap_schema
+from trunkline.protocol.printable import escape_invisible
 
 __all__ = [
     "NO_ORDERS",
@@ -77,6 +77,9 @@ _USUAL_DIALECTS = frozenset(
     {"https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2020-12/schema#"}
 )
 _WRAP_MARK = "x-fastmcp-wrap-result"
+# Twice what a schema may have and more, since each of its levels takes two ("properties" and the property), and few
+# enough that the functions here, which call themselves, stay far from the interpreter's limit.
+_MOST_LEVELS = 256
 
 
 def pin_of(definition: t.Tool | t.Prompt | t.Resource | t.ResourceTemplate, *, most_bytes: int | None = None) -> str:
@@ -87,10 +90,30 @@ def pin_of(definition: t.Tool | t.Prompt | t.Resource | t.ResourceTemplate, *, m
         RecursionError: it is nested too deeply.
         TypeError: it has a value that JSON cannot hold.
     """
+    _check_depth(definition)
     written = canonical(_normal_tool(definition) if isinstance(definition, t.Tool) else definition)
     if most_bytes is not None and len(written) > most_bytes:
         raise ValueError(f"the definition takes {len(written)} bytes; {most_bytes} are allowed")
     return sha256(written).hexdigest()
+
+
+def _check_depth(definition: t.Tool | t.Prompt | t.Resource | t.ResourceTemplate) -> None:
+    """Raise RecursionError if a definition has more than ``_MOST_LEVELS`` levels.
+
+    The interpreter cannot be relied on for this: how deep C code may recurse differs between versions of Python (an
+    encoder reaches 1,000 levels in 3.11 and 10,000 in 3.13), and a definition must not be dropped in one of them only.
+    """
+    level: list[Any] = [getattr(definition, name) for name in definition.__struct_fields__]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            part
+            for each in level
+            if isinstance(each, Mapping | list)
+            for part in (each.values() if isinstance(each, Mapping) else each)
+        ]
+        if not level:
+            return
+    raise RecursionError(f"the definition is nested deeper than {_MOST_LEVELS} levels")
 
 
 def exact_pin(definition: Any) -> str:
@@ -318,12 +341,12 @@ def _escaped(name: str) -> str:
 
 ChangeKind: TypeAlias = Literal["added", "removed", "changed"]
 
-_MOST_CHANGES = 200
-_MOST_WORDS = 3000
-_LONGEST_VALUE = 4000
-_AROUND = 4
-_MOST_BRIEF = 3
-_LONGEST_BRIEF = 160
+_MOST_CHANGES = 200  # A person does not read more; the definition is shown as a whole then.
+_MOST_WORDS = 3000  # The comparison takes quadratic time: some tens of milliseconds for this many.
+_LONGEST_VALUE = 4000  # Some screens of text.
+_AROUND = 4  # Words shown around each change.
+_MOST_BRIEF = 3  # Changes named in one line of a prompt.
+_LONGEST_BRIEF = 160  # Two lines of a terminal.
 _SIGNS: Mapping[ChangeKind, str] = MappingProxyType({"added": "+", "removed": "-", "changed": "~"})
 _WORD_OR_SPACE = re.compile(r"\s+|[^\s]+")
 

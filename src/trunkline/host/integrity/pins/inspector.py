@@ -30,7 +30,7 @@ __all__ = ["Inspector"]
 
 log = logging.getLogger("trunkline.host")
 
-_MAX_CACHED_SCANS = 50_000
+_MAX_CACHED_SCANS = 50_000  # Five catalogs of the largest size (10,000 items).
 _NO_RECORDS: Mapping[str, ServerPins] = MappingProxyType({})
 
 

@@ -77,12 +77,12 @@ PinNoticeKind: TypeAlias = Literal["new", "renamed", "changed", "returned", "gon
 
 # A larger definition is still pinned, but cannot be compared word by word.
 _MOST_BYTES = 64 * 1024
-_MOST_KEPT_BYTES = 8 * 1024 * 1024
+_MOST_KEPT_BYTES = 8 * 1024 * 1024  # Definitions kept to show differences; catalogs of hundreds of tools have 1 MB.
 # Removed definitions are remembered; otherwise removing and re-adding one would be a way to change it unnoticed.
 _MOST_GONE = 2000
 # Seconds: how long a definition is remembered while only the accepted one is seen, and how often that is updated.
 _OTHER_SECONDS = 86_400.0
-_NOTED_SECONDS = 3600.0
+_NOTED_SECONDS = 3600.0  # A server that alternates does not have the file written with every list.
 
 
 class Drift(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -52,7 +52,7 @@ __all__ = [
     "read_lock",
 ]
 
-_MAX_LOCK_BYTES = 32 * 1024 * 1024
+_MAX_LOCK_BYTES = 32 * 1024 * 1024  # Lock files have about 100 bytes for each tool.
 
 
 class LockedPin(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -198,7 +198,7 @@ class PinStore:
 
     def __repr__(self) -> str:
         """Show the path of the file."""
-        return f"PinBook({self._path!r})"
+        return f"PinStore({self._path!r})"
 
     @property
     def path(self) -> Path:

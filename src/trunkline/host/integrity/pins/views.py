@@ -43,7 +43,7 @@ __all__ = [
     "views_seen_elsewhere",
 ]
 
-_MOST_PLACES = 8
+_MOST_PLACES = 8  # Places named in one line.
 
 
 class PinView(Struct, frozen=True):

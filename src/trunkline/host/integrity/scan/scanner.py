@@ -13,218 +13,28 @@ from __future__ import annotations
 
 import binascii
 import re
-import unicodedata
 from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from trunkline.host.integrity.scan.characters import find_suspicious_characters, fold_text
 from trunkline.host.integrity.scan.rules import NAME_RULES, READER_OWNED, RULES, Category, Severity, TextRule
+from trunkline.protocol.printable import escape_invisible
 
 __all__ = [
     "Finding",
     "MentionKind",
-    "SuspiciousText",
     "ToolOwners",
     "classify_mention",
     "combine_findings",
-    "escape_invisible",
-    "find_suspicious_characters",
-    "fold_text",
     "foreign_tool_names",
     "scan_definition",
     "scan_references",
     "tool_references",
     "worst_severity",
 ]
-
-
-class SuspiciousText(NamedTuple):
-    """Suspicious characters in a text: which rule, where, and what is wrong with them."""
-
-    rule: str
-    severity: str
-    start: int
-    end: int
-    message: str
-
-
-_TAGS = "\U000e0000-\U000e007f"
-_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef\u180b-\u180d\u180f"
-_ZERO_WIDTH = "\u200b-\u200d\u2060-\u2064\u206a-\u206f\ufeff\u180e\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u00ad"
-_DIRECTION_CONTROLS = "\u202a-\u202e\u2066-\u2069"
-_DIRECTION_MARKS = "\u200e\u200f\u061c"
-_CONTROLS = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
-_OTHERS = "\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-
-_INVISIBLE = f"{_TAGS}{_SELECTORS}{_ZERO_WIDTH}{_DIRECTION_CONTROLS}{_DIRECTION_MARKS}{_OTHERS}"
-_ANY = re.compile(f"[{_INVISIBLE}{_CONTROLS}\\r\u2028\u2029]")
-# What is escaped: the same, and lone surrogates.
-_UNSEEN = re.compile(f"[{_INVISIBLE}{_CONTROLS}\\r\u2028\u2029\ud800-\udfff]")
-_INVISIBLE_CHARACTER = re.compile(f"[{_INVISIBLE}]")
-# The flag of a region: a black flag, letters and digits as tags, the closing tag (Unicode Technical Standard 51).
-_FLAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-_ANSI = re.compile(r"\x1b[\[\]()#PX^_].{0,64}?|\x1b|[\x9b\x9d\x90]|\x08", re.S)
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
-# Scripts in which joiners and non-joiners are part of the spelling.
-_JOINING = re.compile("[\u0600-\u08ff\u0900-\u0dff\u0e80-\u0fff\u1000-\u109f\u1780-\u18af\ufb50-\ufdff\ufe70-\ufefc]")
-_LETTERS = re.compile(r"[^\W\d_]{2,}")
-# Letters of other scripts that look like Latin ones; the list has those that fool a reader in a plain font.
-_LOOKALIKES: Mapping[str, str] = MappingProxyType(
-    dict(
-        zip(
-            "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf\u0475"
-            "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405"
-            "\u03bf\u03bd\u039f\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u03a1\u03a4\u03a5\u03a7"
-            "\u0585\u057d\u0578\u0251\u0261\u026a\u1d00\u0131",
-            "aeopcyxijsdhqwlvABEKMHOPCTXIJSovOABEZHIKMNPTYXounagiai",
-            strict=True,
-        )
-    )
-)
-_FOLDING = str.maketrans(dict(_LOOKALIKES))
-_LATIN = re.compile("[A-Za-z]")
-_LOOKALIKE = re.compile(f"[{''.join(_LOOKALIKES)}]")
-# Styled variants of letters: fullwidth, mathematical, enclosed.
-_STYLED_LETTERS = re.compile(
-    "(?:[\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb\u24b6-\u24e9\U0001f130-\U0001f189] ?){4,}"
-)
-_MANY = 8
-_RUN = 4
-
-
-def find_suspicious_characters(text: str, *, name: bool = False) -> Iterator[SuspiciousText]:
-    """Yield the deceptive characters of a text; a ``name`` is held to stricter rules."""
-    if text.isascii() and text.isprintable():
-        return
-    if _ANY.search(text):
-        plain = _FLAGS.sub(lambda found: " " * len(found.group()), text)
-        yield from _tags(plain)
-        yield from _selectors(plain)
-        yield from _zero_width(plain)
-        yield from _direction_controls(plain)
-        yield from _controls(plain)
-    if not text.isascii():
-        yield from _lookalikes(text, name=name)
-
-
-def escape_invisible(text: str) -> str:
-    """Escape invisible characters, cursor movements and direction controls; line ends stay."""
-    return _UNSEEN.sub(_escape, text)
-
-
-def fold_text(text: str) -> str:
-    """Return a text as a model may read it: in lower case, nothing invisible, Latin letters for look-alikes."""
-    if not text.isascii():
-        text = _INVISIBLE_CHARACTER.sub("", text)
-        text = unicodedata.normalize("NFKC", text).translate(_FOLDING)
-        text = text.translate(_QUOTES)
-    return text.lower()
-
-
-_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014", "''\"\"-----")
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-# --- the kinds -------------------------------------------------------------------------------------------------------
-
-
-def _tags(text: str) -> Iterator[SuspiciousText]:
-    for found in re.finditer(f"[{_TAGS}]+", text):
-        said = "".join(chr(ord(each) - 0xE0000) for each in found.group())
-        hidden = "".join(each for each in said if each.isprintable())
-        yield SuspiciousText("tag characters", "hide", *found.span(), f"invisible tag characters say {hidden[:120]!r}")
-
-
-def _selectors(text: str) -> Iterator[SuspiciousText]:
-    for found in re.finditer(f"[{_SELECTORS}]+", text):
-        before = text[found.start() - 1 : found.start()]
-        if len(found.group()) > 1:
-            message = f"{len(found.group())} variation selectors in a row, which can hide data"
-            yield SuspiciousText("variation selectors", "hide", *found.span(), message)
-        elif not before or before.isspace() or (before.isascii() and before.isalpha()):
-            yield SuspiciousText(
-                "variation selectors", "ask", *found.span(), "a variation selector where it has no meaning"
-            )
-
-
-def _zero_width(text: str) -> Iterator[SuspiciousText]:
-    found = [each for each in re.finditer(f"[{_ZERO_WIDTH}]+", text) if not _joins(text, each)]
-    if not found:
-        return
-    count = sum(len(each.group()) for each in found)
-    longest = max(found, key=lambda each: len(each.group()))
-    if count >= _MANY or len(longest.group()) >= _RUN:
-        message = f"{count} zero-width characters, which can hide text"
-        yield SuspiciousText("zero-width characters", "hide", *longest.span(), message)
-        return
-    # A byte order mark at the start and soft hyphens come from files and word processors.
-    harmless = all(each.group() == "\u00ad" or (each.group() == "\ufeff" and each.start() == 0) for each in found)
-    yield SuspiciousText(
-        "zero-width characters", "info" if harmless else "ask", *longest.span(), f"{count} zero-width characters"
-    )
-
-
-def _joins(text: str, found: re.Match[str]) -> bool:
-    """Return True if a joiner is where one belongs: in an emoji, or in a script that is spelt with it."""
-    if found.group() not in ("\u200c", "\u200d"):
-        return False
-    before, after = text[: found.start()][-1:], text[found.end() :][:1]
-    if found.group() == "\u200d" and before and after and _is_symbol(before) and _is_symbol(after):
-        return True
-    return bool(_JOINING.match(before) and _JOINING.match(after))
-
-
-def _is_symbol(character: str) -> bool:
-    # Emoji, skin tones (Sk), and the selector that turns a symbol into an emoji.
-    return character == "\ufe0f" or unicodedata.category(character) in ("So", "Sk")
-
-
-def _direction_controls(text: str) -> Iterator[SuspiciousText]:
-    written_so = bool(_RIGHT_TO_LEFT.search(text))
-    found = re.search(f"[{_DIRECTION_CONTROLS}]", text)
-    if found is not None:
-        overrides = found.group() in "\u202d\u202e" or not written_so
-        message = "the writing direction is changed, so the text on screen differs from the real one"
-        yield SuspiciousText("bidirectional controls", "hide" if overrides else "ask", *found.span(), message)
-    mark = re.search(f"[{_DIRECTION_MARKS}]", text)
-    if mark is not None and not written_so:
-        yield SuspiciousText(
-            "bidirectional controls", "ask", *mark.span(), "a direction mark in a text that needs none"
-        )
-
-
-def _controls(text: str) -> Iterator[SuspiciousText]:
-    ansi = _ANSI.search(text)
-    if ansi is not None:
-        message = "it would control a terminal: the text on screen differs from the real one"
-        yield SuspiciousText("control characters", "hide", *ansi.span(), message)
-        return
-    other = re.search(f"[{_CONTROLS}{_OTHERS}\u2028\u2029]|\\r(?!\\n)", text)
-    if other is not None:
-        yield SuspiciousText("control characters", "ask", *other.span(), "a control character")
-
-
-def _lookalikes(text: str, *, name: bool) -> Iterator[SuspiciousText]:
-    for found in _LETTERS.finditer(text):
-        word = found.group()
-        if not word.isascii() and _LATIN.search(word) and _LOOKALIKE.search(word):
-            message = f"letters of several scripts in one word: it looks like {word.translate(_FOLDING)!r} and is not"
-            yield SuspiciousText("look-alike letters", "hide" if name else "ask", *found.span(), message)
-            return
-    dressed = _STYLED_LETTERS.search(text)
-    if dressed is not None:
-        message = f"styled letters say {unicodedata.normalize('NFKC', dressed.group())[:80]!r}"
-        yield SuspiciousText("look-alike letters", "ask", *dressed.span(), message)
-
 
 #: ``steers``: the text says how the other tool should be used. ``names``: it mentions the tool.
 MentionKind: TypeAlias = Literal["steers", "names"]
@@ -322,19 +132,19 @@ _SEVERITIES: tuple[Severity, ...] = ("info", "ask", "hide")
 # These do not reach a model; they are for programs.
 _SKIPPED_MEMBERS = frozenset({"_meta", "icons"})
 _NAMED_BY_KEY = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_LONG = 4_000
-_TOO_LONG = 20_000
-_MOST_TEXT = 100_000
-_AROUND = 40
-_LONGEST_EXCERPT = 160
-_MOST_FINDINGS = 50
+_LONG = 4_000  # About 1000 tokens; published descriptions are nearly all shorter.
+_TOO_LONG = 20_000  # About 5000 tokens: instructions could hide in it from a person who reads it.
+_MOST_TEXT = 100_000  # Scanning this much takes some tens of milliseconds.
+_AROUND = 40  # Characters of context on each side of a finding.
+_LONGEST_EXCERPT = 160  # Two lines of a terminal.
+_MOST_FINDINGS = 50  # A person does not read more.
 _WORD = re.compile(r"[a-z][a-z0-9']*")
 _IDENTIFIER = re.compile(r"[A-Za-z]\w*(?:[-./]\w+)*")
 _BASE64 = re.compile(r"(?<![\w+/=])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w+/=])")
 _HEX = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{2}[ :]?){20,}(?!\w)")
 _IMAGE = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,60};base64,\Z")
-_SHORTEST_CODE = 24
-_BLOB = 200
+_SHORTEST_CODE = 24  # Decodes to 18 characters, too few for a sentence that instructs.
+_BLOB = 200  # Hashes and keys in examples are shorter.
 
 
 class Finding(Struct, frozen=True):

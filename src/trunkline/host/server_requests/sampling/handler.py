@@ -1,6 +1,4 @@
-"""The review of a sampling request and of the model's answer: what a person is shown, and their decision.
-
-Answers sampling requests of servers: reviewed by a person, within limits, with the user's models.
+"""Answers sampling requests of servers: reviewed by a person, within limits, with the user's models.
 
 Both directions are reviewed: the request before a model sees it, and the answer before the server does. A person may
 edit either, or deny it; without a reviewer it is denied unless a rule of the policy allows it. A request goes to the
@@ -23,13 +21,14 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import ConfigError, RequestFailed
+from trunkline.host.authorization.authorizer import act_for_server_request
 from trunkline.host.authorization.denial_messages import allow_rule_advice
 from trunkline.host.authorization.grants import make_grant
 from trunkline.host.authorization.policy.decisions import Act, Decision
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.models.interface import Finished, Model, ModelError, ModelRequest, Usage
-from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice, server_request_act
+from trunkline.host.server_requests.handlers import OnReviewed, ReviewOutcome, UserNotice
 from trunkline.host.server_requests.sampling.limits import (
     SamplingLimitExceeded,
     SamplingLimits,
@@ -141,7 +140,7 @@ class SamplingHandler:
         """Use these models and this policy."""
         self.models = models
         self.policy = policy
-        self.options = options or SamplingOptions()
+        self.options: SamplingOptions = options or SamplingOptions()
         self._accounts: dict[str, SamplingUsage] = {}
 
     @property
@@ -244,7 +243,7 @@ class _SamplingRun:
     # --- the request -------------------------------------------------------------------------------------------------
 
     def _act(self, question: t.CreateMessageRequestParams, name: str = _METHOD) -> Act:
-        return replace(server_request_act(self._entry, _METHOD, question, self._session), name=name)
+        return act_for_server_request(self._entry, _METHOD, question, self._session, name=name)
 
     def _judged(self, question: t.CreateMessageRequestParams) -> Decision:
         act = self._act(question)
@@ -283,7 +282,7 @@ class _SamplingRun:
         )
 
     async def _request_reviewed(self, plan: SamplingPlan, decision: Decision) -> SamplingPlan:
-        """Have the request reviewed; return the plan with the person's edits."""
+        """Show the request to a person; return the plan with their edits."""
         said = await self._put(self._review(plan, decision))
         self.by = "user"
         if said.model is not None and said.model not in plan.models:
@@ -330,7 +329,7 @@ class _SamplingRun:
     async def _answer_reviewed(
         self, result: t.CreateMessageResult, finished: Finished, plan: SamplingPlan, decision: Decision
     ) -> t.CreateMessageResult:
-        """Have the answer reviewed; return it with the person's edits."""
+        """Show the answer to a person; return it with their edits."""
         cost = plan.traits.cost(finished.usage)
         review = self._review(plan, decision)
         review = replace(review, stage="response", response=result, usage=finished.usage, cost=cost)

@@ -143,7 +143,7 @@ class SamplingModels:
         self._opened: dict[str, Model] = {}
         self._opener = opener
         #: The models for servers whose entries name none.
-        self.names = tuple(dict.fromkeys((*self._given, *(names if opener is not None else ()))))
+        self.names: tuple[str, ...] = tuple(dict.fromkeys((*self._given, *(names if opener is not None else ()))))
 
     def allowed(self, globs: Sequence[str] | None) -> list[str]:
         """Return the names of the models that a server may use; a literal name in ``globs`` need not be known yet."""
@@ -176,8 +176,8 @@ class SamplingModels:
             await model.aclose()
 
 
-_MOST_MESSAGES = 1000
-_MOST_TOOLS = 128
+_MOST_MESSAGES = 1000  # Longer conversations do not fit into a context window.
+_MOST_TOOLS = 128  # The limit of the large providers.
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _STOPS: Mapping[StopReason, str] = MappingProxyType(
     {
@@ -399,8 +399,8 @@ def to_sampling_result(finished: Finished, names: ToolNames) -> t.CreateMessageR
     )
 
 
-_MOST_STOPS = 16
-_REJECTED = -1
+_MOST_STOPS = 16  # Providers accept 4 to 16.
+_REJECTED = -1  # 2025-11-25, client/sampling: the code for a request that the user rejected.
 
 
 class SamplingPlan(Struct, frozen=True, kw_only=True):

@@ -9,9 +9,8 @@ A requested URI is resolved in a fixed order, so that no server can capture what
 URI, as a listed id, as an outer URI or id of a known server, and only then as a server's own URI, which must belong to
 one server alone.
 
-The cache of what servers offered in their last run, so that a server can be listed before it is started.
-
-The era is cached as well: a server that needed the handshake is not probed in the next run, and one that answers
+``CatalogCache`` stores what servers offered in their last run, so that a server can be listed before it is started. The
+era is cached as well: a server that needed the handshake is not probed in the next run, and one that answers
 ``server/discover`` gets as long to answer as a start may take. One file per server, in a folder of the user, written
 whole or not at all. An entry is valid only for the exact launch it was written for. A file that cannot be read, is too
 large, or belongs to another launch is ignored. Calls block for as long as a small file takes: use a thread from an
@@ -247,10 +246,10 @@ def _pins(items: _Items) -> dict[str, str]:
     return {item.wire: item.pin for item in items.values()}
 
 
-_FORMAT = 1
-_MOST_BYTES = 16 * 1024 * 1024
-_MOST_FILES = 256
-_ERA_SECONDS = 7 * 86_400.0
+_FORMAT = 1  # A file of another format is not read.
+_MOST_BYTES = 16 * 1024 * 1024  # The largest catalogs have some megabytes.
+_MOST_FILES = 256  # More servers than a user has; the oldest files are removed.
+_ERA_SECONDS = 7 * 86_400.0  # A server that was upgraded to the stateless era is noticed within a week.
 T = TypeVar("T", "_File", "_Era")
 
 
@@ -327,14 +326,6 @@ class CatalogCache:
         """Return True if the server answered ``server/discover`` in an earlier run."""
         kept = self._read(entry, _Era)
         return kept is not None and kept.discovers
-
-    def note_discovery(self, entry: ServerEntry) -> None:
-        """Record that a server answers ``server/discover``; does nothing if no catalog of it is cached.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self._rewrite(entry, discovers=True)
 
     def forget_era(self, entry: ServerEntry) -> None:
         """Forget the era of a server, so that the next start probes it; its offering stays cached.

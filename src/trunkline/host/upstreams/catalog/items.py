@@ -168,8 +168,8 @@ ITEM_KINDS: tuple[ItemKind, ...] = ("tool", "prompt", "resource", "template")
 
 # A definition of this size is about 70,000 tokens, a third of the context window of most models.
 _MOST_BYTES = 256 * 1024
-_LONGEST_NAME = 256
-_LONGEST_URI = 8192
+_LONGEST_NAME = 256  # Twice what the specification recommends for tool names.
+_LONGEST_URI = 8192  # As long as common servers accept.
 # Of one kind from one server: far more than is usable.
 _MOST_ITEMS = 10_000
 # A rule of thumb for JSON with English text. Vendors' tokenizers differ by more than its error, and it only decides

@@ -41,10 +41,8 @@ __all__ = [
     "ANTHROPIC",
     "DEFAULT_NAMING",
     "GEMINI",
-    "MCP",
     "OPENAI",
     "NamingScheme",
-    "WireNameTable",
     "inner_uri",
     "item_id",
     "outer_uri",
@@ -59,8 +57,8 @@ T = TypeVar("T")
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _WORD = _LETTERS | frozenset("0123456789_-")
-_DIGEST_DIGITS = 12
-_LONGEST_SERVER_NAME = 128
+_DIGEST_DIGITS = 12  # 48 bits: no collision by chance, and finding one on purpose hides both names.
+_LONGEST_SERVER_NAME = 128  # As long as the specification recommends for tool names.
 # Control and format characters (including bidirectional controls and invisible characters), line and paragraph
 # separators, lone surrogates: a name that contains one is not what it looks like.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -129,8 +127,6 @@ class NamingScheme(Struct, frozen=True, kw_only=True):
         return within and (not self.first or text[0] in self.first)
 
 
-#: What the protocol itself recommends.
-MCP = NamingScheme(alphabet=_WORD | {"."}, max_length=128)
 ANTHROPIC = NamingScheme(alphabet=_WORD, max_length=64)
 OPENAI = ANTHROPIC
 GEMINI = NamingScheme(alphabet=_WORD, max_length=63, first=_LETTERS | {"_"})
@@ -186,23 +182,6 @@ def split_ambiguous(named: Iterable[tuple[str, T]]) -> tuple[dict[str, T], list[
         else:
             table[name] = value
     return table, clashing
-
-
-class WireNameTable:
-    """Maps wire names back to pairs, for one set of pairs and one naming scheme."""
-
-    __slots__ = ("_pairs", "ambiguous")
-
-    def __init__(self, pairs: Iterable[tuple[str, str]], naming: NamingScheme = DEFAULT_NAMING) -> None:
-        """Name every pair; a repeated pair counts once."""
-        named = ((wire_name(server, name, naming), (server, name)) for server, name in dict.fromkeys(pairs))
-        self._pairs, clashing = split_ambiguous(named)
-        #: The wire names that several pairs would share, and that therefore map to none.
-        self.ambiguous = frozenset(wire for wire, _ in clashing)
-
-    def find(self, wire: str) -> tuple[str, str] | None:
-        """Return the server and own name of a wire name; None if unknown."""
-        return self._pairs.get(wire)
 
 
 # --- URIs ------------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ _JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-
 _WORD = re.compile(r"[^\W_]+")
 # Scripts without spaces between words: Thai, Lao, Khmer, Kana, Han.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
-_LONGEST_WORD = 64
+_LONGEST_WORD = 64  # Longer words are data, not language.
 
 # Stop words of a query.
 _STOP_WORDS = (
@@ -189,21 +189,21 @@ SearchMode: TypeAlias = Literal["auto", "on", "off"]
 
 # The usual constants of BM25: term saturation and length normalization.
 _SATURATION = 1.2
-_LENGTH = 0.6
+_LENGTH = 0.6  # How much long texts are discounted (the b of BM25, usually 0.75; descriptions differ less in length).
 _WEIGHTS = MappingProxyType(
     {"name": 4.0, "title": 2.0, "server": 2.5, "parameters": 1.0, "description": 1.0, "instructions": 0.2}
 )
-_SYNONYM_WEIGHT = 0.45
-_EXACT = 1000.0
-_LONGEST_QUERY = 1000
-_MOST_TERMS = 32
-_MOST_HITS = 50
-_LONGEST_TEXT = 4000
-_MOST_PARAMETERS = 100
+_SYNONYM_WEIGHT = 0.45  # Below half, so that a synonym never beats the word itself.
+_EXACT = 1000.0  # Above any sum of term scores: an exact name always comes first.
+_LONGEST_QUERY = 1000  # Queries have a few words.
+_MOST_TERMS = 32  # Each term is looked up in the index.
+_MOST_HITS = 50  # More do not help a model; it asks more precisely instead.
+_LONGEST_TEXT = 4000  # Descriptions beyond this say nothing new about the purpose.
+_MOST_PARAMETERS = 100  # More parameters than any sensible tool has.
 # Limits in characters: the description of the search tool, and the definitions in one search result.
 _MOST_OVERVIEW = 12_000
-_MOST_FOUND = 64 * 1024
-_LONGEST_LINE = 160
+_MOST_FOUND = 64 * 1024  # Bytes of one search result: about 18,000 tokens.
+_LONGEST_LINE = 160  # Two lines of a terminal.
 
 
 class SearchHit(Struct, frozen=True):

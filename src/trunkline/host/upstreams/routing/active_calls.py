@@ -96,13 +96,13 @@ class ConcurrencySlot:
         self._over = False
 
     def suspend(self) -> None:
-        """Give up the slot for a while."""
+        """Release the slot for a while."""
         if self._held:
             self._held = False
             self._limiter.remove()
 
     def resume(self) -> None:
-        """Take the slot back, without waiting."""
+        """Reacquire the slot at once, over the limit if necessary."""
         if not self._held and not self._over:
             self._held = True
             self._limiter.add()
@@ -120,11 +120,11 @@ class PendingQuestion:
 
     def __init__(self, method: str, params: Any, key: str) -> None:
         """Set the question, under a key that is unique in its call."""
-        self.method = method
-        self.params = params
-        self.key = key
+        self.method: str = method
+        self.params: Any = params
+        self.key: str = key
         #: Whether the caller was asked.
-        self.delivered = False
+        self.delivered: bool = False
         #: Done once it is answered; cancelled when the server withdraws it.
         self.answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
 
@@ -149,14 +149,14 @@ class ActiveCall:
         """Start the work on behalf of a caller."""
         self.channel: CallerChannel | None = channel
         self.pending: deque[PendingQuestion] = deque()
-        self.name = os.urandom(16).hex()
+        self.name: str = os.urandom(16).hex()
         #: Its concurrency slot, once it was sent.
         self.slot: ConcurrencySlot | None = None
         self._asked = 0
         #: The number of unanswered questions.
         self._open = 0
         self._wake: asyncio.Future[None] | None = None
-        self.task = asyncio.get_running_loop().create_task(work(self))
+        self.task: asyncio.Task[tuple[Any, Raw]] = asyncio.get_running_loop().create_task(work(self))
         self.task.add_done_callback(self._rouse)
 
     async def ask(self, method: str, params: Any) -> Raw:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
@@ -21,15 +21,17 @@ from trunkline.errors import InvalidRequest, LocalProtocolError
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.server_requests.handlers import ServerRequestHandler
 from trunkline.host.upstreams.catalog.items import Offering
+from trunkline.protocol.caller import supports
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import Feature
-from trunkline.server.elicitors import ClientQuestion
+from trunkline.server.elicitors import RequestToClient
 from trunkline.server.server import Server
 
 __all__ = [
     "GATEWAYS",
     "VIA",
     "CallerChannel",
+    "ConnectionNeeds",
     "GatewayChannel",
     "LocalChannel",
     "gateway_capability",
@@ -39,6 +41,64 @@ __all__ = [
     "request_gateways",
     "with_server_label",
 ]
+
+
+class ConnectionNeeds(Struct, frozen=True):
+    """What a connection must declare: the capabilities of the caller."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    elicitation: bool = False
+    elicitation_urls: bool = False
+    roots: bool = False
+    logs: bool = False
+    #: Digest of the roots that were requested before the call, where each call may have others.
+    roots_digest: str | None = None
+    #: Whether to use a handshake although the shared connection uses a stateless revision.
+    handshake: bool = False
+
+    @classmethod
+    def of(cls, capabilities: Mapping[str, Any], *, logs: bool) -> ConnectionNeeds:
+        """Return the needs for declared capabilities."""
+        return cls(
+            sampling=supports(capabilities, "sampling"),
+            sampling_tools=supports(capabilities, "sampling.tools"),
+            elicitation=supports(capabilities, "elicitation"),
+            elicitation_urls=supports(capabilities, "elicitation.url"),
+            roots=supports(capabilities, "roots"),
+            logs=logs,
+        )
+
+    def within(self, asks: Collection[str] | None) -> ConnectionNeeds:
+        """Return only what a server may ask for; None means everything."""
+        if asks is None:
+            return self
+        elicitation, sampling = "elicitation" in asks, "sampling" in asks
+        return replace(
+            self,
+            sampling=self.sampling and sampling,
+            sampling_tools=self.sampling_tools and sampling,
+            elicitation=self.elicitation and elicitation,
+            elicitation_urls=self.elicitation_urls and elicitation,
+            roots=self.roots and "roots" in asks,
+        )
+
+    @property
+    def asks(self) -> bool:
+        """Whether any server request can be answered."""
+        return self.sampling or self.elicitation or self.roots
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """These needs as the capabilities that a client declares."""
+        declared: dict[str, Any] = {}
+        if self.sampling:
+            declared["sampling"] = {"tools": {}} if self.sampling_tools else {}
+        if self.elicitation:
+            declared["elicitation"] = {"form": {}, "url": {}} if self.elicitation_urls else {"form": {}}
+        if self.roots:
+            declared["roots"] = {}
+        return declared
 
 
 def with_server_label(params: Any, server: str) -> Any:
@@ -179,7 +239,8 @@ class GatewayChannel:
     @property
     def left(self) -> bool:
         """Whether the request ended with questions."""
-        return bool(getattr(self._exchange.questions, "left", False))
+        elicitor = self._exchange.elicitor
+        return elicitor is not None and elicitor.interrupted
 
     @property
     def open(self) -> bool:
@@ -215,7 +276,7 @@ class GatewayChannel:
         if isinstance(params, t.ElicitRequestParams) and params.mode == "url" and self.knows_url_errors:
             # This revision requires an elicitation id; the server may not have sent one.
             params = replace(params, elicitation_id=params.elicitation_id or os.urandom(16).hex())
-        return await self._server.elicitor_for(self._exchange).ask(ClientQuestion(method, params, key))
+        return await self._server.elicitor_for(self._exchange).ask(RequestToClient(method, params, key))
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
         """Call a function once in all rounds of the request."""
@@ -223,7 +284,7 @@ class GatewayChannel:
 
     def did(self, key: str) -> bool:
         """Return True if an earlier round did it."""
-        return self._exchange.questions is not None and self._exchange.questions.did(key)
+        return self._exchange.elicitor is not None and self._exchange.elicitor.did(key)
 
 
 class LocalChannel:
@@ -300,9 +361,9 @@ GATEWAYS = "dev.trunkline/gateways"
 VIA = "dev.trunkline/via"
 
 _VIA = VIA.encode()
-_MOST_HOPS = 8
-_MAX_GATEWAYS = 64
-_MAX_ID_LENGTH = 64
+_MOST_HOPS = 8  # Gateways behind gateways: real chains have two or three.
+_MAX_GATEWAYS = 64  # Gateways behind one gateway, announced in a capability.
+_MAX_ID_LENGTH = 64  # An id has 16 hexadecimal digits.
 
 
 def gateway_capability(own: str, offerings: Iterable[Offering]) -> dict[str, Any]:

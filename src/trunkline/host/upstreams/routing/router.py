@@ -8,9 +8,8 @@ away. A server of both eras may be able to ask in only one of them; a handshake 
 dedicated connection with a handshake there, as if it were connected directly. Nothing is authorized here: that was done
 before, and each question is reviewed by a function that comes with the request.
 
-Per-user credentials, for servers that are used on behalf of many users: never one user's for another.
-
-The logins of a user are in a separate store, found by the identity from the gateway's authentication. A server with
+Per-user credentials are for servers that are used on behalf of many users: one user's are never used for another. The
+logins of a user are in a separate store, found by the identity from the gateway's authentication. A server with
 per-user credentials never receives those of the host.
 """
 
@@ -41,30 +40,28 @@ from trunkline.host.config.model import ServerEntry
 from trunkline.host.server_requests.handlers import ServerRoots
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.routing.active_calls import ActiveCall, ConcurrencyLimiter, ConcurrencySlot, Parking
-from trunkline.host.upstreams.routing.channels import VIA, CallerChannel, log_wanted
-from trunkline.host.upstreams.routing.dedicated_connection import (
-    ConnectionNeeds,
+from trunkline.host.upstreams.routing.channels import VIA, CallerChannel, ConnectionNeeds, log_wanted
+from trunkline.host.upstreams.routing.connection_pool import (
     Credentials,
     DedicatedConnection,
     prefers_handshake,
     roots_digest,
 )
 from trunkline.host.upstreams.supervision.clients import StoredLogins, has_authorization_header
-from trunkline.host.upstreams.supervision.state import uses_handshake
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.caller import Principal, supports
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
-from trunkline.protocol.revisions import NEWEST
+from trunkline.protocol.revisions import NEWEST, uses_handshake
 
 __all__ = ["QuestionReview", "Router", "UpstreamRequest", "shared_needs", "user_credentials", "user_store_path"]
 
 #: Returns the host's answer to a question, or None to forward it to the caller; raises to refuse it.
 QuestionReview = Callable[[str, Any], Awaitable[Raw | None]]
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
-_MOST_PAGES = 8
+_FIRST_PAUSE = 0.1  # Pause before the next round if the server asked nothing; it doubles each time.
+_LONGEST_PAUSE = 5.0  # A server that only waits is asked again every five seconds.
+_MOST_PAGES = 8  # Pages that one error may ask a user to open.
 _USUAL = Limits()
 #: The log level requested from a stateless server for a handshake client that set none: our servers' own default.
 _USUAL_LEVEL: t.LoggingLevel = "info"
@@ -136,7 +133,7 @@ class Router:
             if upstream.entry.settings.per_user:
                 return await self._send_as_user(request, needs)
             client = await upstream.connected_client()
-            handshake = uses_handshake(client)
+            handshake = uses_handshake(client.revision)
             if channel.is_handshake and prefers_handshake(upstream, needs):
                 connection = await self._handshake_connection(request, needs)
                 if connection is not None:
@@ -157,7 +154,9 @@ class Router:
             connection = request.session.connections.find(upstream, declared, roots=roots)
         with connection.hold_open():
             client = await self._opened(request.session, connection)
-            return await (self._on_connection if uses_handshake(client) else self._in_rounds_on)(request, connection)
+            return await (self._on_connection if uses_handshake(client.revision) else self._in_rounds_on)(
+                request, connection
+            )
 
     async def _handshake_connection(
         self, request: UpstreamRequest, needs: ConnectionNeeds
@@ -209,17 +208,21 @@ class Router:
         if roots is None and handshake and needs.roots and request.channel.parks and upstream.asks_roots:
             raw = await self._ask(request, "roots/list", t.RequestParams(), key="roots")
             folders = msgspec.json.decode(raw, type=t.ListRootsResult).roots
-            needs = replace(needs, folders=roots_digest(folders))
+            needs = replace(needs, roots_digest=roots_digest(folders))
             return await request.session.connections.find_with_roots(upstream, needs, folders)
         return request.session.connections.find(upstream, self._with_roots(upstream, needs), roots=roots)
 
     def _own_roots(self, upstream: Upstream) -> Callable[[], Any] | None:
         """Return a function for the server's own roots, which replace the caller's; None if it has none."""
-        return None if self._roots.of(upstream.entry) is None else lambda: self._roots.of(upstream.entry)
+        return (lambda: self._roots.of(upstream.entry)) if self._has_roots(upstream) else None
 
     def _with_roots(self, upstream: Upstream, needs: ConnectionNeeds) -> ConnectionNeeds:
         """Return what a connection declares: with roots, if the server has roots of its own."""
-        return needs if self._roots.of(upstream.entry) is None else replace(needs, roots=True)
+        return replace(needs, roots=True) if self._has_roots(upstream) else needs
+
+    def _has_roots(self, upstream: Upstream) -> bool:
+        """Return whether a server has roots of its own, in its entry or added since."""
+        return upstream.entry.settings.roots is not None or upstream.entry.name in self._roots.added
 
     def forget(self, upstream: Upstream) -> None:
         """Forget a server that was removed."""
@@ -242,7 +245,7 @@ class Router:
     def declares(self, upstream: Upstream, needs: ConnectionNeeds) -> ConnectionNeeds:
         """Return what a connection for a caller with these needs declares."""
         allowed = self._with_roots(upstream, needs.within(upstream.entry.settings.asks))
-        return replace(allowed, logs=False, folders=None, handshake=False)
+        return replace(allowed, logs=False, roots_digest=None, handshake=False)
 
     async def open_dedicated(self, session: HostSession, upstream: Upstream, needs: ConnectionNeeds) -> None:
         """Open a dedicated connection to a server, which is listed if it is the first with these needs."""
@@ -361,7 +364,7 @@ class Router:
     def _declared(self, request: UpstreamRequest) -> dict[str, Any]:
         """Return what is declared to a stateless server: what the caller supports, and roots if the host has some."""
         declared = _allowed_capabilities(request)
-        if self._roots.of(request.upstream.entry) is not None:
+        if self._has_roots(request.upstream):
             declared["roots"] = {}
         return declared
 

@@ -30,8 +30,8 @@ from trunkline.host.config.model import ServerEntry
 from trunkline.host.session import HostSession
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
 from trunkline.host.upstreams.catalog.items import CatalogItem, Offering, definition_name
-from trunkline.host.upstreams.routing.connection_pool import ConnectionPool
-from trunkline.host.upstreams.routing.dedicated_connection import ConnectionNeeds, DedicatedConnection
+from trunkline.host.upstreams.routing.channels import ConnectionNeeds
+from trunkline.host.upstreams.routing.connection_pool import ConnectionPool, DedicatedConnection
 from trunkline.host.upstreams.routing.router import Router, shared_needs
 from trunkline.host.upstreams.supervision.upstream import Upstream
 from trunkline.protocol.revisions import NEWEST, find_revision
@@ -86,6 +86,8 @@ class SessionViews:
         #: The catalog's offering of each server, with what it was merged from.
         self._merged: dict[Upstream, tuple[tuple[Offering, ...], Offering]] = {}
         self._names: dict[int, tuple[Offering, _Names]] = {}
+        #: The names of the servers that list something else on a connection other than the shared one.
+        self.varied: frozenset[str] = frozenset()
 
     # --- for the catalog ---------------------------------------------------------------------------------------------
 
@@ -107,6 +109,7 @@ class SessionViews:
         found = merged(shared, (*extras, *own), override=own if self._is_for_one() else ())
         self._merged[upstream] = (sources, found)
         self._names = {id(each): (each, _names(each)) for kept, _ in self._merged.values() for each in kept}
+        self.varied = frozenset(each.entry.name for each, (kept, _) in self._merged.items() if len(kept) > 1)
         return found
 
     def forget(self, upstream: Upstream) -> None:

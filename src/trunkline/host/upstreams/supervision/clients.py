@@ -307,13 +307,13 @@ def _members(auth: Any) -> dict[str, Any]:
 
 #: The kinds of lists whose changes are announced.
 ALL_LISTS = frozenset({"tools", "prompts", "resources"})
-_MOST_PAGES = 1000
 _NOTHING = Offering(revision="", capabilities={})
 
 
 class ListBounds(Struct, frozen=True, kw_only=True):
-    """The limits of each list: items, bytes and seconds."""
+    """The limits of each list: pages, items, bytes and seconds."""
 
+    pages: int = Limits().pages
     items: int = 20_000
     bytes: int = 64 * 1024 * 1024
     seconds: float | None = None
@@ -419,7 +419,7 @@ class _ListReader:
         self._unreadable: list[str] = []
 
     async def all(self) -> _Listed:
-        items = await all_pages(self._fetch, "items", limit=_MOST_PAGES)
+        items = await all_pages(self._fetch, "items", limit=self._bounds.pages)
         return _Listed(tuple(items), tuple(self._unreadable))
 
     async def _fetch(self, cursor: str | None) -> _Page:

@@ -1,17 +1,13 @@
-"""Checks whether a connected server still answers, and waits for one that may be busy with a call.
-
-The server is sent ``ping``, or ``server/discover`` in the stateless era. After two in a row without an answer it counts
-as silent. While another call is within its deadline the server may be busy with that, so the check waits for the call.
-
-Monitors one running server: listens for changes, refreshes lists, checks health, detects idleness.
+"""Monitors one running server: listens for changes, refreshes lists, checks health, detects idleness.
 
 Five small loops, each a task, run until one of them, or the loss of the connection, reports that the run is over and
 why. None of them stops the server: that is up to its ``ServerTask``. Failing to listen for changes does not end a run.
 
 Health is checked only when nothing else shows it. Any response, or progress, is a sign of life; while a call is in
 progress, the server may be as silent as that call allows. When it is quiet, or a call timed out, it is sent a ``ping``
-(in stateless revisions ``server/discover``). After two in a row without an answer, and no other call within its
-deadline, it counts as hanging. A check that runs much too late was delayed by a sleeping machine and is skipped.
+(in stateless revisions ``server/discover``). After two in a row without an answer it counts as hanging, unless another
+call is within its deadline: the server may be busy with that, so the check waits for it. A check that runs much too
+late was delayed by a sleeping machine and is skipped.
 """
 
 from __future__ import annotations
@@ -61,10 +57,10 @@ __all__ = [
 #: If a timer fires this late, the machine slept; a busy loop alone does not delay it so much.
 SLEPT_SECONDS = 5.0
 
-_PING_SECONDS = 10.0
+_PING_SECONDS = 10.0  # A ping takes milliseconds, unless the server is busy with a call.
 # A busy machine may need this long to answer a ping, however short the server's timeout is.
 _SHORTEST_PING = 2.0
-_MOST_MISSES = 2
+_MOST_MISSES = 2  # One miss may be a pause of the machine.
 # How often a silent server is checked again while calls are within their deadlines.
 _AGAIN_SECONDS = 1.0
 
@@ -130,7 +126,7 @@ async def _missed_pings(
 
 log = logging.getLogger("trunkline.host")
 
-_LIST_TRIES = 3
+_LIST_TRIES = 3  # A list that fails three times is reported; the next change notification starts anew.
 
 
 class RunOutcome(Struct, frozen=True):

@@ -54,7 +54,7 @@ from trunkline.host.upstreams.supervision.start_queue import (
     Breaker,
     StartQueue,
 )
-from trunkline.host.upstreams.supervision.state import EraMemory, UpstreamState, uses_handshake
+from trunkline.host.upstreams.supervision.state import EraMemory, UpstreamState
 from trunkline.timers import Timers, wait_within
 
 __all__ = ["ServerCommand", "ServerTask", "SupervisionContext", "TrustCheck"]
@@ -66,12 +66,12 @@ _Phase: TypeAlias = "Callable[[], Awaitable[_Phase | None]]"
 #: Returns whether a server may run, and if not, why.
 TrustCheck: TypeAlias = Callable[[ServerEntry], Awaitable[tuple[bool, str | None]]]
 
-_LONGEST_REASON = 2000
+_LONGEST_REASON = 2000  # Some lines of stderr in a status.
 # How often the stored logins are checked while a server waits for one.
 _LOGIN_SECONDS = 30.0
 # Limit of starts in a row that time out; each takes the whole timeout, so the crash breaker would never trip.
 _MOST_LATE_STARTS = 3
-_LATE_FIRST = 5.0
+_LATE_FIRST = 5.0  # A start that timed out has taken long already; it is not repeated as soon as a crash.
 
 
 class ServerCommand(IntEnum):
@@ -445,7 +445,7 @@ class ServerTask:
             ConfigError: one of them is not available.
         """
         state = self._state
-        launch = await resolve_secrets(state.entry, self._context.secret)
+        launch = await resolve_secrets(state.entry, self._context.secret) if state.entry.sealed else state.entry
         state.secrets.add(launch.secrets)
         state.launch = launch
 
@@ -534,8 +534,7 @@ class ServerTask:
                 )
                 self._loss = None
             else:
-                state.probed_at = asked_at if uses_handshake(client) else time.time()
-                eras.agreed(client)
+                state.probed_at = asked_at if eras.agreed(client) else time.time()
                 return client
         client = self._make_client()
         await eras.expect(client)

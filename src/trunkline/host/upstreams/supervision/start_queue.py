@@ -1,18 +1,15 @@
-"""How long to wait before a retry, and when to stop retrying; clock and randomness come in as arguments.
+"""When server processes start: how long to wait before a retry, when to stop retrying, and how many start at once.
 
-Three rules. A server that exited is restarted after a growing wait with full jitter, so that many servers do not come
-back at the same moment. One that keeps crashing trips a circuit breaker. A change stream that closes is reopened a few
-times, and then only every few hours: without it only change notifications are missed.
+**Retries** follow three rules; clock and randomness come in as arguments. A server that exited is restarted after a
+growing wait with full jitter, so that many servers do not come back at the same moment. One that keeps crashing trips a
+circuit breaker. A change stream that closes is reopened a few times, and then only every few hours: without it only
+change notifications are missed.
 
-Bounds how many server processes start at the same time.
-
-Sixty programs started at once take the processor from each other until all of them miss their start time. So a start
-waits for a slot, and its timeout runs from then on. Servers that a call waits for come first, then required ones,
-then the others in order of arrival.
-
-A start that waits for the network, or sleeps, uses no processor, and must not hold up the rest. While starts are queued
-and the processor has spare time, further ones are let in a few at a time. Where the spare time cannot be measured, or
-the user chose the number, the limit alone counts.
+**Starts** wait for a slot, and the timeout of a start runs from then on: sixty programs started at once take the
+processor from each other until all of them miss their start time. Servers that a call waits for come first, then
+required ones, then the others in order of arrival. A start that waits for the network, or sleeps, uses no processor,
+and must not hold up the rest. While starts are queued and the processor has spare time, further ones are let in a few
+at a time. Where the spare time cannot be measured, or the user chose the number, the limit alone counts.
 """
 
 from __future__ import annotations
@@ -41,8 +38,8 @@ STEADY_SECONDS = 60.0
 #: How long after the breaker tripped one more start is tried.
 HALF_OPEN_SECONDS = 300.0
 
-_FIRST = 0.25
-_LONGEST = 30.0
+_FIRST = 0.25  # Pause before the first restart; it doubles each time.
+_LONGEST = 30.0  # A server that works again is used within half a minute.
 # Beyond this power of two every wait is the longest.
 _MOST_DOUBLINGS = 16
 
@@ -130,7 +127,7 @@ class Reopening:
         return self._LATER if lately > self._TRIES_AN_HOUR else 1.0
 
 
-_PER_CORE = 4
+_PER_CORE = 4  # Starts wait for disk and network most of the time.
 # How often the load is measured while starts are queued.
 _LOOK_SECONDS = 0.25
 

@@ -15,10 +15,9 @@
 
 ``TRANSITIONS`` is the whole table; any other transition raises. Starts nothing and knows no process.
 
-The era of one server as known from earlier runs; cached in the same file as the server's catalog.
-
-A server that needed the handshake is not probed again for a while. One that answered ``server/discover``, even too
-late, gets as long to answer as a start may take: a slow start must not be mistaken for an older server.
+``EraMemory`` is the era of one server as known from earlier runs, cached in the same file as its catalog. A server that
+needed the handshake is not probed again for a while. One that answered ``server/discover``, even too late, gets as long
+to answer as a start may take: a slow start must not be mistaken for an older server.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from types import MappingProxyType
 from weakref import WeakSet
 
 from trunkline.client.client import Client
-from trunkline.errors import HandlerError, LocalProtocolError, RemoteProtocolError, RequestFailed, RequestTimeout
+from trunkline.errors import LocalProtocolError, RequestTimeout
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import ServerState, ServerStateChanged
 from trunkline.host.secrets.registry import SecretRegistry
 from trunkline.host.upstreams.catalog.catalog import CatalogCache
 from trunkline.host.upstreams.catalog.items import Offering
-from trunkline.host.upstreams.supervision.clients import offerings_differ, requires_login
-from trunkline.protocol.revisions import NEWEST, Revision, find_revision
+from trunkline.host.upstreams.supervision.clients import offerings_differ
+from trunkline.protocol.revisions import NEWEST, Revision, uses_handshake
 
-__all__ = ["TRANSITIONS", "UNAVAILABLE_STATES", "CallTracker", "EraMemory", "UpstreamState", "uses_handshake"]
+__all__ = ["TRANSITIONS", "UNAVAILABLE_STATES", "EraMemory", "UpstreamState"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -72,8 +71,8 @@ UNAVAILABLE_STATES: frozenset[ServerState] = frozenset(
     {"broken", "disabled", "misconfigured", "needs login", "stopped", "unapproved"}
 )
 
-_STDERR_BYTES = 8 * 1024
-_STDERR_LINES = 10
+_STDERR_BYTES = 8 * 1024  # The end of stderr, for the reason in a status.
+_STDERR_LINES = 10  # A short traceback.
 
 
 class UpstreamState:
@@ -93,7 +92,7 @@ class UpstreamState:
         #: The entry as launched, with its secrets filled in; the entry itself until they are looked up.
         self.launch = entry
         #: Secrets that must not occur in reasons or anything else that is shown.
-        self.secrets = SecretRegistry() if secrets is None else secrets
+        self.secrets: SecretRegistry = SecretRegistry() if secrets is None else secrets
         self.secrets.add(entry.secrets)
         self.now = now
         self._on_move = on_move
@@ -101,21 +100,21 @@ class UpstreamState:
         self.state: ServerState = "disabled" if entry.disabled else "misconfigured" if entry.problem else "known"
         self.reason: str | None = entry.problem
         #: Seconds since the epoch at which the state began.
-        self.since = time.time()
+        self.since: float = time.time()
         #: Whether the outcome of a start is still open.
-        self.busy = self.state == "known"
+        self.busy: bool = self.state == "known"
         #: The shared client; None while it cannot be used.
         self.client: Client | None = None
         self.offering: Offering | None = None
         #: Whether the server was approved at the last trust check.
         self.approved = False
         #: Seconds since the epoch at which its era was last probed, in this run or before.
-        self.probed_at = 0.0
+        self.probed_at: float = 0.0
         #: Set once the server answered ``server/discover``, and whether that is cached for the next run.
-        self.discovers = asyncio.Event()
+        self.discovers: asyncio.Event = asyncio.Event()
         self.discovers_kept = False
         #: Serializes writes to the cache.
-        self.keeping = asyncio.Lock()
+        self.keeping: asyncio.Lock = asyncio.Lock()
         #: Whether its start is queued.
         self.queued = False
         self.last_error: str | None = None
@@ -123,9 +122,10 @@ class UpstreamState:
         #: A remark on how it was launched.
         self.remark: str | None = None
         #: Calls in progress, and callers that wait for the server to start.
-        self.active_calls = 0
+        self.active_calls: int = 0
         self.waiting = 0
-        self.used_at = self.heard_at = now()
+        self.used_at: float = now()
+        self.heard_at: float = self.used_at
         #: The shared client during a health check, when no call may use it.
         self.held: Client | None = None
         #: Called when a call timed out or was refused for lack of a login; set while the server runs.
@@ -195,24 +195,6 @@ class UpstreamState:
         """Whether a call is in progress, or waits for the server."""
         return bool(self.active_calls or self.waiting)
 
-    def call_started(self) -> None:
-        """Record the start of a call."""
-        now = self.now()
-        if not self.active_calls:
-            # Its silence counts from here: nothing was expected from it before.
-            self.heard_at = now
-        self.active_calls += 1
-        self.used_at = now
-
-    def call_ended(self, error: BaseException | None) -> None:
-        """Record the end of a call; a response, even an error, is a sign of life."""
-        self.active_calls -= 1
-        self.used_at = self.now()
-        if error is None or isinstance(error, RequestFailed | HandlerError | RemoteProtocolError):
-            self.heard_at = self.used_at
-        if self.on_suspected_failure is not None and (isinstance(error, RequestTimeout) or requires_login(error)):
-            self.on_suspected_failure()
-
     # --- stderr ------------------------------------------------------------------------------------------------------
 
     def append_stderr(self, data: bytes) -> None:
@@ -239,27 +221,6 @@ class UpstreamState:
         return self.secrets.hide("\n".join(whole[-_STDERR_LINES:]))
 
 
-class CallTracker:
-    """Context manager that counts a call while it is in progress; one object serves any number of calls."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: UpstreamState) -> None:
-        """Count calls of a server."""
-        self._state = state
-
-    def __enter__(self) -> None:
-        self._state.call_started()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._state.call_ended(error)
-
-
-def uses_handshake(client: Client) -> bool:
-    """Return True if a connected client agreed on a revision with a handshake."""
-    return (find_revision(client.revision or "") or NEWEST).handshake
-
-
 class EraMemory:
     """The remembered era of one server."""
 
@@ -278,7 +239,7 @@ class EraMemory:
         return await asyncio.to_thread(cache.handshake_probed_at, entry, time.time())
 
     async def expect(self, client: Client) -> None:
-        """Let a client wait for its probe as long as a start may take, if the server is known to answer."""
+        """Extend the probe timeout of a client to that of a start, if the server is known to answer."""
         self._state.discovers.clear()
         client._core.on_discovered = self._discovered
         cache, entry = self._cache, self._state.entry
@@ -287,10 +248,12 @@ class EraMemory:
         if await asyncio.to_thread(cache.discovers, entry):
             client._core.known = NEWEST
 
-    def agreed(self, client: Client) -> None:
-        """Note the era of a server that was just connected."""
-        if not uses_handshake(client):
+    def agreed(self, client: Client) -> bool:
+        """Note the era of a server that was just connected; return whether it used the handshake."""
+        handshake = uses_handshake(client.revision)
+        if not handshake:
             self._state.discovers.set()
+        return handshake
 
     def _discovered(self, revision: Revision) -> None:
         log.info(

@@ -43,7 +43,7 @@ log = logging.getLogger("trunkline.host")
 
 # Longer than killing any server takes.
 _CLOSING_SECONDS = 20.0
-_KILLING_SECONDS = 5.0
+_KILLING_SECONDS = 5.0  # A killed process is gone at once, unless the kernel holds it.
 _PLAIN = ServerSettings()
 # A line and a column in a message about a file.
 _LINES = re.compile(r":\d+(:\d+)?(?=[:\s]|$)|(?<=\(line )\d+(?=\))")

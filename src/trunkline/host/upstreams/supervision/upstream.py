@@ -19,7 +19,15 @@ from msgspec.structs import replace
 
 from trunkline.client.client import Client
 from trunkline.client.options import ClientState
-from trunkline.errors import ConfigError, RequestTimeout, ServerUnavailable, TrunklineError
+from trunkline.errors import (
+    ConfigError,
+    HandlerError,
+    RemoteProtocolError,
+    RequestFailed,
+    RequestTimeout,
+    ServerUnavailable,
+    TrunklineError,
+)
 from trunkline.host.config.model import ServerEntry
 from trunkline.host.events import ServerState, ServerStateChanged
 from trunkline.host.upstreams.catalog.items import Offering
@@ -29,11 +37,12 @@ from trunkline.host.upstreams.supervision.clients import (
     list_offering,
     make_client,
     process_id,
+    requires_login,
     start_timeout,
 )
 from trunkline.host.upstreams.supervision.monitor import unresponsive_reason
 from trunkline.host.upstreams.supervision.server_task import ServerCommand, ServerTask, SupervisionContext
-from trunkline.host.upstreams.supervision.state import UNAVAILABLE_STATES, CallTracker, UpstreamState
+from trunkline.host.upstreams.supervision.state import UNAVAILABLE_STATES, UpstreamState
 from trunkline.timers import wait_within
 
 __all__ = ["ServerStatus", "Upstream"]
@@ -86,6 +95,36 @@ class ServerStatus(Struct, frozen=True, kw_only=True):
     failures: dict[str, str] = {}
 
 
+class _CallTracker:
+    """Context manager that counts a call while it is in progress; one object serves any number of calls."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: UpstreamState) -> None:
+        self._state = state
+
+    def __enter__(self) -> None:
+        state = self._state
+        now = state.now()
+        if not state.active_calls:
+            # Its silence counts from here: nothing was expected from it before.
+            state.heard_at = now
+        state.active_calls += 1
+        state.used_at = now
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        state = self._state
+        state.active_calls -= 1
+        state.used_at = state.now()
+        # A response, even an error, is a sign of life.
+        if error is None or isinstance(error, RequestFailed | HandlerError | RemoteProtocolError):
+            state.heard_at = state.used_at
+        if error is None or state.on_suspected_failure is None:
+            return
+        if isinstance(error, RequestTimeout) or requires_login(error):
+            state.on_suspected_failure()
+
+
 class Upstream:
     """One server of a host."""
 
@@ -107,8 +146,10 @@ class Upstream:
             on_offering=lambda: on_offering(self),
             secrets=context.secrets,
         )
+        #: The command or URL as it may be printed, with secrets masked.
+        self.shown = entry.shown
         self._server_task = ServerTask(self._state, context, after=after)
-        self._use = CallTracker(self._state)
+        self._use = _CallTracker(self._state)
         self._began = context.timers.clock.now()
         self._task: asyncio.Task[None] | None = None
         #: Whether the server requested roots; set by its dedicated connections.
@@ -195,7 +236,7 @@ class Upstream:
             reason=state.reason,
             era=(offering.revision or None) if offering is not None else None,
             pid=process_id(state.client or state.held),
-            url=None if entry.url is None else entry.shown,
+            url=None if entry.url is None else self.shown,
             tools=0 if offering is None else len(offering.tools),
             prompts=0 if offering is None else len(offering.prompts),
             resources=0 if offering is None else len(offering.resources) + len(offering.templates),
@@ -204,7 +245,7 @@ class Upstream:
             dedicated=sum(client.state in _CONNECTED for client in state.dedicated_clients),
             since=state.since,
             source=str(entry.source),
-            command=entry.shown,
+            command=self.shown,
             failures={} if offering is None else {key: hide(why) for key, why in offering.failures.items()},
         )
 
@@ -372,6 +413,7 @@ class Upstream:
         state = self._state
         state.launch = replace(state.launch, settings=entry.settings, source=entry.source)
         state.entry = entry
+        self.shown = entry.shown
 
     def retry(self) -> None:
         """Retry a state that a change elsewhere may have resolved."""

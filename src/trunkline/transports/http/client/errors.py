@@ -1,7 +1,7 @@
-"""What went wrong with an HTTP exchange, as exceptions that say what to do about it.
+"""Exceptions for failed HTTP requests, with messages that say what to do.
 
-Two sources: an answer whose status says no, and the network itself. Both name the server by its address alone, since
-the query of a URL may hold a secret.
+There are two sources: a response with an error status, and the network itself. Both name the server by its address
+alone, since the query of a URL may hold a secret.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from trunkline.errors import AuthRequired, ConnectionLost, HttpError, RemoteProt
 
 __all__ = ["NETWORK_ERRORS", "network_error", "printable_url", "status_error"]
 
-#: What the network, TLS and the HTTP parser raise.
+#: The exceptions of the network, TLS and the HTTP parser.
 NETWORK_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
 
-# So much of a body is shown.
+# How many characters of a body are shown.
 _SHOWN = 200
 
 _FIXES: Mapping[int, str] = MappingProxyType(
     {
         400: "it did not accept the request",
-        401: "it needs authorization: give auth= (--token) with a token, or headers= (--header) with what it wants",
+        401: "it needs authorization: set auth= (--token) to a token, or headers= (--header) to what it requires",
         403: "it refuses access: to these credentials, or because of the Host or Origin it was called with",
         404: "is the path of the URL right (often /mcp)?",
         405: "there is something else at this URL; is its path right (often /mcp)?",
         406: "it does not offer what MCP servers offer; is the path of the URL right (often /mcp)?",
         407: "the proxy needs authorization: give proxy= with user and password",
-        413: "the message is larger than it takes",
-        415: "it does not take JSON; is the path of the URL right (often /mcp)?",
+        413: "the message is larger than it accepts",
+        415: "it does not accept JSON; is the path of the URL right (often /mcp)?",
         421: "it does not know the host name it was called by",
-        429: "it is asked too often",
+        429: "it receives too many requests",
         502: "the server behind it cannot be reached",
         503: "it is not available now",
         504: "the server behind it did not answer in time",
@@ -44,21 +44,21 @@ _FIXES: Mapping[int, str] = MappingProxyType(
 
 
 def printable_url(url: URL) -> str:
-    """Give a URL as messages may show it: no query, no user."""
+    """Return a URL for messages: without query and user."""
     return str(url.origin().with_path(url.raw_path, encoded=True))
 
 
-def status_error(response: aiohttp.ClientResponse, verb: str, *, body: bytes = b"", advice: str = "") -> HttpError:
-    """Make the exception for an answer whose status says no."""
+def status_error(response: aiohttp.ClientResponse, method: str, *, body: bytes = b"", advice: str = "") -> HttpError:
+    """Return the exception for a response with an error status."""
     status, reason, headers = response.status, response.reason or "", response.headers
     text = _text(body)
     challenge, retry_after = headers.get("WWW-Authenticate"), headers.get("Retry-After")
     advice = advice or _FIXES.get(status, "")
-    message = f"{printable_url(response.url)} answered {verb} with {status} {reason}".rstrip()
+    message = f"{printable_url(response.url)} answered {method} with {status} {reason}".rstrip()
     if advice:
         message += f": {advice}"
     if retry_after is not None and status in (429, 503):
-        message += f"; it asks to be tried again after: {retry_after[:40]}"
+        message += f"; retry after: {retry_after[:40]}"
     if text and "<" not in text[:1]:
         message += f' (it said "{text}")'
     kind = AuthRequired if status == 401 or (status == 403 and challenge is not None) else HttpError
@@ -72,7 +72,7 @@ def _text(body: bytes) -> str:
 
 
 def network_error(error: BaseException, url: URL, *, proxy: URL | None = None) -> TrunklineError:
-    """Make the exception for what the network raised."""
+    """Return the exception for an error of the network."""
     where = f"{url.host}:{url.port}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = getattr(error.certificate_error, "verify_message", None) or str(error.certificate_error)
@@ -101,7 +101,7 @@ def network_error(error: BaseException, url: URL, *, proxy: URL | None = None) -
 
 
 def _reason(error: OSError) -> str:
-    # An event loop puts its own words in the place of the system's; the number says the same and says it plainly.
+    # An event loop replaces the system's words by its own; the number is plain and unambiguous.
     known = error.errno is not None and error.errno > 0 and os.strerror(error.errno)
     return known or error.strerror or str(error) or type(error).__name__
 

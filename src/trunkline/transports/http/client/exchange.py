@@ -1,8 +1,8 @@
-"""One request of a client over HTTP: its POST, and whatever comes back on it.
+"""One request of a client over HTTP: its POST, and the response to it.
 
-The answer may be one JSON message, a stream of events that ends with it, an HTTP status with or without a message, or
-nothing. Whatever it is concerns this request alone: an answer that names another request is a breach, and never reaches
-the one it names. A stream that ends early is taken up again by GET where the server gave its events ids.
+The response may be one JSON message, a stream of events that ends with the answer, an HTTP status with or without a
+message, or nothing. It concerns this request alone: an answer with the id of another request is a protocol violation,
+and is never delivered to that request. A stream that ends early is resumed by GET if the server gave its events ids.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from msgspec import UNSET
 
 from trunkline.errors import (
     ConnectionLost,
-    HttpError,
     RemoteProtocolError,
     SessionExpired,
     TrunklineError,
@@ -29,48 +28,54 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.sse import EventReader, ServerSentEvent
 from trunkline.transports.http.client.errors import NETWORK_ERRORS, status_error
 from trunkline.transports.http.client.headers import HeaderBuilder
-from trunkline.transports.http.client.http_client import HttpClient, read_body
-from trunkline.transports.http.client.response_body import media_type, read_events, read_to_end, retry_delay
+from trunkline.transports.http.client.http_client import HttpClient
+from trunkline.transports.http.client.response_body import (
+    media_type,
+    read_body,
+    read_events,
+    read_to_end,
+    retry_delay,
+)
 from trunkline.transports.link import Receiver
 from trunkline.types import RequestId
 
-__all__ = ["HTTP", "ExchangeOwner", "HttpExchange"]
+__all__ = ["HTTP", "ClientExchange", "ExchangeOwner"]
 
 log = logging.getLogger("trunkline.transports")
 
-#: How what came over HTTP reached us.
+#: The origin of messages that a client receives over HTTP.
 HTTP = Origin("http")
 
 
 class ExchangeOwner(Protocol):
-    """What an exchange needs of the link it belongs to."""
+    """The link of an exchange, as the exchange sees it."""
 
     http: HttpClient
     headers: HeaderBuilder
     limits: Limits
-    #: Whether streams can be taken up again.
+    #: Whether streams can be resumed.
     resumable: bool
-    #: Whether several messages may come as one array.
+    #: Whether several messages may arrive as one array.
     batches: bool
 
     @property
     def receiver(self) -> Receiver:
-        """Who is told."""
+        """The receiver of the messages."""
 
-    def done(self, exchange: HttpExchange) -> None:
-        """Learn that an exchange is over."""
+    def done(self, exchange: ClientExchange) -> None:
+        """Called when an exchange has ended."""
 
     def begin_session(self, id: str | None) -> None:
-        """Take the session id of an ``initialize`` answer, if it has one."""
+        """Called with the session id of the response to ``initialize``, if it has one."""
 
 
-class HttpExchange:
-    """One request and what came of it."""
+class ClientExchange:
+    """One request and its response."""
 
     __slots__ = ("_link", "answered", "id", "method", "task")
 
     def __init__(self, link: ExchangeOwner, id: RequestId, method: str) -> None:
-        """Make an exchange that has not begun; whoever starts it writes its task."""
+        """Prepare an exchange; the link starts it and sets its task."""
         self._link = link
         self.id = id
         self.method = method
@@ -78,7 +83,7 @@ class HttpExchange:
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, head: Mapping[str, str], body: bytes) -> None:
-        """Send the request, and tell the receiver what came of it."""
+        """Send the request, and deliver the answer or the failure to the receiver."""
         link = self._link
         try:
             response = await link.http.open("POST", head, body=body)
@@ -100,21 +105,21 @@ class HttpExchange:
     async def _read(self, response: aiohttp.ClientResponse, *, in_session: bool) -> None:
         status = response.status
         if status >= 300:
-            await self._refused(response, in_session=in_session)
+            await self._raise_for_status(response, in_session=in_session)
             return
         if self.method == "initialize":
             self._link.begin_session(response.headers.get("Mcp-Session-Id"))
         kind = media_type(response)
         if kind == "application/json":
-            self._take_whole(await read_body(response, self._link.limits.message_bytes))
+            self._deliver_body(await read_body(response, self._link.limits.message_bytes))
         elif kind == "text/event-stream":
-            await self._stream(response)
+            await self._read_stream(response)
         else:
             what = f"with {kind[:80]!r}, which is neither JSON nor a stream of events" if kind else "without a message"
             raise RemoteProtocolError(f"the server answered {self.method} with status {status} {what}")
 
-    async def _refused(self, response: aiohttp.ClientResponse, *, in_session: bool) -> None:
-        """Find out what a status that says no means: a lost session, an answer after all, or a failure."""
+    async def _raise_for_status(self, response: aiohttp.ClientResponse, *, in_session: bool) -> None:
+        """Raise the exception for an error status: a lost session, the JSON-RPC error in the body, or a failure."""
         if in_session and response.status == 404:
             # 2025-11-25, basic/transports, Session Management: the client must start a new session.
             raise SessionExpired("the server no longer knows this session")
@@ -131,40 +136,40 @@ class HttpExchange:
                 raise failure
         raise status_error(response, "POST", body=body)
 
-    def _take_whole(self, body: bytes) -> None:
+    def _deliver_body(self, body: bytes) -> None:
         incoming = decode(body, self._link.limits)
         if type(incoming) is InvalidMessage:
             raise RemoteProtocolError(f"the answer to {self.method} is no message: {incoming.message}")
-        self.take(incoming)
+        self._deliver(incoming)
         if not self.answered:
             raise RemoteProtocolError(f"the answer to {self.method} is a message, but no answer")
 
-    def take(self, incoming: Incoming) -> None:
-        """Hand a message on that came on this exchange.
+    def _deliver(self, incoming: Incoming) -> None:
+        """Deliver a message that arrived on this exchange.
 
         Raises:
             RemoteProtocolError: it answers a request of another exchange.
         """
         kind = type(incoming)
         if kind is Response or kind is ErrorResponse:
-            incoming = self._own(incoming)
+            incoming = self._check_id(incoming)
         elif kind is InvalidMessage:
             if incoming.response and incoming.id == self.id:  # type: ignore[union-attr]
                 raise RemoteProtocolError(f"the answer to {self.method} is none: {incoming.message}")  # type: ignore[union-attr]
-            log.debug("an event that is no message: %s", incoming.message)  # type: ignore[union-attr]
+            log.debug("ignored an event that is not a message: %s", incoming.message)  # type: ignore[union-attr]
             return
         elif kind is Batch:
             if not self._link.batches:
                 raise RemoteProtocolError(f"the answer to {self.method} is an array, which this revision has not")
             for item in incoming.items:  # type: ignore[union-attr]
-                self.take(item)
+                self._deliver(item)
             return
         self._link.receiver.message_received(incoming, HTTP)
 
-    def _own(self, answer: Incoming) -> ErrorResponse | Response:
+    def _check_id(self, answer: Incoming) -> ErrorResponse | Response:
         assert isinstance(answer, Response | ErrorResponse)
         if answer.id is None and isinstance(answer, ErrorResponse):
-            # Who could not read our id can only mean the request of this exchange.
+            # A server that could not read our id can only mean the request of this exchange.
             answer = ErrorResponse(self.id, answer.error)
         elif answer.id != self.id or type(answer.id) is not type(self.id):
             raise RemoteProtocolError(f"the server answered request {self.id!r} with the id {answer.id!r}")
@@ -173,7 +178,7 @@ class HttpExchange:
 
     # --- streams -----------------------------------------------------------------------------------------------------
 
-    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+    async def _read_stream(self, response: aiohttp.ClientResponse) -> None:
         reader = EventReader(max_event=self._link.limits.message_bytes)
         if await read_events(response, reader, self._event):
             await read_to_end(response)
@@ -185,11 +190,11 @@ class HttpExchange:
     def _event(self, event: ServerSentEvent) -> bool:
         # Events without data only carry an id.
         if event.data:
-            self.take(decode(event.data, self._link.limits))
+            self._deliver(decode(event.data, self._link.limits))
         return self.answered
 
     async def _resume(self, reader: EventReader) -> None:
-        """Take the stream up again, and again, until the answer came or nothing new comes any more."""
+        """Resume the stream until the answer arrives, or several attempts in a row bring nothing new."""
         limits = self._link.limits
         last_id, retry, failures = reader.last_id, reader.retry, 0
         while failures < limits.resumptions:
@@ -197,35 +202,35 @@ class HttpExchange:
             await asyncio.sleep(retry_delay(retry, failures))
             reader = EventReader(max_event=limits.message_bytes)
             reader.last_id = last_id
-            if await self._take_up(reader):
+            if await self._resume_once(reader):
                 return
             if reader.last_id != last_id:
                 failures = 0
             last_id, retry = reader.last_id, retry if reader.retry is None else reader.retry
         raise ConnectionLost(
-            f"the stream ended before the answer to {self.method} came, and {limits.resumptions} tries to take it up "
-            "again brought nothing new"
+            f"the stream ended before the answer to {self.method} came, and {limits.resumptions} attempts to resume it "
+            "brought nothing new"
         )
 
-    async def _take_up(self, reader: EventReader) -> bool:
-        """Ask for what came after the last event; tell whether the answer did.
+    async def _resume_once(self, reader: EventReader) -> bool:
+        """Request the events after the last one; return whether the answer was among them.
 
         Raises:
-            ConnectionLost: the server does not have the stream any more.
+            ConnectionLost: the server no longer has the stream.
         """
         link = self._link
         try:
             response = await link.http.open("GET", link.headers.for_get(reader.last_id))
         except ConnectionLost as error:
-            log.debug("a stream could not be taken up: %s", error)
+            log.debug("a stream could not be resumed: %s", error)
             return False
         try:
             if response.status >= 500:
                 return False
             if response.status != 200 or media_type(response) != "text/event-stream":
                 raise ConnectionLost(
-                    f"the stream ended before the answer to {self.method} came, and cannot be taken up again"
-                ) from _refusal(response)
+                    f"the stream ended before the answer to {self.method} came, and cannot be resumed"
+                ) from status_error(response, "GET")
             if not await read_events(response, reader, self._event):
                 return False
             await read_to_end(response)
@@ -233,7 +238,3 @@ class HttpExchange:
         finally:
             if not response.content.is_eof():
                 response.close()
-
-
-def _refusal(response: aiohttp.ClientResponse) -> HttpError:
-    return status_error(response, "GET")

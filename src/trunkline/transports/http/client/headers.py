@@ -1,7 +1,7 @@
-"""The heads of a client's HTTP requests: what each says besides its body.
+"""The headers of a client's HTTP requests.
 
-The part that all requests share is made once and again only when the revision or the session changes. Nothing is sent
-here; which headers mirror a body is ``protocol.headers``' rule.
+The headers that all requests share are built once, and again only when the revision or the session changes. Nothing is
+sent here; which headers mirror a body is defined in ``protocol.headers``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["HeaderBuilder", "validate_session_id"]
 _POST: Mapping[str, str] = MappingProxyType(
     {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 )
-_KEPT = 256
+_KEPT = 256  # Header sets kept: one for each method and name in use.
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 
@@ -39,21 +39,21 @@ _named_decoder = Decoder(_Named)
 
 
 class HeaderBuilder:
-    """What the requests of one link say in their heads."""
+    """Builds the headers of the requests of one link."""
 
-    __slots__ = ("_bare", "_get", "_made", "_mirrors", "_post", "_rows", "_session", "_version")
+    __slots__ = ("_bare", "_built", "_get", "_mirrors", "_post", "_rows", "_session", "_version")
 
     def __init__(self, own: Mapping[str, str], *, user_agent: str) -> None:
-        """Take the headers that the user gave."""
+        """Set the user's own headers and the default ``User-Agent``."""
         named = any(name.lower() == "user-agent" for name in own)
         self._bare = {**({} if named else {"User-Agent": user_agent}), "Accept-Encoding": ACCEPTED, **own}
         self._version: str | None = None
         self._session: str | None = None
         self._mirrors = False
         self._rows: Mapping[str, Method] = {}
-        #: Heads that were made, by method and name: most requests repeat one of a few.
-        self._made: dict[tuple[str, str | None], Mapping[str, str]] = {}
-        self._make()
+        #: Headers already built, by method and name: most requests repeat one of a few.
+        self._built: dict[tuple[str, str | None], Mapping[str, str]] = {}
+        self._rebuild()
 
     @property
     def session(self) -> str | None:
@@ -63,21 +63,21 @@ class HeaderBuilder:
     @session.setter
     def session(self, id: str | None) -> None:
         self._session = id
-        self._make()
+        self._rebuild()
 
     def set_revision(self, revision: Revision) -> None:
         """Build the headers of a revision from now on."""
         self._version = revision.name if Feature.VERSION_HEADER in revision.features else None
         self._mirrors = Feature.ROUTING_HEADERS in revision.features
         self._rows = requests_to_server(revision)
-        self._make()
+        self._rebuild()
 
-    def _make(self) -> None:
-        held = {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": self._version}
-        spoken = {name: value for name, value in held.items() if value is not None}
-        self._made.clear()
-        self._post = {**self._bare, **_POST, **spoken}
-        self._get = {**self._bare, "Accept": "text/event-stream", "Cache-Control": "no-store", **spoken}
+    def _rebuild(self) -> None:
+        optional = {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": self._version}
+        present = {name: value for name, value in optional.items() if value is not None}
+        self._built.clear()
+        self._post = {**self._bare, **_POST, **present}
+        self._get = {**self._bare, "Accept": "text/event-stream", "Cache-Control": "no-store", **present}
 
     def for_message(
         self, message: Message | tuple[Message, ...], repeated: Mapping[str, str] | None = None
@@ -87,11 +87,11 @@ class HeaderBuilder:
         ``repeated`` are the headers that repeat a request's content, where only its sender can build them.
 
         Raises:
-            ValueError: the method or the name cannot travel in a header.
+            ValueError: the method or the name cannot be sent in a header.
         """
         if not self._mirrors:
             if type(message) is Request and message.method == "initialize":
-                # Nothing is agreed yet, and a session begins with it.
+                # No revision is agreed yet, and a session begins with it.
                 return {**self._bare, **_POST}
             return self._post
         if type(message) is not Request:
@@ -102,20 +102,20 @@ class HeaderBuilder:
         member = None if row is None else row.name_member
         name = None if member is None else _name(message.params, member)
         key = message.method, name
-        head = self._made.get(key)
+        head = self._built.get(key)
         if head is None:
-            if len(self._made) >= _KEPT:
-                self._made.clear()
-            head = self._made[key] = {**self._post, **build_headers(message.method, name)}
+            if len(self._built) >= _KEPT:
+                self._built.clear()
+            head = self._built[key] = {**self._post, **build_headers(message.method, name)}
         return head
 
     def for_get(self, last_id: str) -> Mapping[str, str]:
-        """Give the head of a GET, which takes a stream up after an event if one is named."""
+        """Return the headers of a GET, which resumes a stream after an event if one is named."""
         return {**self._get, "Last-Event-ID": last_id} if last_id else self._get
 
 
 def _name(params: Any, member: str) -> str | None:
-    """Find the tool, prompt or resource that params name, in whichever form they are."""
+    """Return the name of the tool, prompt or resource in params of any form."""
     if isinstance(params, Raw):
         try:
             params = _named_decoder.decode(params)
@@ -126,7 +126,7 @@ def _name(params: Any, member: str) -> str | None:
 
 
 def validate_session_id(id: str) -> str:
-    """Give back a session id that may be sent in a header.
+    """Return a session id if it may be sent in a header.
 
     Raises:
         RemoteProtocolError: it has characters that the specification does not allow.

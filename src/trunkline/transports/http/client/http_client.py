@@ -1,7 +1,4 @@
-"""The HTTP client below the links.
-
-Connections, TLS, proxies, redirects, and the interface to whatever holds the credentials.
-"""
+"""The HTTP client that the links use: connections, TLS, proxies, redirects, and the interface of the authorizer."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
-from trunkline.errors import ConfigError, HttpError, RemoteProtocolError
+from trunkline.errors import ConfigError, HttpError
 from trunkline.net.addresses import is_loopback
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.client.errors import NETWORK_ERRORS, network_error, status_error
-from trunkline.transports.http.client.response_body import Decompressor
+from trunkline.transports.http.client.response_body import read_body
 
 __all__ = [
     "SMALL",
@@ -26,103 +23,105 @@ __all__ = [
     "HttpClientOptions",
     "PausableTimeouts",
     "post_oneway",
-    "read_body",
     "timeouts_of",
 ]
 
 
 class ClientAuthorizer(Protocol):
-    """Shows requests to be allowed, and does something about a refusal."""
+    """Adds credentials to requests, and obtains new ones when a request is denied."""
 
     @property
     def stale(self) -> bool:
         """Whether ``prepare`` should be awaited before the next request."""
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Give the headers that show one request to be allowed."""
+        """Return the headers with the credentials of one request."""
 
     def accepted(self, nonce: str | None) -> None:
-        """Learn that a request was let in, and the nonce that its answer gives for the next."""
+        """Called when a request was accepted, with the nonce that the response sets for the next one."""
 
     async def prepare(self) -> None:
-        """Get ready without asking anybody."""
+        """Refresh the credentials without involving the user."""
 
     async def refused(
         self, status: int, challenges: list[str], *, shown: str | None, nonce: str | None, quietly: bool = False
     ) -> bool:
-        """Do something about a refusal; tell whether the request is worth another try."""
+        """Called when a request was denied; return whether to send it again.
+
+        ``shown`` is the ``Authorization`` header that was sent; ``quietly``, the user is not involved.
+        """
 
 
 @runtime_checkable
 class PausableTimeouts(Protocol):
-    """The clocks of requests that wait, which stand still while a person logs in."""
+    """The timeouts of pending requests, which are paused while a person logs in."""
 
     def pause_clocks(self) -> None:
-        """Stop them."""
+        """Pause the timeouts."""
 
     def resume_clocks(self) -> None:
-        """Let them run on."""
+        """Resume the timeouts."""
 
 
 def timeouts_of(receiver: object) -> PausableTimeouts | None:
-    """Find the clocks of whom a link delivers to; one that only listens has none."""
+    """Return the receiver of a link if it has timeouts; one that only listens has none."""
     return receiver if isinstance(receiver, PausableTimeouts) else None
 
 
-#: What is read of an answer that says no more than why something was refused.
+#: The limit for the body of a response that carries no message, such as the reason of an error.
 SMALL = 64 * 1024
 
 T = TypeVar("T")
 
-_HOPS = 3
-# A login, scopes for one operation, and a nonce for each; whatever needs more will not come to an end.
+_HOPS = 3  # A moved endpoint, its canonical host and its trailing slash.
+# A login, scopes for one operation, and a nonce for each; a server that needs more would never be satisfied.
 _TRIES = 5
-# Many servers close a connection that rested for five seconds. One that is taken up just then loses its request, and a
-# POST cannot be sent again unasked; so ours rest for less.
+# Many servers close a connection that was idle for five seconds. One that is reused just then loses its request, and a
+# POST cannot be retried safely; so ours are idle for less.
 _KEEPALIVE_SECONDS = 4.0
-# From here on a body is given to the writer as a file: as bytes it would be written in one go.
+# A body of this size is passed to the writer as a file: as bytes it would be written in one go.
 _LARGE = 2**20
 _PERMANENT = frozenset({301, 308})
-# These keep verb and body; to the other two, browsers have long answered with a GET.
+# These keep method and body; for the other two, browsers have long sent a GET instead.
 _FOLLOWED = frozenset({307, 308})
 _FOLLOWED_BY_GET = frozenset({301, 302, 307, 308})
 
 
 class HttpClientOptions(Struct, frozen=True, kw_only=True):
-    """How to reach a server on the web."""
+    """The options of an HTTP client: the URL, and how to reach it."""
 
     url: str
     user_agent: str = "trunkline"
     #: Sent with every request.
     headers: Mapping[str, str] = {}
-    #: The proxy's URL; None leaves it to the environment, the empty text means none.
+    #: The URL of the proxy; None uses the environment's, the empty string none.
     proxy: str | None = None
     #: A file with the certificates to trust instead of the system's.
     ca_file: str | None = None
     #: An ``ssl.SSLContext`` to use as it is.
     ssl: Any = None
-    #: Who shows requests to be allowed, where a fixed header does not.
+    #: The source of credentials, unless a fixed header has them.
     authorizer: ClientAuthorizer | None = None
 
 
 class HttpClient:
-    """The connections to one server."""
+    """The HTTP connections to one server."""
 
     def __init__(self, options: HttpClientOptions, limits: Limits) -> None:
         """Open nothing yet; called inside a running event loop.
 
         Raises:
-            ConfigError: a certificate file or a proxy that makes no sense.
+            ConfigError: the certificate file or the proxy is invalid.
         """
         self.url = URL(options.url, encoded=True)
         self.proxy = _proxy(self.url, options.proxy)
         self._authorizer = options.authorizer
-        #: What stands still while a person logs in.
+        #: The timeouts to pause while a person logs in.
         self.clocks: PausableTimeouts | None = None
         trust = _ssl_context(options)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=trust, keepalive_timeout=_KEEPALIVE_SECONDS),
-            # The connection above has all the clocks.
+            # The connection above has all other timeouts.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -133,35 +132,35 @@ class HttpClient:
 
     async def open(
         self,
-        verb: str,
+        method: str,
         head: Mapping[str, str],
         *,
         body: bytes | None = None,
         url: URL | None = None,
         quietly: bool = False,
     ) -> aiohttp.ClientResponse:
-        """Send a request and give the answer once its head is there; redirects on the same server are followed.
+        """Send a request and return the response once its headers are there; redirects on the same server are followed.
 
-        A refusal may lead to a login, after which the request is sent again; ``quietly``, nobody is asked.
+        A denied request may lead to a login, after which it is sent again; ``quietly``, the user is not involved.
 
         Raises:
             ConnectionLost: the network failed.
-            HttpError: it is a redirect that is not followed.
-            RemoteProtocolError: the answer is no HTTP.
+            HttpError: the response is a redirect that is not followed.
+            RemoteProtocolError: the response is not HTTP.
             AuthError: the login failed.
         """
         authorizer = self._authorizer
         if authorizer is None:
-            return await self._send(verb, head, body=body, url=url)
+            return await self._send(method, head, body=body, url=url)
         if authorizer.stale:
             await self._with_timeouts_paused(authorizer.prepare())
         for attempt in range(_TRIES):
-            response = await self._send(verb, head, body=body, url=url)
+            response = await self._send(method, head, body=body, url=url)
             nonce = response.headers.get("DPoP-Nonce")
             if response.status not in (401, 403):
                 authorizer.accepted(nonce)
                 return response
-            refused = authorizer.refused(
+            handled = authorizer.refused(
                 response.status,
                 response.headers.getall("WWW-Authenticate", []),
                 shown=response.request_info.headers.get("Authorization"),
@@ -169,17 +168,17 @@ class HttpClient:
                 quietly=quietly,
             )
             try:
-                again = await self._with_timeouts_paused(refused)
+                retry = await self._with_timeouts_paused(handled)
             except BaseException:
                 response.close()
                 raise
-            if not again or attempt == _TRIES - 1:
+            if not retry or attempt == _TRIES - 1:
                 break
             response.close()
         return response
 
     async def _with_timeouts_paused(self, work: Awaitable[T]) -> T:
-        """Wait for what a person may be part of: whoever waits for the answer is not to lose patience over it."""
+        """Await what may involve the user, with the timeouts of pending requests paused."""
         clocks = self.clocks
         if clocks is None:
             return await work
@@ -190,42 +189,44 @@ class HttpClient:
             clocks.resume_clocks()
 
     async def _send(
-        self, verb: str, head: Mapping[str, str], *, body: bytes | None, url: URL | None
+        self, method: str, head: Mapping[str, str], *, body: bytes | None, url: URL | None
     ) -> aiohttp.ClientResponse:
-        there = url or self.url
+        target = url or self.url
         authorizer = self._authorizer
         for _ in range(_HOPS + 1):
             data = io.BytesIO(body) if body is not None and len(body) >= _LARGE else body
             # A proof names the URL, so each hop has its own.
-            whole = head if authorizer is None else {**head, **authorizer.headers(verb, str(there))}
+            headers = head if authorizer is None else {**head, **authorizer.headers(method, str(target))}
             try:
-                response = await self._session.request(verb, there, data=data, headers=whole, allow_redirects=False)
+                response = await self._session.request(
+                    method, target, data=data, headers=headers, allow_redirects=False
+                )
             except NETWORK_ERRORS as error:
-                raise network_error(error, there, proxy=self.proxy) from error
+                raise network_error(error, target, proxy=self.proxy) from error
             if not 300 <= response.status < 400:
                 return response
-            there = self._follow(response, verb)
+            target = self._redirect_target(response, method)
             if url is None and response.status in _PERMANENT:
-                self.url = there
+                self.url = target
             response.release()
-        raise HttpError(f"{there.host}:{there.port} redirects again and again", status=response.status)
+        raise HttpError(f"{target.host}:{target.port} redirects again and again", status=response.status)
 
-    def _follow(self, response: aiohttp.ClientResponse, verb: str) -> URL:
-        """Say where a redirect leads, if it may be followed."""
+    def _redirect_target(self, response: aiohttp.ClientResponse, method: str) -> URL:
+        """Return the target of a redirect, if it may be followed."""
         location = response.headers.get("Location", "")
         try:
-            there = response.url.join(URL(location, encoded=True)) if location else None
-            same = there is not None and there.origin() == response.url.origin() and there.user is None
+            target = response.url.join(URL(location, encoded=True)) if location else None
+            same = target is not None and target.origin() == response.url.origin() and target.user is None
         except ValueError:
-            there, same = None, False
-        if there is not None and same and response.status in (_FOLLOWED_BY_GET if verb == "GET" else _FOLLOWED):
-            return there
+            target, same = None, False
+        if target is not None and same and response.status in (_FOLLOWED_BY_GET if method == "GET" else _FOLLOWED):
+            return target
         response.close()
         advice = f"it points to {location[:200]!r}, which is not followed; give that URL if you trust it"
-        raise status_error(response, verb, advice=advice)
+        raise status_error(response, method, advice=advice)
 
     def failure(self, error: BaseException) -> Exception:
-        """Turn what reading an answer raised into an exception of ours."""
+        """Return the exception for an error that was raised while a response was read."""
         return network_error(error, self.url, proxy=self.proxy)
 
     async def aclose(self) -> None:
@@ -233,50 +234,21 @@ class HttpClient:
         await self._session.close()
 
 
-async def post_oneway(web: HttpClient, head: Mapping[str, str], body: bytes, *, url: URL | None = None) -> None:
-    """Post what is answered by a status alone.
+async def post_oneway(http: HttpClient, head: Mapping[str, str], body: bytes, *, url: URL | None = None) -> None:
+    """Post a message whose response is only a status.
 
     Raises:
-        HttpError: the server did not take it.
-        TrunklineError: it could not be sent; see ``Web.open``.
+        HttpError: the server did not accept it.
+        TrunklineError: it could not be sent; see ``HttpClient.open``.
     """
-    response = await web.open("POST", head, body=body, url=url)
+    response = await http.open("POST", head, body=body, url=url)
     try:
-        said = await read_body(response, SMALL)
+        content = await read_body(response, SMALL)
     finally:
         if not response.content.is_eof():
             response.close()
     if response.status >= 300:
-        raise status_error(response, "POST", body=said)
-
-
-async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Read a whole answer, compression undone.
-
-    Raises:
-        RemoteProtocolError: it is longer than the limit, or compressed with what was not asked for.
-        NETWORK_ERRORS: it broke off.
-    """
-    encoding = response.headers.get("Content-Encoding")
-    length = response.headers.get("Content-Length", "")
-    if length.isdecimal() and int(length) > limit:
-        raise _too_long(limit)
-    if encoding is None and length:
-        return await response.content.read()
-    inflater = Decompressor(encoding or "")
-    pieces: list[bytes] = []
-    size = 0
-    while data := await response.content.readany():
-        for piece in inflater.feed(data):
-            size += len(piece)
-            if size > limit:
-                raise _too_long(limit)
-            pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _too_long(limit: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"the answer is longer than {limit} bytes, which is the limit")
+        raise status_error(response, "POST", body=content)
 
 
 def _ssl_context(options: HttpClientOptions) -> Any:
@@ -293,7 +265,7 @@ def _ssl_context(options: HttpClientOptions) -> Any:
 
 
 def _proxy(url: URL, given: str | None) -> URL | None:
-    """Find the proxy: the one given, else the environment's; never for this machine itself, unless it was given."""
+    """Return the proxy: the one given, else the environment's; for this machine itself only one that was given."""
     text = given
     if given is None and not is_loopback(url.host):
         from urllib.request import getproxies, proxy_bypass

@@ -1,7 +1,7 @@
-"""A client's link over the HTTP+SSE transport of the first revision: one GET on which everything comes, and POSTs.
+"""A client's link over the HTTP+SSE transport of the first revision: a GET stream with all messages, and POSTs.
 
-The stream's first event names the URL to post to, which must be on the same server. When the stream ends the whole link
-does, since no answer can come any other way.
+The stream's first event names the URL to post to, which must be on the same server. When the stream ends the link ends,
+since answers arrive nowhere else.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from trunkline.transports.http.client.http_client import (
     HttpClient,
     HttpClientOptions,
     post_oneway,
-    read_body,
     timeouts_of,
 )
-from trunkline.transports.http.client.response_body import media_type, read_events
+from trunkline.transports.http.client.response_body import media_type, read_body, read_events
 from trunkline.transports.link import Link, Receiver
 from trunkline.types import RequestId
 
@@ -40,12 +39,12 @@ log = logging.getLogger("trunkline.transports")
 
 
 class LegacySseLink(Link):
-    """A link of one stream and POSTs; ``open`` makes one."""
+    """A link of one GET stream and POSTs; ``open`` creates one."""
 
-    def __init__(self, web: HttpClient, heads: HeaderBuilder, limits: Limits) -> None:
-        """Make a link whose stream is not open yet."""
-        self._http = web
-        self._headers = heads
+    def __init__(self, http: HttpClient, headers: HeaderBuilder, limits: Limits) -> None:
+        """Prepare a link; ``open`` opens its stream."""
+        self._http = http
+        self._headers = headers
         self._limits = limits
         self._receiver: Receiver | None = None
         self._endpoint: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
@@ -60,8 +59,8 @@ class LegacySseLink(Link):
         """Open the stream and wait for the URL to post to.
 
         Raises:
-            HttpError, ConnectionLost: the stream cannot be had.
-            RemoteProtocolError: it is no such stream, or names a URL on another server.
+            HttpError, ConnectionLost: the stream cannot be opened.
+            RemoteProtocolError: it is not such a stream, or names a URL on another server.
         """
         link = cls(HttpClient(options, limits), HeaderBuilder(options.headers, user_agent=options.user_agent), limits)
         try:
@@ -72,7 +71,7 @@ class LegacySseLink(Link):
         except TimeoutError:
             await link.aclose()
             raise RemoteProtocolError(
-                f"{printable_url(link._http.url)} did not say within {limits.header_seconds:g} s where to post messages"
+                f"{printable_url(link._http.url)} did not name the URL to post to within {limits.header_seconds:g} s"
             ) from None
         except BaseException:
             await link.aclose()
@@ -82,7 +81,7 @@ class LegacySseLink(Link):
     # --- the link ----------------------------------------------------------------------------------------------------
 
     def attach(self, receiver: Receiver) -> None:
-        """Start to deliver, beginning with what came before."""
+        """Start to deliver, beginning with the messages that have already arrived."""
         self._receiver = receiver
         self._http.clocks = timeouts_of(receiver)
         early, self._early = self._early, []
@@ -112,7 +111,7 @@ class LegacySseLink(Link):
             task.add_done_callback(self._posts.discard)
 
     async def drain(self) -> None:
-        """Give the loop a turn: each message is on its way already."""
+        """Yield to the loop: each message is already being sent."""
         await asyncio.sleep(0)
 
     async def aclose(self) -> None:
@@ -170,23 +169,23 @@ class LegacySseLink(Link):
         return False
 
     def _parse_endpoint(self, data: bytes) -> URL:
-        """Read the URL to post to.
+        """Parse the URL to post to.
 
         Raises:
-            RemoteProtocolError: it is none, or on another server: our messages and credentials stay on this one.
+            RemoteProtocolError: it is invalid, or on another server: our messages and credentials stay on this one.
         """
         text = data.decode(errors="replace").strip()
-        here = self._http.url
+        stream_url = self._http.url
         try:
-            there = here.join(URL(text, encoded=True))
-            same = bool(text) and there.origin() == here.origin() and there.user is None
+            endpoint = stream_url.join(URL(text, encoded=True))
+            same = bool(text) and endpoint.origin() == stream_url.origin() and endpoint.user is None
         except ValueError:
             same = False
         if not same:
             raise RemoteProtocolError(
-                f"{printable_url(here)} wants messages posted to {text[:200]!r}, which is not on it"
+                f"{printable_url(stream_url)} names {text[:200]!r} as the URL to post to, which is not on this server"
             )
-        return there
+        return endpoint
 
     # --- posting -----------------------------------------------------------------------------------------------------
 
@@ -200,6 +199,6 @@ class LegacySseLink(Link):
 
     def _failed(self, error: Exception, id: RequestId | None) -> None:
         if id is None:
-            log.warning("a message was not taken: %s", error)
+            log.warning("the server did not accept a message: %s", error)
         elif self._receiver is not None:
             self._receiver.eof_received(error, about=id)

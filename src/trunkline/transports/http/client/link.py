@@ -1,6 +1,6 @@
 """A client's link over Streamable HTTP in both eras: each message is a POST of its own.
 
-In a session, a GET stream brings what belongs to no request.
+In a session, a GET stream carries the server's messages that belong to no request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature, Revision
 from trunkline.protocol.sse import EventReader, ServerSentEvent
 from trunkline.transports.http.client.errors import NETWORK_ERRORS, status_error
-from trunkline.transports.http.client.exchange import HTTP, HttpExchange
+from trunkline.transports.http.client.exchange import HTTP, ClientExchange
 from trunkline.transports.http.client.headers import HeaderBuilder, validate_session_id
 from trunkline.transports.http.client.http_client import HttpClient, HttpClientOptions, post_oneway, timeouts_of
 from trunkline.transports.http.client.response_body import media_type, read_events, retry_delay
@@ -61,53 +61,53 @@ class _GetStreamOwner(Protocol):
 
 
 class GetStream:
-    """The stream of one session that belongs to no request."""
+    """The GET stream of a session: the server's messages that belong to no request."""
 
     def __init__(self, link: _GetStreamOwner) -> None:
-        """Make one that is not open yet."""
+        """Prepare the stream; ``run`` opens it."""
         self._link = link
-        self._heard = False
-        #: Set once the stream is open, or it is clear that there is none.
+        self._event_received = False
+        #: Set once the stream is open, or the server turned out to have none.
         self.settled = asyncio.Event()
 
     async def run(self) -> None:
         """Keep the stream open as long as the server has one."""
         try:
-            await self._listen()
+            await self._keep_open()
         except (AuthError, HttpError, RemoteProtocolError) as error:
-            log.debug("no stream to listen to: %s", error)
+            log.debug("the server has no GET stream: %s", error)
         except LinkError as error:
-            # Nobody can be told of it alone, and listeners would wait for ever; but calls may still get their answers.
+            # No request fails by this alone, and listeners would wait for ever; but calls may still get their answers.
             await self._link.wait_idle()
             self._link.receiver.eof_received(error)
         except Exception:
-            log.exception("listening failed")
+            log.exception("reading the GET stream failed")
         finally:
             self.settled.set()
 
-    async def _listen(self) -> None:
+    async def _keep_open(self) -> None:
         limits = self._link.limits
         clock = asyncio.get_running_loop().time
         last_id, retry, failures = "", None, 0
         while True:
             reader = EventReader(max_event=limits.message_bytes)
             reader.last_id = last_id
-            self._heard = False
+            self._event_received = False
             began = clock()
-            lost = await self._once(reader)
-            # One that was open for a while was only cut by somebody in between.
+            lost = await self._read_once(reader)
+            # One that was open for a while was only closed by a proxy in between.
             lasted = lost is None and clock() - began >= limits.comment_seconds
-            failures = 1 if self._heard or lasted else failures + 1
+            failures = 1 if self._event_received or lasted else failures + 1
             if failures > limits.resumptions:
                 break
             last_id, retry = reader.last_id, retry if reader.retry is None else reader.retry
             await asyncio.sleep(retry_delay(retry, failures))
         if lost is not None:
             raise lost
-        log.warning("the server ends its stream again and again; what it says there is no longer heard")
+        log.warning("the server keeps closing its GET stream; its messages there are no longer received")
 
-    async def _once(self, reader: EventReader) -> ConnectionLost | None:
-        """Open the stream and read it to its end; give the reason if it could not be opened this time.
+    async def _read_once(self, reader: EventReader) -> ConnectionLost | None:
+        """Open the stream and read it to its end; return the reason if it could not be opened this time.
 
         Raises:
             SessionExpired: the server does not know the session any more.
@@ -135,24 +135,24 @@ class GetStream:
                 response.close()
 
     def _event(self, event: ServerSentEvent) -> bool:
-        self._heard = True
+        self._event_received = True
         if not event.data:
             return False
         incoming = decode(event.data, self._link.limits)
         if isinstance(incoming, Response | ErrorResponse | InvalidMessage):
-            # The specification: a server must not answer here, except on a stream of a request that is taken up.
-            log.debug("dropped from the stream: a %s", type(incoming).__name__)
+            # The specification: a server must not answer here, except on the resumed stream of a request.
+            log.debug("dropped from the GET stream: a %s", type(incoming).__name__)
         else:
             self._link.receiver.message_received(incoming, HTTP)
         return False
 
 
-# How long the last messages and the end of the session may take.
+# How long sending the last messages and ending the session may take.
 _CLOSE_SECONDS = 1.0
 
 
 class HttpLink(Link):
-    """A link of POSTs to one URL."""
+    """A link that POSTs to one URL."""
 
     independent_requests = True
 
@@ -160,26 +160,26 @@ class HttpLink(Link):
         """Connect to nothing yet; called inside a running event loop.
 
         Raises:
-            ConfigError: an option makes no sense.
+            ConfigError: an option is invalid.
         """
         self.http = HttpClient(options, limits)
         self.headers = HeaderBuilder(options.headers, user_agent=options.user_agent)
         self.limits = limits
-        #: Whether streams can be taken up again; not in stateless revisions.
+        #: Whether streams can be resumed; not in stateless revisions.
         self.resumable = False
-        #: Whether several messages may come as one array.
+        #: Whether several messages may arrive as one array.
         self.batches = False
         self._loop = asyncio.get_running_loop()
-        # Past the loop's own wrapper, which costs as much as the task, unless it is customised.
+        # Bypasses the loop's own wrapper, which costs as much as the task, unless it is customised.
         plain = self._loop.get_task_factory() is None and not self._loop.get_debug()
         self._create_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = (
             partial(asyncio.Task, loop=self._loop) if plain else self._loop.create_task
         )
         self._receiver: Receiver | None = None
-        self._exchanges: dict[RequestId, HttpExchange] = {}
+        self._exchanges: dict[RequestId, ClientExchange] = {}
         self._idle = asyncio.Event()
         self._idle.set()
-        #: The POSTs that nobody waits for, and the stream.
+        #: The POSTs of messages that have no answer.
         self._posts: set[asyncio.Task[object]] = set()
         self._get_stream: GetStream | None = None
         self._get_stream_task: asyncio.Task[None] | None = None
@@ -193,7 +193,7 @@ class HttpLink(Link):
         self.http.clocks = timeouts_of(receiver)
 
     def set_revision(self, revision: Revision) -> None:
-        """Use a revision from now on: it decides what the headers say and what a cancellation is."""
+        """Use a revision from now on: it determines the headers, and how a request is cancelled."""
         self.headers.set_revision(revision)
         self.resumable = revision.handshake
         self.batches = Feature.BATCHES in revision.features
@@ -213,20 +213,20 @@ class HttpLink(Link):
 
     @property
     def can_receive_requests(self) -> bool:
-        """Whether there is a session: without one a server could not match an answer of ours to its request."""
+        """Whether there is a session: without one a server could not match our answer to its request."""
         return self.headers.session is not None
 
     async def drain(self) -> None:
-        """Give the loop a turn: each message is on its way already, and whoever asks waits for the answer."""
+        """Yield to the loop: each message is already being sent."""
         await asyncio.sleep(0)
 
     async def wait_ready(self) -> None:
-        """Wait until the server has taken ``notifications/initialized`` and its stream is open, if it has one."""
+        """Wait until the server has accepted ``notifications/initialized`` and opened its GET stream, if it has one."""
         if self._get_stream is not None:
             await self._get_stream.settled.wait()
 
     async def wait_idle(self) -> None:
-        """Wait until no request waits for its response."""
+        """Wait until no request is in flight."""
         await self._idle.wait()
 
     async def aclose(self) -> None:
@@ -239,19 +239,19 @@ class HttpLink(Link):
 
     @property
     def receiver(self) -> Receiver:
-        """Who is told."""
+        """The receiver of the messages."""
         assert self._receiver is not None
         return self._receiver
 
-    def done(self, exchange: HttpExchange) -> None:
-        """Forget an exchange that is over."""
+    def done(self, exchange: ClientExchange) -> None:
+        """Remove an exchange that has ended."""
         if self._exchanges.get(exchange.id) is exchange:
             del self._exchanges[exchange.id]
         if not self._exchanges:
             self._idle.set()
 
     def begin_session(self, id: str | None) -> None:
-        """Take the session id of an ``initialize`` answer, if it has one."""
+        """Store the session id of the response to ``initialize``, if it has one."""
         self.headers.session = None if id is None else validate_session_id(id)
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -265,13 +265,13 @@ class HttpLink(Link):
                 LocalProtocolError(f"{request.method} cannot be sent: {error}"), about=request.id
             )
             return
-        exchange = HttpExchange(self, request.id, request.method)
+        exchange = ClientExchange(self, request.id, request.method)
         self._exchanges[request.id] = exchange
         self._idle.clear()
         exchange.task = self._create_task(exchange.run(head, body))
 
     def _cancel(self, message: Notification, id: RequestId | None) -> None:
-        """Withdraw a request: its exchange is closed, and where that alone says nothing the server is told."""
+        """Cancel a request: close its exchange, and send the notification where that alone cancels nothing."""
         exchange = None if id is None else self._exchanges.pop(id, None)
         if exchange is not None and exchange.task is not None:
             exchange.task.cancel()
@@ -296,20 +296,20 @@ class HttpLink(Link):
         self._posts.add(task)
         task.add_done_callback(self._posts.discard)
 
-    async def _post_initialized(self, listening: GetStream, head: Mapping[str, str], body: bytes) -> None:
-        """Say that we are ready, and then open the stream."""
+    async def _post_initialized(self, stream: GetStream, head: Mapping[str, str], body: bytes) -> None:
+        """Post ``notifications/initialized``, and then open the GET stream."""
         if await self._post(head, body) and self._closing is None:
-            self._get_stream_task = self._loop.create_task(listening.run())
+            self._get_stream_task = self._loop.create_task(stream.run())
         else:
-            listening.settled.set()
+            stream.settled.set()
 
     async def _post(self, head: Mapping[str, str], body: bytes) -> bool:
-        """Post what is not answered; tell whether the server took it."""
+        """Post a message that has no answer; return whether the server accepted it."""
         try:
             async with asyncio.timeout(self.limits.idle_seconds):
                 await post_oneway(self.http, head, body)
         except (TrunklineError, *NETWORK_ERRORS) as error:
-            log.warning("a message was not taken: %s", error)
+            log.warning("the server did not accept a message: %s", error)
             return False
         return True
 
@@ -327,7 +327,7 @@ class HttpLink(Link):
                 await asyncio.gather(*tasks, *self._posts, return_exceptions=True)
                 await self._end_session()
         except TimeoutError:
-            log.debug("the server took too long to hear that we leave")
+            log.debug("ending the session took too long")
         finally:
             await self.http.aclose()
 

@@ -1,7 +1,4 @@
-"""ASGI types, whole responses, and the exception that becomes one.
-
-An HTTP status with a JSON-RPC error that says why.
-"""
+"""ASGI types, and the exception that becomes an HTTP error response with a JSON-RPC error as its body."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ __all__ = [
     "Send",
     "invalid_body",
     "method_not_allowed",
-    "send_plain",
     "session_ended",
     "stopping",
     "too_many",
@@ -31,7 +27,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-#: The type of every body that is not a stream of events.
+#: The ``Content-Type`` of every body that is not a stream of events.
 JSON = (b"content-type", b"application/json")
 
 
@@ -47,7 +43,7 @@ class HTTPException(Exception):
         id: RequestId | None = None,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
-        """Say with which status, and why."""
+        """Set the HTTP status, the reason, and the code and id of the JSON-RPC error."""
         super().__init__(message)
         self.status = status
         self.code = code
@@ -56,40 +52,32 @@ class HTTPException(Exception):
 
     @property
     def body(self) -> bytes:
-        """The error as a JSON-RPC answer."""
+        """The error as a JSON-RPC response."""
         return encode(ErrorResponse(self.id, ErrorObject(code=self.code, message=str(self))))
 
 
 def invalid_body(incoming: Incoming, otherwise: str) -> HTTPException:
-    """Refuse what is no request, with the reader's own words if it could not be read."""
+    """Return the error for a body that is not a request; its message is the decoder's if the body was undecodable."""
     if type(incoming) is InvalidMessage:
         return HTTPException(400, incoming.message, code=incoming.code, id=incoming.id)
     return HTTPException(400, otherwise)
 
 
-def method_not_allowed(verb: str) -> HTTPException:
-    """Refuse a verb that stateless revisions lack."""
-    return HTTPException(405, f"{verb} is not used in this revision", headers=((b"allow", b"POST"),))
+def method_not_allowed(method: str) -> HTTPException:
+    """Return the error for an HTTP method that stateless revisions do not have."""
+    return HTTPException(405, f"{method} is not used in this revision", headers=((b"allow", b"POST"),))
 
 
 def session_ended() -> HTTPException:
-    """Refuse what belongs to a session that is over: the client is to open another."""
+    """Return the error for a request of a session that has ended: the client must open another."""
     return HTTPException(404, "The session has ended; send initialize again")
 
 
 def stopping() -> HTTPException:
-    """Refuse for good: the server is about to stop."""
+    """Return the error for a request that arrives while the server stops."""
     return HTTPException(503, "The server is stopping", headers=((b"retry-after", b"1"), (b"connection", b"close")))
 
 
 def too_many(what: str) -> HTTPException:
-    """Refuse for now: a limit is reached."""
+    """Return the error for a request that would exceed a limit; the client may retry later."""
     return HTTPException(503, f"Too many {what}; try again later", headers=((b"retry-after", b"5"),))
-
-
-async def send_plain(send: Send, status: int, headers: Headers, body: bytes = b"") -> None:
-    """Send a whole response: its head and its body."""
-    # RFC 9110, 8.6: a response without content has no length either.
-    sized = headers if status == 204 else [*headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": sized})
-    await send({"type": "http.response.body", "body": body})

@@ -1,15 +1,13 @@
-"""What an endpoint asks of whoever decides who comes in; it knows no tokens itself.
+"""The ASGI application of an MCP endpoint, which serves every era at once, and its routing table.
 
-The guard judges where a request comes from, the gate who sends it. It may also serve documents of its own beside the
-endpoint: the metadata that tells a client where to get a token, or the pages of an authorization server.
+A POST whose version header names a stateless revision, or an unknown one, is served on its own. A POST without that
+header, or with a handshake revision, opens a session or belongs to one. GET and DELETE belong to sessions; a GET that
+names neither a session nor a version comes from a client of the oldest transport. All input is untrusted: ``Host`` and
+``Origin`` are checked before a byte of the body is read, the body is limited in size and time, and every rejection is a
+JSON-RPC error with the reason. What a message means is up to the acceptor of the links.
 
-The ASGI entry: one endpoint that serves every era at once, and the table that says which request goes where.
-
-A POST whose version header names a stateless revision, or one nobody knows, lasts one request. A POST without one, or
-with a handshake revision, opens a session or belongs to one. GET and DELETE belong to sessions; a GET that names
-neither is a client of the oldest transport. Everything is untrusted here: the guard looks at the head before a byte of
-the body is read, the body is bounded in size and time, and what is refused is refused with a JSON-RPC error that says
-why. What a message means is the business of whoever accepts the links.
+The ``OriginPolicy`` decides from where a request may come, the ``Authenticator`` who may send it. The endpoint knows no
+tokens itself.
 """
 
 from __future__ import annotations
@@ -36,72 +34,77 @@ from trunkline.transports.http.server.asgi import (
     Send,
     invalid_body,
     method_not_allowed,
-    send_plain,
     stopping,
 )
+from trunkline.transports.http.server.open_responses import OpenResponses
 from trunkline.transports.http.server.origin_policy import OriginPolicy, accepts
 from trunkline.transports.http.server.request import HttpRequest, RequestHeaders
-from trunkline.transports.http.server.session_endpoint import SessionEndpoint
-from trunkline.transports.http.server.sessions import Acceptor, requests_of
+from trunkline.transports.http.server.sessions import SessionEndpoint, SessionRegistry, requests_of
 from trunkline.transports.http.server.single_request import SingleRequestTransport
+from trunkline.transports.link import Acceptor
 
 __all__ = ["ASGIApp", "Authenticator", "Endpoint", "EndpointOptions"]
+
+log = logging.getLogger("trunkline.http")
 
 #: An ASGI application.
 ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class Authenticator(Protocol):
-    """Decides who may call, and says what those need who may not."""
+    """Decides who may call, and builds the challenge for a request that may not.
+
+    It may also serve documents besides the endpoint: the metadata from which a client learns where to get a token, or
+    the pages of an authorization server.
+    """
 
     @property
     def header(self) -> bytes:
-        """The header it reads, in lower case; a request that has it twice is refused."""
+        """The header it reads, in lower case; a request that repeats it is rejected."""
 
     async def authenticate(self, headers: Mapping[str, str], *, method: str, url: str) -> Principal | AccessDenied:
-        """Find out who sends a request with these headers (names in lower case) to a URL; never raises."""
+        """Return the sender of a request with these headers (names in lower case) to a URL; never raises."""
 
     def challenge(self, denied: AccessDenied, *, origin: str, root: str) -> str:
-        """Write the ``WWW-Authenticate`` header of a refusal, for an endpoint that was called at an origin and root."""
+        """Return the ``WWW-Authenticate`` header of a denial, for an endpoint at this origin and root path."""
 
     def fields(self, denied: AccessDenied) -> Sequence[tuple[bytes, bytes]]:
-        """Give further headers of a refusal."""
+        """Return further headers of a denial."""
 
     def route(self, path: str) -> ASGIApp | None:
-        """Give the application that serves a path beside the endpoint, if there is one."""
+        """Return the application that serves a path besides the endpoint, if there is one."""
 
-
-log = logging.getLogger("trunkline.http")
 
 _HANDSHAKE = frozenset(name.encode() for name in HANDSHAKE_NAMES)
 _STATELESS = frozenset(name.encode() for name in STATELESS_NAMES)
-# Given twice, a proxy in front might have judged another value than we do.
+# If one of these is repeated, a proxy in front may have checked another value than this endpoint does.
 _SINGLE = frozenset(
     {b"host", b"origin", b"content-type", b"content-length", b"authorization", b"dpop", b"last-event-id", b"accept"}
 )
+# How many accepted combinations of Host, Origin and local address are remembered.
 _REMEMBERED = 256
 _WELL_KNOWN = "/.well-known/"
 _BOTH = frozenset({b"application/json, text/event-stream", b"text/event-stream, application/json"})
 
 
 class EndpointOptions(Struct, frozen=True, kw_only=True):
-    """How an endpoint behaves; the public face of ``Server.asgi`` and ``Server.run`` fills it in."""
+    """The options of an endpoint; ``Server.asgi`` and ``Server.run`` build them from their own."""
 
     path: str = "/mcp"
-    #: Serve the pair of the oldest HTTP transport as well.
+    #: Serve the two paths of the oldest HTTP transport as well.
     sse: bool = True
     sse_path: str | None = None
     message_path: str | None = None
-    #: Keep sessions for handshake clients; without, each of their requests stands alone.
+    #: Keep sessions for handshake clients; otherwise each of their requests is served on its own.
     sessions: bool = True
-    #: Never stream: an answer is one JSON body, and nothing else reaches the client.
+    #: Never stream: the response is one JSON body, and no other message reaches the client.
     json_only: bool = False
-    #: After how long a client that lost a stream is asked to come back.
+    #: The delay after which a client that lost a stream is asked to reconnect.
     retry_ms: int = 1000
 
 
 class Endpoint:
-    """An ASGI application that carries messages to whoever accepts them."""
+    """An ASGI application that delivers the messages of HTTP requests to an acceptor."""
 
     def __init__(
         self,
@@ -119,17 +122,17 @@ class Endpoint:
         self._limits = limits
         self._authenticator = authenticator
         self._single = _SINGLE if authenticator is None else _SINGLE | {authenticator.header}
-        self.path = options.path.rstrip("/")
-        #: Heads that the guard has let in before.
+        self.path: str = options.path.rstrip("/")
+        #: Combinations of Host, Origin and local address that the origin policy has accepted.
         self._accepted_heads: set[tuple[bytes | None, bytes | None, str | None]] = set()
         self._paths = frozenset({self.path, f"{self.path}/"})
         self._session_endpoint = SessionEndpoint(
             acceptor, limits=limits, retry_ms=options.retry_ms, challenge=self._scope_challenge
         )
-        self.sessions = self._session_endpoint.sessions
-        self.open_responses = self._session_endpoint.open_responses
-        self.draining = False
-        self._verbs: Mapping[str, Callable[[HttpRequest], Awaitable[None]]] = MappingProxyType(
+        self.sessions: SessionRegistry = self._session_endpoint.sessions
+        self.open_responses: OpenResponses = self._session_endpoint.open_responses
+        self.draining: bool = False
+        self._methods: Mapping[str, Callable[[HttpRequest], Awaitable[None]]] = MappingProxyType(
             {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         )
         self._legacy_sse = None
@@ -141,43 +144,42 @@ class Endpoint:
     # --- ASGI --------------------------------------------------------------------------------------------------------
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request, or follow the server's life."""
+        """Answer one HTTP request, or handle the lifespan protocol."""
         if scope["type"] != "http":
             await self._non_http(scope, receive, send)
             return
         request = HttpRequest(scope, receive, send, self._limits)
-        cors: Headers = []
         try:
             if self._check_head(request) and scope["method"] != "OPTIONS":
                 # A preflight is answered with headers of its own.
                 cors = self._origin_policy.cors_headers(request.headers[b"origin"])
-                request.send = _with(send, cors) if cors else send
+                request.send = _with_headers(send, cors) if cors else send
             path: str = scope["path"]
             if root := scope.get("root_path"):
-                path = _below(root, path)
+                path = _relative_path(root, path)
             if path in self._paths:
-                verb = self._verbs.get(scope["method"])
-                if self._authenticator is not None and verb is not None:
+                handler = self._methods.get(scope["method"])
+                if self._authenticator is not None and handler is not None:
                     request.principal = await self._authenticate(self._authenticator, request)
-                await (self.answer_options(request) if verb is None else verb(request))
+                await (self.answer_options(request) if handler is None else handler(request))
             elif self._legacy_sse is not None and self._legacy_sse.serves(path):
                 if self._authenticator is not None and scope["method"] != "OPTIONS":
                     request.principal = await self._authenticate(self._authenticator, request)
                 await self._legacy_sse.respond(path, request)
-            elif self._authenticator is not None and (beside := self._authenticator.route(path)) is not None:
+            elif self._authenticator is not None and (app := self._authenticator.route(path)) is not None:
                 if scope["method"] == "OPTIONS":
                     await self.answer_options(request)
                 else:
-                    await beside(scope, receive, request.send)
+                    await app(scope, receive, request.send)
             else:
                 raise HTTPException(404, f"Nothing is at {path[:80]!r}; the endpoint is {self.path or '/'}")
-        except HTTPException as refusal:
-            await send_plain(send, refusal.status, [JSON, *refusal.headers, *cors], refusal.body)
+        except HTTPException as error:
+            await request.answer(error.status, [JSON, *error.headers], error.body)
 
     async def well_known(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve what belongs at the root of an origin, for an endpoint that is mounted below it.
+        """Serve the well-known documents of an endpoint that is mounted below the root of its origin.
 
-        It is an application of its own, to be mounted at ``/.well-known``.
+        This is an ASGI application of its own, to be mounted at ``/.well-known``.
         """
         path: str = scope["path"]
         whole = path if path.startswith(_WELL_KNOWN) else f"{scope.get('root_path', '')}{path}"
@@ -185,7 +187,7 @@ class Endpoint:
 
     async def _non_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            # There is no such transport; refusing the handshake is all there is to do.
+            # There is no such transport; the handshake is rejected.
             await receive()
             await send({"type": "websocket.close", "code": 1003})
             return
@@ -203,49 +205,49 @@ class Endpoint:
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
-        """Wrap the life of an application this is mounted in: at its end sessions and streams end cleanly."""
-        # An application may be started again after its end; tests do so all the time.
+        """Return the lifespan for an application that mounts this one: at its end sessions and streams end cleanly."""
+        # An application may be started again after its end; tests do so often.
         self.draining = False
         try:
             yield
         finally:
             await self.aclose()
 
-    # --- the head ----------------------------------------------------------------------------------------------------
+    # --- headers and authentication ----------------------------------------------------------------------------------
 
     def _check_head(self, request: HttpRequest) -> bool:
-        """See that a request may be looked at; tell whether a web page sends it.
+        """Check the headers of a request; return whether a web page sends it.
 
         Raises:
-            Refused: it may not.
+            HTTPException: a header is repeated, or the origin policy denies the request.
         """
         scope, headers = request.scope, request.headers
         given = scope["headers"]
         if len(headers) != len(given):
             names = [name for name, _ in given if name in self._single or name.startswith(b"mcp-")]
-            twice = {name.decode("latin-1") for name in names if names.count(name) > 1}
-            if twice:
-                raise HTTPException(400, f"Header given more than once: {', '.join(sorted(twice))}")
+            repeated = {name.decode("latin-1") for name in names if names.count(name) > 1}
+            if repeated:
+                raise HTTPException(400, f"Header given more than once: {', '.join(sorted(repeated))}")
         host, origin = headers.get(b"host"), headers.get(b"origin")
         server = scope.get("server")
         head = (host, origin, server and server[0])
         if head in self._accepted_heads:
             return origin is not None
-        refusal = self._origin_policy.check(
+        denied = self._origin_policy.check(
             () if host is None else (host,), () if origin is None else (origin,), server=server
         )
-        if refusal is not None:
-            raise HTTPException(refusal.status, refusal.message)
+        if denied is not None:
+            raise HTTPException(denied.status, denied.message)
         if len(self._accepted_heads) >= _REMEMBERED:
             self._accepted_heads.clear()
         self._accepted_heads.add(head)
         return origin is not None
 
     async def answer_options(self, request: HttpRequest) -> None:
-        """Answer a browser that asks whether a page may call.
+        """Answer the CORS preflight of a browser.
 
         Raises:
-            Refused: it may not, or the verb is another that is not used.
+            HTTPException: the page may not call, or the HTTP method is another one that is not used.
         """
         method, headers = request.scope["method"], request.headers
         if method == "OPTIONS" and b"access-control-request-method" in headers:
@@ -260,7 +262,7 @@ class Endpoint:
         raise HTTPException(405, f"{method[:20]} is not used here", headers=((b"allow", b"POST, GET, DELETE"),))
 
     async def _authenticate(self, authenticator: Authenticator, request: HttpRequest) -> Principal:
-        """Find out who sends a request; whoever cannot be found out is refused, never taken for nobody."""
+        """Return the sender of a request; one that cannot be authenticated is rejected, never treated as anonymous."""
         found = await authenticator.authenticate(
             RequestHeaders(request.headers), method=request.scope["method"], url=_url(request)
         )
@@ -270,7 +272,7 @@ class Endpoint:
         return found
 
     def _scope_challenge(self, needed: InsufficientScope, request: HttpRequest) -> Headers:
-        """Say what a token must allow that was good, but not for this."""
+        """Return the challenge for a valid token without the needed scopes."""
         if self._authenticator is None:
             return []
         denied = AccessDenied(status=403, message=needed.message, error="insufficient_scope", scopes=needed.scopes)
@@ -288,7 +290,7 @@ class Endpoint:
             request.json_only = request.json_only or not stream
         incoming = decode(await request.body(), self._limits)
         if self.draining and requests_of(incoming):
-            # What is in flight may still wait for an answer that its client posts.
+            # A request in flight may still wait for an answer that its client posts.
             raise stopping()
         version, id = request.field(b"mcp-protocol-version"), request.field(b"mcp-session-id")
         alone = version is not None and version not in _HANDSHAKE
@@ -299,11 +301,11 @@ class Endpoint:
         elif not alone and type(incoming) is Request and incoming.method == "initialize":
             await self._session_endpoint.open(request, incoming)
         elif type(incoming) is Request:
-            # It stands alone and is served in this very task: its client's hang-up is the end of both.
+            # It is served on its own, in this very task: a disconnect of its client ends both.
             transport = SingleRequestTransport(request, self.open_responses)
             receiver = self._acceptor.accept_one(transport, None, "", transport.run_inline)
             receiver.message_received(incoming, request.origin)
-            # What was read is not kept for as long as it is being answered.
+            # The decoded message is freed while it is being answered.
             del incoming, receiver
             await transport.respond()
         elif not alone:
@@ -313,7 +315,7 @@ class Endpoint:
         elif version not in _STATELESS:
             raise _unsupported(version or b"")
         else:
-            # 2026-07-28 has none over HTTP; what is sent all the same is taken and means nothing.
+            # 2026-07-28 has no notifications over HTTP; one that is sent nevertheless is accepted and ignored.
             await request.answer(202)
 
     # --- GET and DELETE ----------------------------------------------------------------------------------------------
@@ -330,7 +332,7 @@ class Endpoint:
             await self._session_endpoint.listen(request, id=id, version=version)
         elif version is None and id is None and self._legacy_sse is not None:
             if b"text/event-stream" not in request.headers.get(b"accept", b"").lower():
-                # A browser or a person takes anything; a stream that says nothing would only puzzle them.
+                # A browser or curl accepts anything; an open stream without events would only confuse its user.
                 raise HTTPException(406, "This is an MCP endpoint: POST to it, or GET with Accept: text/event-stream")
             await self._legacy_sse.open(request)
         elif (version is None and id is None) or not self._options.sessions:
@@ -351,13 +353,11 @@ class Endpoint:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, seconds: float) -> None:
-        """Take no new work, let requests in flight finish, end streams with a result; after so long cancel the rest."""
+        """Reject new requests, let those in flight finish, and end streams; cancel the rest after so many seconds."""
         self.draining = True
         self._acceptor.end_subscriptions()
         for session in self.sessions.by_id.values():
-            session.get_stream.end()
-            for reply in session.waiting_responses:
-                reply.stream.end()
+            session.end_get_stream()
         if not await self.open_responses.wait_idle(seconds, self._busy):
             left = list(self.open_responses.in_flight)
             log.warning("%d requests did not finish in %g s and are cancelled", len(left), seconds)
@@ -369,12 +369,12 @@ class Endpoint:
             await self._legacy_sse.aclose()
 
     def _busy(self) -> bool:
-        """Tell whether requests are being served that no response waits for."""
+        """Return whether requests are being served that no response waits for."""
         served = any(session.in_flight for session in self.sessions.by_id.values())
         return served or (self._legacy_sse is not None and self._legacy_sse.busy)
 
     async def aclose(self) -> None:
-        """End everything now."""
+        """End all sessions and streams now."""
         if not self.draining:
             await self.drain(0)
         self.open_responses.stop()
@@ -387,31 +387,31 @@ def _challenge(authenticator: Authenticator, denied: AccessDenied, request: Http
 
 
 def _url(request: HttpRequest) -> str:
-    """Give the address that was called, without the query, as the client wrote it."""
+    """Return the URL that was called, without the query, as the client wrote it."""
     root, path = request.scope.get("root_path", ""), request.scope["path"]
     return f"{request.address}{path if path.startswith(root) else root + path}"
 
 
-def _below(root: str, path: str) -> str:
-    """Give the path below where the application is mounted."""
+def _relative_path(root: str, path: str) -> str:
+    """Return the path below the one that the application is mounted at."""
     return path[len(root) :] if path.startswith(root) else path
 
 
-def _without_sessions(verb: str, version: bytes) -> HTTPException:
-    """Refuse a verb that belongs to sessions, in a revision that has none or that nobody knows."""
-    return method_not_allowed(verb) if version in _STATELESS else _unsupported(version)
+def _without_sessions(method: str, version: bytes) -> HTTPException:
+    """Return the error for an HTTP method of sessions in a revision that has none, or in an unknown one."""
+    return method_not_allowed(method) if version in _STATELESS else _unsupported(version)
 
 
 def _unsupported(version: bytes) -> HTTPException:
     return HTTPException(400, f"Unsupported MCP-Protocol-Version {version[:40].decode('latin-1')!r}")
 
 
-def _with(send: Send, headers: Headers) -> Send:
-    """Add headers to whatever response is sent."""
+def _with_headers(send: Send, headers: Headers) -> Send:
+    """Return a ``send`` that adds headers to every response."""
 
-    async def sends(message: MutableMapping[str, Any]) -> None:
+    async def send_with_headers(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message["headers"], *headers]}
         await send(message)
 
-    return sends
+    return send_with_headers

@@ -1,10 +1,10 @@
-"""Streams of events: what waits to be written, and what was written and is kept for a client that lost its connection.
+"""Streams of events: those pending, and those already written that are kept for a client that lost its connection.
 
-A stream is written to by a link and read by at most one HTTP response at a time. A stream that is kept numbers its
-events (``<stream>-<n>``) and remembers those already written, so that a client can name the last one it has and go on
-behind it, on another response: nothing comes twice and nothing is left out. What is kept is bounded for the session as
-a whole: notifications that nobody reads give way first, then finished streams that nobody came back for. Answers and
-questions of a stream that goes on, or is being read, are never dropped.
+A link pushes events to a stream, and at most one HTTP response at a time reads them. A stream that is kept in a log
+numbers its events (``<stream>-<n>``) and stores those already written, so that a client can name the last one it has
+and resume after it, on another response: no event is sent twice and none is skipped. A session stores a bounded amount:
+unread notifications are dropped first, then finished streams that no client has resumed. Answers and requests of a
+stream that is open, or being read, are never dropped.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Reader(Protocol):
     """An HTTP response that writes a stream's events."""
 
     def wake(self) -> None:
-        """Called when there is something to write, or nothing more will come."""
+        """Called when events are pending, or the stream has ended."""
 
     def dismiss(self) -> None:
         """Called when another response reads the stream from now on."""
 
-    def leave(self) -> None:
-        """Called when the response is to end after what waits; the stream goes on."""
+    def finish(self) -> None:
+        """Called when the response is to end after the pending events; the stream goes on."""
 
 
 class _Entry:
@@ -60,26 +60,26 @@ class EventStream:
     )
 
     def __init__(self, name: str = "", log: EventLog | None = None, *, awaited: bool = False) -> None:
-        """Start empty; events are numbered and kept if there is a log to keep them in.
+        """Start empty; events are numbered and kept if there is a log.
 
-        With ``awaited`` a response that will read it is under way.
+        With ``awaited`` a response is about to read it.
         """
-        self.name = name
+        self.name: str = name
         self._log = log
         self._next = 1
-        # Plain lists: an idle stream is nearly nothing, and there may be thousands.
+        # Plain lists: an idle stream must be small, as there may be thousands.
         self._pending: list[_Entry] = []
         self._written: list[_Entry] = []
         self._waiting: list[asyncio.Future[None]] | None = None
         self.reader: Reader | None = None
-        #: A response that will read it is under way.
-        self.has_pending_response = awaited
+        #: Whether a response is about to read it.
+        self.has_pending_response: bool = awaited
         #: Nothing more will be pushed.
-        self.ended = False
-        #: Bytes that wait to be written.
-        self.pending_bytes = 0
+        self.ended: bool = False
+        #: The size of the pending events.
+        self.pending_bytes: int = 0
 
-    # --- for whoever sends -------------------------------------------------------------------------------------------
+    # --- for the sender ----------------------------------------------------------------------------------------------
 
     def push(
         self,
@@ -91,7 +91,7 @@ class EventStream:
         last: bool = False,
         event: str = "message",
     ) -> None:
-        """Add an event; with ``merge`` only if none that says the same still waits; ``last`` ends the stream."""
+        """Add an event; with ``merge`` unless an equal one is pending; ``last`` ends the stream."""
         if not (merge and any(entry.data == data for entry in self._pending)):
             self._pending.append(_Entry(self._next, data, droppable=droppable, retry=retry, event=event))
             self._next += 1
@@ -104,13 +104,13 @@ class EventStream:
             self.reader.wake()
 
     def end(self) -> None:
-        """Say that nothing more will come."""
+        """End the stream: nothing more will be pushed."""
         self.ended = True
         if self.reader is not None:
             self.reader.wake()
 
     async def drain(self, limit: int) -> None:
-        """Wait until less than the limit waits to be written, or nobody reads."""
+        """Wait until at most ``limit`` bytes are pending, or no response reads."""
         while self.pending_bytes > limit and (self.reader is not None or self.has_pending_response):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             if self._waiting is None:
@@ -119,48 +119,48 @@ class EventStream:
             await waiter
 
     def is_congested(self, limit: int) -> bool:
-        """Tell whether somebody reads who does not keep up: so much waits already."""
+        """Return whether a response reads but does not keep up: more than ``limit`` bytes are pending."""
         return self.reader is not None and self.pending_bytes > limit
 
-    # --- for whoever reads -------------------------------------------------------------------------------------------
+    # --- for the reader ----------------------------------------------------------------------------------------------
 
     def attach(self, reader: Reader) -> None:
-        """Let a response read from here on; one that read before is dismissed."""
+        """Set the response that reads from now on; the previous one is dismissed."""
         before, self.reader = self.reader, reader
         if before is not None:
             before.dismiss()
 
     @property
     def has_pending(self) -> bool:
-        """Whether there is something to write."""
+        """Whether events are pending."""
         return bool(self._pending)
 
     def release_reader(self) -> bool:
-        """End the response that reads, after what waits; the stream goes on. Return False if none reads."""
+        """End the response that reads, after the pending events; the stream goes on. Return False if none reads."""
         if self.reader is None:
             return False
-        self.reader.leave()
+        self.reader.finish()
         return True
 
     def detach(self, reader: Reader) -> None:
-        """Let a response go; what it took counts as written."""
+        """Remove a response; the events it took count as written."""
         if self.reader is reader:
             self.reader = None
             self.release()
 
     def release(self) -> None:
-        """Learn that no response is under way: who waits for it to read need not."""
+        """Called when no response is about to read any more: ``drain`` stops waiting."""
         self.has_pending_response = False
-        self._relieve()
+        self._wake_senders()
 
     def take(self) -> bytes:
-        """Give all that waits, encoded, and count it as written."""
+        """Return all pending events, encoded; they count as written."""
         if not self._pending:
             return b""
         pending, self._pending = self._pending, []
         self.pending_bytes = 0
         if self._waiting is not None:
-            self._relieve()
+            self._wake_senders()
         if self._log is None:
             return b"".join([encode_event(entry.data, event=entry.event, retry=entry.retry) for entry in pending])
         self._written.extend(pending)
@@ -169,9 +169,9 @@ class EventStream:
         )
 
     def rewind(self, after: int) -> bool:
-        """Make all events behind a number wait again; False if one of them is gone, or the number never was."""
-        known = next(iter(self._written), None) or next(iter(self._pending), None)
-        first = self._next if known is None else known.number
+        """Make all events after a number pending again; False if one was dropped, or there was no such number."""
+        oldest = next(iter(self._written), None) or next(iter(self._pending), None)
+        first = self._next if oldest is None else oldest.number
         if not first - 1 <= after < self._next:
             return False
         kept = [*self._written, *self._pending]
@@ -180,7 +180,7 @@ class EventStream:
         self.pending_bytes = sum(len(entry.data) for entry in self._pending)
         return True
 
-    def _relieve(self) -> None:
+    def _wake_senders(self) -> None:
         waiting, self._waiting = self._waiting, None
         for waiter in waiting or ():
             if not waiter.done():
@@ -193,12 +193,12 @@ class EventStream:
         """How many events it holds."""
         return len(self._pending) + len(self._written)
 
-    def sizes(self) -> int:
+    def kept_bytes(self) -> int:
         """How many bytes it holds."""
         return self.pending_bytes + sum(len(entry.data) for entry in self._written)
 
     def drop_one(self) -> int | None:
-        """Forget the oldest event that may be forgotten; give its size, or None if there is none."""
+        """Drop the oldest event that may be dropped; return its size, or None if there is none."""
         if self._written:
             return len(self._written.pop(0).data)
         if self.reader is None and not self.has_pending_response:
@@ -211,7 +211,7 @@ class EventStream:
 
 
 class EventLog:
-    """The streams of one session that can be taken up again."""
+    """The streams of one session that can be resumed."""
 
     __slots__ = ("_bytes", "_ended", "_last", "_limits", "streams")
 
@@ -220,19 +220,19 @@ class EventLog:
         self._limits = limits
         self._last = 0
         self._bytes = 0
-        #: When each finished stream was last looked at.
+        #: When each finished stream was first seen to be finished.
         self._ended: dict[str, float] = {}
         self.streams: dict[str, EventStream] = {}
 
     def open(self, *, awaited: bool = False) -> EventStream:
-        """Begin a stream; with ``awaited`` a response that will read it is under way."""
+        """Create a stream; with ``awaited`` a response is about to read it."""
         self._last += 1
         stream = EventStream(str(self._last), self, awaited=awaited)
         self.streams[stream.name] = stream
         return stream
 
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
-        """Give the stream that an event id names, and the event's number in it."""
+        """Return the stream that an event id names, and the event's number in it."""
         name, _, number = event_id.rpartition("-")
         stream = self.streams.get(name)
         if stream is None or not number.isascii() or not number.isdigit() or len(number) > 15:
@@ -240,21 +240,21 @@ class EventLog:
         return stream, int(number)
 
     def added(self, stream: EventStream, size: int) -> None:
-        """Learn of a new event, and make room for it."""
+        """Called when an event was added: drop others if the log is over its limit."""
         self._bytes += size
-        while stream.kept > self._limits.log_events and (gone := stream.drop_one()) is not None:
-            self._bytes -= gone
+        while stream.kept > self._limits.log_events and (dropped := stream.drop_one()) is not None:
+            self._bytes -= dropped
         if self._bytes > self._limits.log_bytes:
             self._make_room()
 
     def sweep(self, now: float) -> None:
-        """Forget streams that ended a while ago."""
+        """Remove streams that ended a while ago."""
         for name, stream in list(self.streams.items()):
             if not stream.ended or stream.reader is not None:
                 continue
             since = self._ended.setdefault(name, now)
             if now - since > self._limits.log_seconds:
-                self._forget(name)
+                self._remove(name)
 
     def close(self) -> None:
         """End every stream."""
@@ -262,32 +262,32 @@ class EventLog:
             stream.end()
 
     def _make_room(self) -> None:
-        for stream in self._by_worth():
+        for stream in self._finished_first():
             while self._bytes > self._limits.log_bytes:
-                gone = stream.drop_one()
-                if gone is None:
+                dropped = stream.drop_one()
+                if dropped is None:
                     break
-                self._bytes -= gone
-            if _is_over(stream) and not stream.kept:
-                self._forget(stream.name)
-        # Answers that nobody came back for: the oldest go first.
-        for stream in [stream for stream in self.streams.values() if _is_over(stream)]:
+                self._bytes -= dropped
+            if _is_finished(stream) and not stream.kept:
+                self._remove(stream.name)
+        # Then the finished streams that no client has resumed, the oldest first.
+        for stream in [stream for stream in self.streams.values() if _is_finished(stream)]:
             if self._bytes <= self._limits.log_bytes:
                 break
-            self._forget(stream.name)
+            self._remove(stream.name)
 
-    def _by_worth(self) -> Iterator[EventStream]:
-        """Give finished streams first: their readers have most likely got all they wanted."""
+    def _finished_first(self) -> Iterator[EventStream]:
+        """Yield finished streams first: their clients have most likely received all events."""
         streams = list(self.streams.values())
-        yield from (stream for stream in streams if _is_over(stream))
-        yield from (stream for stream in streams if not _is_over(stream))
+        yield from (stream for stream in streams if _is_finished(stream))
+        yield from (stream for stream in streams if not _is_finished(stream))
 
-    def _forget(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         stream = self.streams.pop(name)
         self._ended.pop(name, None)
-        self._bytes -= stream.sizes()
+        self._bytes -= stream.kept_bytes()
 
 
-def _is_over(stream: EventStream) -> bool:
-    """Tell whether a stream has ended and nobody reads it, or is about to."""
+def _is_finished(stream: EventStream) -> bool:
+    """Return whether a stream has ended and no response reads it, or is about to."""
     return stream.ended and stream.reader is None and not stream.has_pending_response

@@ -1,7 +1,7 @@
-"""The oldest HTTP transport: a GET stream on which all messages come, and POSTs that bring them.
+"""The oldest HTTP transport (HTTP+SSE): a GET stream with all messages to the client, and POSTs with those from it.
 
-The first event names where to post. Each GET is one link that lasts as long as its stream; its name in the address is
-random, and only whoever opened the stream may post to it.
+The first event names the URL to post to. Each GET is one link that lasts as long as its stream; its name in that URL is
+random, and only the principal that opened the stream may post to it.
 """
 
 from __future__ import annotations
@@ -20,35 +20,34 @@ from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.origin_policy import accepts
 from trunkline.transports.http.server.request import HttpRequest
 from trunkline.transports.http.server.response import SSEResponse
-from trunkline.transports.http.server.sessions import AcceptedConnection, Acceptor, same_principal
+from trunkline.transports.http.server.sessions import same_principal
 from trunkline.transports.http.server.single_request import encoded
-from trunkline.transports.link import Link, Receiver
+from trunkline.transports.link import AcceptedConnection, Acceptor, Link, Receiver
 
 if TYPE_CHECKING:
     from trunkline.transports.http.server.endpoint import Endpoint, EndpointOptions
 
 __all__ = ["LegacySseEndpoint", "LegacySseServerLink"]
 
-
-# The address we give has one parameter of 43 characters.
+# The query of our message URL is one parameter of 43 characters.
 _QUERY_BYTES = 1024
 
 
 class LegacySseServerLink(Link):
-    """One GET stream and what is posted to it."""
+    """The link of one GET stream and the POSTs that belong to it."""
 
     __slots__ = ("_limit", "connection", "origin", "receiver", "stream")
 
     def __init__(self, origin: Origin, limit: int) -> None:
-        """Carry messages for whoever opened the stream."""
+        """Create the link of a stream; ``drain`` waits while more than ``limit`` bytes are pending."""
         self._limit = limit
-        self.origin = origin
-        self.stream = EventStream()
+        self.origin: Origin = origin
+        self.stream: EventStream = EventStream()
         self.receiver: Receiver | None = None
         self.connection: AcceptedConnection | None = None
 
     def attach(self, receiver: Receiver) -> None:
-        """Know who takes messages."""
+        """Store the receiver; posted messages are delivered to it."""
         self.receiver = receiver
 
     def send(self, batch: Sequence[Outbound]) -> None:
@@ -59,7 +58,7 @@ class LegacySseServerLink(Link):
                 and outbound.about is None
                 and self.stream.is_congested(self._limit)
             ):
-                # Nobody waits for those who read too slowly: notices that nobody asked for are not kept for them.
+                # Notifications that belong to no request are not kept for a client that reads too slowly.
                 continue
             if data := encoded(outbound):
                 self.stream.push(data)
@@ -74,20 +73,20 @@ class LegacySseServerLink(Link):
 
 
 class LegacySseEndpoint:
-    """The two addresses of the oldest transport."""
+    """The two paths of the oldest transport."""
 
     def __init__(self, endpoint: Endpoint, options: EndpointOptions, *, acceptor: Acceptor, limits: Limits) -> None:
-        """Stand beside an endpoint."""
+        """Serve the two paths next to those of an endpoint."""
         base = options.path.rstrip("/")
         self._endpoint = endpoint
         self._acceptor = acceptor
         self._limits = limits
-        self.sse_path = options.sse_path or f"{base}/sse"
-        self.message_path = options.message_path or f"{base}/messages"
+        self.sse_path: str = options.sse_path or f"{base}/sse"
+        self.message_path: str = options.message_path or f"{base}/messages"
         self._links: dict[str, LegacySseServerLink] = {}
 
     def serves(self, path: str) -> bool:
-        """Tell whether a path is one of the two."""
+        """Return whether a path is one of the two."""
         return path in (self.sse_path, self.message_path, f"{self.message_path}/")
 
     async def respond(self, path: str, request: HttpRequest) -> None:
@@ -98,10 +97,10 @@ class LegacySseEndpoint:
             return
         if request.scope["method"] != wanted:
             raise HTTPException(405, f"{path} takes {wanted}", headers=((b"allow", wanted.encode()),))
-        await (self.open(request) if wanted == "GET" else self._take(request))
+        await (self.open(request) if wanted == "GET" else self._post(request))
 
     async def open(self, request: HttpRequest) -> None:
-        """Open a stream, name the address to post to, and serve until the client hangs up."""
+        """Open a stream, send the URL to post to, and serve until the client disconnects."""
         endpoint = self._endpoint
         if endpoint.draining:
             raise stopping()
@@ -114,18 +113,18 @@ class LegacySseEndpoint:
         name = secrets.token_urlsafe(32)
         self._links[name] = link
         root = request.scope.get("root_path", "")
-        address = f"{quote(root)}{self.message_path}?session_id={name}"
-        link.stream.push(address.encode(), event="endpoint")
+        url = f"{quote(root)}{self.message_path}?session_id={name}"
+        link.stream.push(url.encode(), event="endpoint")
         link.connection = self._acceptor.accept(link)
-        reply = SSEResponse(link.stream, request.send)
+        response = SSEResponse(link.stream, request.send)
         try:
-            await reply.run(request.receive, [], owner=endpoint.open_responses, carrier=request.carrier)
+            await response.run(request.receive, [], owner=endpoint.open_responses, connection=request.connection)
         finally:
             self._links.pop(name, None)
             if link.receiver is not None:
                 link.receiver.eof_received(ConnectionLost("the client closed its stream"))
 
-    async def _take(self, request: HttpRequest) -> None:
+    async def _post(self, request: HttpRequest) -> None:
         principal = request.principal
         query = parse_qs(request.scope.get("query_string", b"")[:_QUERY_BYTES].decode("latin-1"))
         names = query.get("session_id", []) + query.get("sessionId", [])
@@ -136,7 +135,7 @@ class LegacySseEndpoint:
         if type(incoming) is InvalidMessage and not incoming.response:
             raise invalid_body(incoming, incoming.message)
         await request.answer(202)
-        # The same principal may come with another token: what it allows counts for this request.
+        # The same principal may present another token: its scopes count for this request.
         link.receiver.message_received(incoming, Origin("sse", principal))
 
     @property

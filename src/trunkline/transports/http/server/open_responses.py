@@ -1,8 +1,8 @@
 """The registry of what is open at an endpoint, and the one clock over it: streams, requests in flight, sessions.
 
-A stream that was quiet for long gets a keep-alive comment, a request that takes long becomes a stream, a request that
-is not answered at once is watched for a disconnect, and a session that rests too long ends. The registry only calls
-methods of what is open; each response owns its own state. The timer runs only while something is open.
+A quiet stream gets keep-alive comments, the response of a slow request becomes a stream, a request that is not answered
+at once is watched for a disconnect, and a session that is idle for too long ends. The registry only calls methods of
+what is open; each response owns its own state. The timer runs only while something is open.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Challenge", "OpenResponses", "PendingResponse"]
 
 T = TypeVar("T")
 
-#: Builds the headers that tell a client which scopes its token lacks.
+#: Returns the headers that tell a client which scopes its token lacks.
 Challenge = Callable[[InsufficientScope, HttpRequest], Headers]
 
 # A request still unanswered after so long is watched for a disconnect; most never are.
 _WATCH_AFTER = 0.02
-# How often all that is open is looked at.
+# The seconds between two rounds of the clock.
 _ROUND = 1.0
 
 
@@ -34,10 +34,10 @@ class PendingResponse(Protocol):
     """A request in flight, as the registry sees it."""
 
     def check(self) -> bool:
-        """Called soon after the start; return whether to call again soon."""
+        """Called soon after the start; returns whether to call again soon."""
 
     def tick(self, rounds: int) -> None:
-        """Called once in each round; after so many the response should begin."""
+        """Called once in each round; after so many rounds the response should begin."""
 
     def abort(self, failure: HTTPException) -> None:
         """Stop serving the request."""
@@ -49,11 +49,11 @@ class ExpiringSessions(Protocol):
     def __len__(self) -> int: ...
 
     def end_expired(self) -> Iterable[Coroutine[Any, Any, None]]:
-        """Remove the sessions that rested too long; awaiting what is returned ends them."""
+        """Remove the sessions that were idle for too long; awaiting the coroutines ends them."""
 
 
 class OpenResponses:
-    """What is open at one endpoint."""
+    """The open streams and the requests in flight of one endpoint."""
 
     def __init__(self, limits: Limits, sessions: ExpiringSessions, *, challenge: Challenge) -> None:
         """Start with nothing open."""
@@ -83,7 +83,7 @@ class OpenResponses:
         """Check that one more stream may be opened.
 
         Raises:
-            Refused: there are too many.
+            HTTPException: too many are open.
         """
         if len(self.streams) >= self._limits.streams:
             raise too_many("open streams")
@@ -116,7 +116,7 @@ class OpenResponses:
     # --- the clock ---------------------------------------------------------------------------------------------------
 
     def start_clock(self) -> None:
-        """Start the clock, unless it runs: something is open."""
+        """Start the clock, unless it runs; called when something is opened."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_ROUND, self._round)
 
@@ -133,7 +133,7 @@ class OpenResponses:
             self.start_clock()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something beside the requests; a task without a reference may vanish."""
+        """Run a coroutine as a task and keep a reference to it: a task without one may be collected."""
         task = asyncio.get_running_loop().create_task(work, name="trunkline")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -148,7 +148,7 @@ class OpenResponses:
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
-                # Only at the end of a server: an event would have to be kept for every request of its whole life.
+                # Polled, and only at the end of a server: an event would have to be updated with every request.
                 while busy():  # noqa: ASYNC110
                     await asyncio.sleep(_WATCH_AFTER)
         except TimeoutError:

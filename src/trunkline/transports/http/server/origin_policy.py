@@ -1,14 +1,14 @@
-"""Decides from the head of an HTTP request whether it is let in; no ASGI, no I/O, no message.
+"""Accepts or denies HTTP requests by their ``Host`` and ``Origin`` headers; no ASGI, no I/O, no messages.
 
 A web page can make its visitor's browser send requests to any address, also to one that only the visitor can reach,
-and by DNS rebinding it can read the answers too. Two headers that a page cannot forge give it away. ``Host`` is the
-name the browser was told to call: it must be a loopback name, the address the connection arrived at, or a name the
-owner of the server has listed. ``Origin`` is where the page came from: it must be loopback (if ``Host`` is), the server
-itself, or listed. Both are on for every address a server is bound to and for every verb.
+and by DNS rebinding it can read the responses too. Two headers that a page cannot forge reveal such requests. ``Host``
+is the name that the browser was told to call: it must be a loopback name, the address that the connection arrived at,
+or a name that the owner of the server has listed. ``Origin`` is where the page came from: it must be loopback (if
+``Host`` is), the server itself, or listed. Both checks apply to every address a server is bound to and to every HTTP
+method.
 
-Names are parsed strictly and compared whole, in lower case: what has no single reading (``127.1``, a trailing dot, a
-name in Unicode) is refused rather than understood. Heads that were let in are remembered, so that the next request of
-the same client costs one look-up.
+Names are parsed strictly and compared whole, in lower case: an ambiguous name (``127.1``, a trailing dot, a name in
+Unicode) is rejected, not interpreted.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ Headers = list[tuple[bytes, bytes]]
 
 _AUTHORITY = re.compile(rb"(?:\[([0-9a-f:.]{2,45})\]|([0-9a-z._-]{1,253}))(?::([1-9][0-9]{0,4}))?")
 _LABEL = re.compile(r"(?!-)[0-9a-z_-]{1,63}(?<!-)")
-# What a browser takes for (a part of) an IPv4 address, in any of its spellings.
+# What a browser parses as (a part of) an IPv4 address, in any of its spellings.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _ORIGIN = re.compile(rb"(https?)://([^/?#@]{1,300})")
 _DEFAULT_PORTS = MappingProxyType({"http": 80, "https": 443})
-_REMEMBERED = 256
-_SHOWN = 80
+_SHOWN = 80  # Characters of a host or an origin in a log line.
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _HEADER_NAME = re.compile(_TOKEN)
 _PARAMETER = rb"(" + _TOKEN + rb")=(" + _TOKEN + rb'|"(?:[^"\\\r\n]|\\[^\r\n])*+")'
-# Possessive throughout: no part gives back what it took, so the time is linear whatever is sent.
+# Possessive throughout: there is no backtracking, so the time is linear whatever is sent.
 _MEDIA_TYPE = re.compile(
     rb"[ \t]*+(" + _TOKEN + rb"/" + _TOKEN + rb")((?:[ \t]*+;[ \t]*+(?:" + _PARAMETER + rb")?+)*+)[ \t]*+"
 )
@@ -53,7 +52,7 @@ _COMMON_ACCEPT = frozenset(
     first + comma + second for first, second in ((_JSON, _STREAM), (_STREAM, _JSON)) for comma in (b", ", b",")
 )
 _ZERO = re.compile(rb"0(?:\.0{0,3})?")
-# A longer list than this is read no further: no honest client sends one.
+# A longer list is truncated: no legitimate client sends one.
 _LISTED = 64
 
 _METHODS = (b"POST", b"GET", b"DELETE", b"OPTIONS")
@@ -78,7 +77,7 @@ _PREFLIGHT_SECONDS = b"600"
 
 
 class OriginDenied(Struct, frozen=True):
-    """Why a request is not let in: the HTTP status and a sentence that names the fix."""
+    """Why a request is denied: the HTTP status and a message that names the fix."""
 
     status: int
     message: str
@@ -96,36 +95,37 @@ class _Authority(NamedTuple):
 
 
 class _Origin(NamedTuple):
-    """A parsed origin; the port is never left to the scheme."""
+    """A parsed origin; the port is always set, if need be to the default of the scheme."""
 
     scheme: str
     name: str
     port: int
 
     def is_at(self, host: _Authority) -> bool:
-        """Whether a ``Host`` header names this origin; without a port it means the one of the origin's scheme."""
+        """Return whether a ``Host`` header names this origin; without a port it has the default of the scheme."""
         return self.name == host.name and self.port == (host.port or _DEFAULT_PORTS[self.scheme])
 
 
 class OriginPolicy:
-    """Judges the ``Host`` and ``Origin`` of requests, and writes the CORS headers of those it was asked to write.
+    """Checks the ``Host`` and ``Origin`` of requests, and builds the CORS headers for the listed pages.
 
-    ``hosts`` are the names a server is reached by besides loopback and its own address: ``"name"`` (any port, as is
-    ``"name:*"``) or ``"name:port"``. ``"*"`` takes any well-formed ``Host``: only for a server that nothing but a proxy
-    can reach, if the proxy checks the header. A page of the same name as the ``Host`` is then not trusted for it.
+    ``hosts`` are the names of the server besides loopback and its own address: ``"name"`` (any port, the same as
+    ``"name:*"``) or ``"name:port"``. ``"*"`` accepts any well-formed ``Host``: only for a server that nothing but a
+    proxy can reach, if the proxy checks the header. A page with the same name as the ``Host`` is then not trusted for
+    that alone.
 
-    ``origins`` are pages that may call besides those of the server itself, as ``"https://app.example.com"``. ``cors``
-    are such pages that may read the answers too; they need not be in both. ``"*"`` is every page of
-    http or https: only for a server that is public anyway.
+    ``origins`` are pages that may call besides those of the server itself, such as ``"https://app.example.com"``.
+    ``cors`` are pages that may also read the responses; they need not be in both. ``"*"`` is every page of http or
+    https: only for a server that is public anyway.
     """
 
-    __slots__ = ("_accepted", "_any_host", "_any_origin", "_cors", "_hosts", "_origins")
+    __slots__ = ("_any_host", "_any_origin", "_cors", "_hosts", "_origins")
 
     def __init__(self, *, hosts: Sequence[str] = (), origins: Sequence[str] = (), cors: Sequence[str] = ()) -> None:
-        """Read the lists once.
+        """Parse the lists.
 
         Raises:
-            ConfigError: an entry is not written as it must be.
+            ConfigError: an entry is malformed.
         """
         names = _entries("allowed_hosts", hosts)
         pages = _entries("cors_origins", cors)
@@ -135,35 +135,29 @@ class OriginPolicy:
         self._cors = frozenset(_origin_entry("cors_origins", entry) for entry in pages if entry != "*")
         listed = _entries("allowed_origins", origins)
         self._origins = self._cors | {_origin_entry("allowed_origins", entry) for entry in listed}
-        self._accepted: set[tuple[bytes, bytes | None, str | None]] = set()
 
     def check(
         self, hosts: Sequence[bytes], origins: Sequence[bytes], *, server: Sequence[object] | None = None
     ) -> OriginDenied | None:
-        """Judge all ``Host`` and all ``Origin`` headers of a request; ``server`` is where the connection arrived."""
+        """Check all ``Host`` and all ``Origin`` headers of a request; ``server`` is the address it arrived at.
+
+        Return None if the request is accepted.
+        """
         if len(hosts) != 1:
             return OriginDenied(400, f"A request has one Host header, but this one has {len(hosts)}.")
         if len(origins) > 1:
             return OriginDenied(403, f"A request has at most one Origin header, but this one has {len(origins)}.")
         address = server[0] if server else None
         arrived_at = address if isinstance(address, str) else None
-        head = (hosts[0], origins[0] if origins else None, arrived_at)
-        if head in self._accepted:
-            return None
-        refusal = self._judge(*head)
-        if refusal is None:
-            if len(self._accepted) >= _REMEMBERED:
-                self._accepted.clear()
-            self._accepted.add(head)
-        return refusal
+        return self._check_host(hosts[0], origins[0] if origins else None, arrived_at)
 
-    def _judge(self, sent_host: bytes, sent_origin: bytes | None, arrived_at: str | None) -> OriginDenied | None:
+    def _check_host(self, sent_host: bytes, sent_origin: bytes | None, arrived_at: str | None) -> OriginDenied | None:
         host = _parse_authority(sent_host)
         if host is None:
             return OriginDenied(
                 400, f'The Host "{_shown(sent_host)}" is malformed: expected a name or an address, perhaps a port.'
             )
-        known = self._knows(host, arrived_at)
+        known = self._is_own_name(host, arrived_at)
         if not (known or self._any_host):
             return OriginDenied(
                 403,
@@ -172,20 +166,20 @@ class OriginPolicy:
             )
         if sent_origin is None:
             return None
-        return self._judge_origin(sent_origin, host, known=known)
+        return self._check_origin(sent_origin, host, known=known)
 
-    def _knows(self, host: _Authority, arrived_at: str | None) -> bool:
-        """Whether the name is ours for certain, not only let pass because every name is."""
+    def _is_own_name(self, host: _Authority, arrived_at: str | None) -> bool:
+        """Return whether the name is certainly the server's, and not only accepted because any name is."""
         if host.is_loopback or (host.name, None) in self._hosts:
             return True
-        # No port means the scheme's, which a proxy may have changed: either default is meant.
+        # Without a port it is the scheme's, which a proxy may have changed: either default is possible.
         ports = (host.port,) if host.port else tuple(_DEFAULT_PORTS.values())
         if any((host.name, port) in self._hosts for port in ports):
             return True
-        # An address as Host is never rebound, and the port may have been mapped on the way: it is not compared.
+        # An address as Host cannot be rebound, and the port may have been mapped on the way: it is not compared.
         return arrived_at is not None and host.name == _own_address(arrived_at)
 
-    def _judge_origin(self, sent: bytes, host: _Authority, *, known: bool) -> OriginDenied | None:
+    def _check_origin(self, sent: bytes, host: _Authority, *, known: bool) -> OriginDenied | None:
         origin = _parse_origin(sent)
         if origin is None:
             return OriginDenied(
@@ -207,7 +201,7 @@ class OriginPolicy:
     # --- CORS --------------------------------------------------------------------------------------------------------
 
     def cors_headers(self, origin: bytes | None) -> Headers:
-        """Give the headers that let a page read an answer: none unless its origin was listed for it."""
+        """Return the headers that let a page read a response: none unless its origin is listed in ``cors``."""
         headers = self._allow(origin)
         if headers:
             headers.append((b"access-control-expose-headers", _EXPOSED))
@@ -217,7 +211,7 @@ class OriginPolicy:
     def preflight(
         self, origin: bytes | None, method: bytes | None, *, requested_headers: bytes | None
     ) -> Headers | None:
-        """Answer a browser that asks whether a page may send a request; None if it may not.
+        """Return the headers that answer a CORS preflight; None if the page may not send the request.
 
         ``method`` and ``requested_headers`` are the values of ``Access-Control-Request-Method`` and ``-Headers``.
         """
@@ -225,7 +219,7 @@ class OriginPolicy:
         if not headers or method not in _METHODS:
             return None
         headers.append((b"access-control-allow-methods", b", ".join(_METHODS)))
-        allowed = [name for name in _listed((requested_headers or b"").lower()) if _may_be_sent(name)]
+        allowed = [name for name in _split_list((requested_headers or b"").lower()) if _may_be_sent(name)]
         if allowed:
             headers.append((b"access-control-allow-headers", b", ".join(dict.fromkeys(allowed))))
         headers.append((b"access-control-max-age", _PREFLIGHT_SECONDS))
@@ -233,7 +227,7 @@ class OriginPolicy:
         return headers
 
     def _allow(self, origin: bytes | None) -> Headers:
-        """Name the page that may read; credentials are never allowed, as none of ours travel in cookies."""
+        """Return the header that allows an origin; credentials are never allowed, as none of ours are cookies."""
         if origin is None or not (self._cors or self._any_origin):
             return []
         page = _parse_origin(origin)
@@ -287,12 +281,12 @@ def _parse_origin(value: bytes) -> _Origin | None:
 
 
 def _own_address(arrived_at: str) -> str | None:
-    """Write the address of a connection as a Host header would; None if it is none, or stands for all."""
+    """Format the address of a connection as a Host header has it; None if it is invalid or unspecified."""
     try:
         address = ip_address(arrived_at.partition("%")[0])
     except ValueError:
         return None
-    # A socket that takes both families tells an IPv4 address in this form.
+    # A socket for both families reports an IPv4 address in this form.
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     address = mapped or address
     if address.is_unspecified:
@@ -301,7 +295,7 @@ def _own_address(arrived_at: str) -> str | None:
 
 
 def _shown(value: bytes) -> str:
-    """Show what was sent, cut, without anything that could pass for something else."""
+    """Return a received value for a message: truncated, and without characters that could mislead."""
     return "".join(character if " " <= character <= "~" else "?" for character in value[:_SHOWN].decode("latin-1"))
 
 
@@ -312,7 +306,7 @@ def _entries(option: str, values: Sequence[str]) -> Sequence[str]:
 
 
 def _host_entry(entry: str) -> tuple[str, int | None]:
-    """Read an entry of ``allowed_hosts``: a name and its port, None for any."""
+    """Parse an entry of ``allowed_hosts``: a name and its port, None for any."""
     host = _parse_authority(entry.removesuffix(":*").encode())
     if host is None or (host.port and entry.endswith(":*")):
         raise ConfigError(
@@ -336,13 +330,13 @@ def _origin_entry(option: str, entry: str) -> _Origin:
 
 
 def media_type(value: bytes | None) -> str | None:
-    """Give the type and subtype of a ``Content-Type`` in lower case, without parameters; None if malformed."""
+    """Return the type and subtype of a ``Content-Type`` in lower case, without parameters; None if malformed."""
     found = _MEDIA_TYPE.fullmatch(value or b"")
     return found[1].lower().decode() if found else None
 
 
 def is_json(content_type: bytes | None) -> bool:
-    """Tell whether a body is JSON in UTF-8; a page cannot send this type without asking first."""
+    """Return whether a body is JSON in UTF-8; a page cannot send this type without a preflight."""
     if content_type in _COMMON_JSON:
         return True
     found = _MEDIA_TYPE.fullmatch(content_type or b"")
@@ -356,36 +350,36 @@ def is_json(content_type: bytes | None) -> bool:
 
 
 def accepts(accept: bytes | None) -> tuple[bool, bool]:
-    """Tell whether an ``Accept`` header takes JSON and whether it takes an event stream; without one it takes both."""
+    """Return whether an ``Accept`` header accepts JSON, and an event stream; without the header both are accepted."""
     if accept in _COMMON_ACCEPT or not accept or accept.isspace():
         return True, True
     ranges: dict[bytes, bool] = {}
-    for entry in _listed(accept):
+    for entry in _split_list(accept):
         found = _MEDIA_TYPE.fullmatch(entry)
         if found is not None:
             name = found[1].lower()
-            ranges[name] = ranges.get(name, False) or not _is_refused(found[2])
-    return _takes(ranges, _JSON, b"application/*"), _takes(ranges, _STREAM, b"text/*")
+            ranges[name] = ranges.get(name, False) or not _has_zero_weight(found[2])
+    return _is_accepted(ranges, _JSON, b"application/*"), _is_accepted(ranges, _STREAM, b"text/*")
 
 
-def _takes(ranges: dict[bytes, bool], exact: bytes, family: bytes) -> bool:
-    """Let the closest range decide, as RFC 9110, 12.5.1, has it."""
+def _is_accepted(ranges: dict[bytes, bool], exact: bytes, family: bytes) -> bool:
+    """Return whether a type is accepted; the most specific range decides (RFC 9110, 12.5.1)."""
     for name in (exact, family, b"*/*"):
         if name in ranges:
             return ranges[name]
     return False
 
 
-def _is_refused(parameters: bytes) -> bool:
+def _has_zero_weight(parameters: bytes) -> bool:
     return any(name.lower() == b"q" and _ZERO.fullmatch(text) for name, text in _PARAMETERS.findall(parameters))
 
 
-def _listed(value: bytes) -> list[bytes]:
+def _split_list(value: bytes) -> list[bytes]:
     return [entry.strip(b" \t") for entry in value.split(b",", _LISTED)[:_LISTED]]
 
 
 def _may_be_sent(name: bytes) -> bool:
-    """Whether a page may send this header: a known one, or a mirrored parameter of a tool."""
+    """Return whether a page may send this header: a known one, or a mirrored parameter of a tool."""
     if name in _REQUEST_HEADERS:
         return True
     return name.startswith(b"mcp-param-") and name != b"mcp-param-" and _HEADER_NAME.fullmatch(name) is not None

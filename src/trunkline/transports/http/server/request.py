@@ -1,45 +1,61 @@
-"""One HTTP request: its head, its body within limits, and the way to answer it."""
+"""One HTTP request: its headers, its body within limits, and the method that sends a whole response."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from trunkline.protocol.caller import Origin, Principal
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.server.asgi import Headers, HTTPException, Receive, Scope, Send, send_plain
+from trunkline.transports.http.server.asgi import Headers, HTTPException, Receive, Scope, Send
 from trunkline.transports.http.server.origin_policy import is_json
-from trunkline.transports.http.server.response import ClientConnection
 
-__all__ = ["HttpRequest", "McpHeaders", "RequestHeaders"]
+__all__ = ["CONNECTION_KEY", "ClientConnection", "HttpRequest", "McpHeaders", "RequestHeaders", "send_response"]
 
-_WHITE = b" \t"
+#: The key of the ASGI scope under which the HTTP server provides the `ClientConnection` of a request.
+CONNECTION_KEY = "trunkline.connection"
+
+_WHITESPACE = b" \t"
 _NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
-# The headers that each request is asked for.
+# The headers that are read of every request.
 _NAMES: Mapping[str, bytes] = MappingProxyType(
     {name: name.encode() for name in ("mcp-protocol-version", "mcp-method", "mcp-name")}
 )
 
 
+class ClientConnection(Protocol):
+    """The connection of a request, where the HTTP server provides it: it reports that the client disconnected."""
+
+    def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the end of the connection."""
+
+    def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
+        """Remove a callback."""
+
+
 class McpHeaders(Mapping[str, str]):
-    """The headers of a request that mirror its message, read when asked for: most are never looked at."""
+    """The headers of a request that mirror its message, decoded on access: most are never read."""
 
-    __slots__ = ("given",)
+    __slots__ = ("_headers",)
 
-    def __init__(self, given: Mapping[bytes, bytes]) -> None:
-        """Take all headers of a request, names in lower case."""
-        self.given = given
+    def __init__(self, headers: Mapping[bytes, bytes]) -> None:
+        """Wrap all headers of a request, names in lower case."""
+        self._headers = headers
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Give a header's value without the white space that HTTP allows around it."""
-        # Nothing but what mirrors the message can be had here: a token goes no further than to whoever checks it.
+        """Return a header's value without the whitespace that HTTP allows around it."""
+        # Only what mirrors the message is readable here: a token goes no further than to its verifier.
         wanted = _NAMES.get(name) or (name.encode("latin-1") if name.startswith("mcp-") else b"")
-        value = self.given.get(wanted)
+        value = self._headers.get(wanted)
         if value is None:
             return default
-        return (value if value[-1:] not in _WHITE else value.strip(_WHITE)).decode("latin-1")
+        return (value if value[-1:] not in _WHITESPACE else value.strip(_WHITESPACE)).decode("latin-1")
+
+    def clear(self) -> None:
+        """Drop the headers."""
+        self._headers = _NO_HEADERS
 
     def __getitem__(self, name: str) -> str:
         value: str | None = self.get(name)
@@ -48,59 +64,59 @@ class McpHeaders(Mapping[str, str]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self.given if name.startswith(b"mcp-"))
+        return (name.decode("latin-1") for name in self._headers if name.startswith(b"mcp-"))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
 class RequestHeaders(Mapping[str, str]):
-    """All headers of a request as text, names in lower case; read when asked for."""
+    """All headers of a request as text, names in lower case; decoded on access."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("_headers",)
 
-    def __init__(self, given: Mapping[bytes, bytes]) -> None:
-        """Look at what a request came with."""
-        self._given = given
+    def __init__(self, headers: Mapping[bytes, bytes]) -> None:
+        """Wrap the headers of a request, names in lower case."""
+        self._headers = headers
 
     def __getitem__(self, name: str) -> str:
-        return self._given[name.encode("latin-1", "replace")].decode("latin-1")
+        return self._headers[name.encode("latin-1", "replace")].decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._given)
+        return (name.decode("latin-1") for name in self._headers)
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._headers)
 
 
 class HttpRequest:
-    """A request and the way to send a whole response to it."""
+    """An HTTP request, and the method that sends a whole response to it."""
 
     __slots__ = ("_mirrored", "headers", "json_only", "limits", "principal", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
-        """Take what the ASGI server brought; of a header given twice the last counts, if that is allowed at all."""
-        self.scope = scope
+        """Wrap what the ASGI server passes; of a repeated header the last counts, where repeating is allowed."""
+        self.scope: Scope = scope
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        self.receive = receive
-        self.send = send
-        self.limits = limits
-        #: Who sent it; whoever found that out writes it.
+        self.receive: Receive = receive
+        self.send: Send = send
+        self.limits: Limits = limits
+        #: The sender of the request; set by the endpoint once it is authenticated.
         self.principal: Principal | None = None
         self._mirrored: McpHeaders | None = None
-        #: The client takes no stream.
-        self.json_only = False
+        #: The client does not accept a stream.
+        self.json_only: bool = False
 
     @property
-    def carrier(self) -> ClientConnection | None:
-        """The connection below, if the server gives it."""
-        carrier: ClientConnection | None = self.scope.get("trunkline.carrier")
-        return carrier
+    def connection(self) -> ClientConnection | None:
+        """The connection of the request, if the HTTP server provides it."""
+        connection: ClientConnection | None = self.scope.get(CONNECTION_KEY)
+        return connection
 
     def field(self, name: bytes) -> bytes | None:
-        """Give a header's value; RFC 9110, 5.5: the white space around it is no part of it."""
+        """Return a header's value; RFC 9110, 5.5: the whitespace around it is no part of it."""
         value = self.headers.get(name)
-        return value if value is None or value[-1:] not in _WHITE else value.strip(_WHITE)
+        return value if value is None or value[-1:] not in _WHITESPACE else value.strip(_WHITESPACE)
 
     @property
     def address(self) -> str:
@@ -109,25 +125,25 @@ class HttpRequest:
 
     @property
     def origin(self) -> Origin:
-        """How the message came: by whom, and with which headers beside it."""
+        """The origin of the message: its sender, and the headers that mirror it."""
         self._mirrored = McpHeaders(self.headers)
         return Origin("http", self.principal, self._mirrored)
 
-    def forget(self) -> None:
-        """Let the headers go: a stream may be open for long, and what it was asked with is not looked at again."""
+    def drop_headers(self) -> None:
+        """Free the headers: a stream may be open for long, and the headers of its request are not read again."""
         self.headers = _NO_HEADERS
         if self._mirrored is not None:
-            self._mirrored.given = _NO_HEADERS
+            self._mirrored.clear()
 
     async def answer(self, status: int, headers: Headers | None = None, body: bytes = b"") -> None:
         """Send a whole response."""
-        await send_plain(self.send, status, headers or [], body)
+        await send_response(self.send, status, headers or [], body)
 
     async def body(self) -> bytes:
-        """Read the body, as far as the limit and the clock allow.
+        """Read the body, within the limits of size and time.
 
         Raises:
-            Refused: it is no JSON by its type, too long, or too slow.
+            HTTPException: the body is not JSON by its type, is too long, or arrives too slowly.
         """
         headers, limit = self.headers, self.limits.body_bytes
         kind = headers.get(b"content-type")
@@ -144,11 +160,11 @@ class HttpRequest:
             return body
         try:
             async with asyncio.timeout(self.limits.body_seconds):
-                return await self._rest(message)
+                return await self._read_rest(message)
         except TimeoutError:
             raise HTTPException(408, "The body took too long", headers=((b"connection", b"close"),)) from None
 
-    async def _rest(self, message: MutableMapping[str, Any]) -> bytes:
+    async def _read_rest(self, message: MutableMapping[str, Any]) -> bytes:
         parts, size = [], 0
         while message["type"] == "http.request":
             parts.append(message.get("body", b""))
@@ -163,3 +179,11 @@ class HttpRequest:
     def _too_long(self) -> HTTPException:
         close = ((b"connection", b"close"),)
         return HTTPException(413, f"A body of more than {self.limits.body_bytes} bytes", headers=close)
+
+
+async def send_response(send: Send, status: int, headers: Headers, body: bytes = b"") -> None:
+    """Send a whole response: its status, its headers and its body."""
+    # RFC 9110, 8.6: a response without content has no length either.
+    sized = headers if status == 204 else [*headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": sized})
+    await send({"type": "http.response.body", "body": body})

@@ -1,6 +1,6 @@
 """Runs an ASGI application on uvicorn.
 
-Binds sockets and checks certificates first, applies limits, drains at the end, and reports what is wrong in one
+Binds sockets and checks certificates first, applies limits, and drains at the end; each configuration error is one
 sentence.
 """
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-#: Connections that wait to be accepted.
+#: How many connections may wait to be accepted.
 BACKLOG = 2048
 
-#: Settings of uvicorn that have a name of their own here, or that other values would break.
+#: Settings of uvicorn that are parameters of ``serve``, or that must not be changed.
 _RESERVED = frozenset(
     """app factory fd host http http2 interface lifespan limit_concurrency log_config log_level port reload ssl_certfile
     ssl_keyfile ssl_keyfile_password timeout_keep_alive uds workers ws""".split()  # noqa: SIM905  a line each would hide it
@@ -52,9 +52,9 @@ async def serve(
     are closed at the end. ``uvicorn_config`` has further settings of ``uvicorn.Config``.
 
     Raises:
-        ConfigError: it cannot be served like this; the sentence names the fix.
+        ConfigError: the options are invalid; the message names the fix.
     """
-    config_class, server_class, protocol_class, watch = _load(limits)
+    config_class, server_class, protocol_class, tracker = _load(limits)
     settings = _settings(uvicorn_config, log_level)
     if certfile is not None:
         check_certificate(certfile, keyfile, keyfile_password)
@@ -64,12 +64,12 @@ async def serve(
     access_log = bool((uvicorn_config or {}).get("access_log"))
 
     def connect(**given: Any) -> Any:
-        return protocol_class(watch=watch, access_log=access_log, **given)
+        return protocol_class(tracker=tracker, access_log=access_log, **given)
 
     config = _configure(config_class, app, {**settings, "http": connect})
     listening = sockets or await bind(host, port, backlog=BACKLOG, unacknowledged_seconds=limits.idle_seconds)
     try:
-        server = server_class(config, app, watch=watch, limits=limits, stopping=stopping or asyncio.Event())
+        server = server_class(config, app, tracker=tracker, limits=limits, stopping=stopping or asyncio.Event())
         if started is not None:
             url = url_of(listening[0], host=None if sockets else host, tls=certfile is not None)
             server.on_started = lambda: started(url)
@@ -79,7 +79,7 @@ async def serve(
 
 
 def _load(limits: Limits) -> tuple[Any, Any, Any, ConnectionTracker]:
-    """Import what the extra brings."""
+    """Import the modules that need the ``http`` extra."""
     try:
         from uvicorn import Config
 
@@ -93,7 +93,7 @@ def _load(limits: Limits) -> tuple[Any, Any, Any, ConnectionTracker]:
 
 
 def _settings(given: Mapping[str, Any] | None, log_level: str | None) -> dict[str, Any]:
-    """Join our settings of uvicorn with the program's."""
+    """Merge our settings of uvicorn with the program's."""
     fixed = sorted(_RESERVED & set(given or ()))
     if fixed:
         raise ConfigError(f"uvicorn_config may not set {', '.join(fixed)}: the server decides that itself.")
@@ -103,7 +103,7 @@ def _settings(given: Mapping[str, Any] | None, log_level: str | None) -> dict[st
         "proxy_headers": False,
         "server_header": False,
         **(given or {}),
-        # A false value would empty the handlers of uvicorn's access log for the whole program; ours writes none.
+        # A false value would remove the handlers of uvicorn's access log for the whole program; ours writes none.
         "access_log": True,
         "interface": "asgi3",
         "lifespan": "off",
@@ -114,7 +114,7 @@ def _settings(given: Mapping[str, Any] | None, log_level: str | None) -> dict[st
 
 
 def _configure(config_class: Any, app: DrainableApp, settings: dict[str, Any]) -> Any:
-    """Make uvicorn's configuration, with our lifespan in place of the one that only logs."""
+    """Create uvicorn's configuration, with our lifespan in place of the one that only logs."""
     from trunkline.transports.http.server.uvicorn_server import UvicornLifespan
 
     try:

@@ -1,19 +1,21 @@
-"""Handshake sessions over HTTP: what one ``Mcp-Session-Id`` stands for, and the links that serve it.
+"""Handshake sessions over HTTP: opening one, its requests, its GET stream, and its end.
 
-A session has one standing conversation, made by ``initialize``, on which the server speaks unasked: its messages go to
-the session's GET stream. Each POSTed request is a link and a conversation of its own, so that two calls with one id are
-both answered, each on its own response. What a client posts beside requests is brought to whom it is for: an answer to
-the conversation that asked, known by the id it was asked under; a cancellation to the request it names; all else to the
-standing one. A client that hangs up has cancelled nothing: its stream is kept, and may be taken up again.
+A session has one standing connection, made by ``initialize``, on which the server sends messages of its own: they go to
+the session's GET stream. Each POSTed request is a link and a connection of its own, so that two calls with one id are
+both answered, each on its own response. Other messages that a client posts are routed: an answer goes to the connection
+that sent the request, found by the id of that request; a cancellation to the request it names; all others to the
+standing connection. A client that disconnects has cancelled nothing: its stream is kept, and can be resumed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -29,22 +31,22 @@ from trunkline.protocol.jsonrpc import (
     Outbound,
     Request,
     Response,
+    batch_fault,
 )
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import Feature, Revision
-from trunkline.transports.http.server.asgi import session_ended
+from trunkline.protocol.revisions import ASSUMED_WITHOUT_HEADER, Feature, Revision, find_revision
+from trunkline.transports.http.server.asgi import Headers, HTTPException, invalid_body, session_ended, too_many
 from trunkline.transports.http.server.event_log import EventLog, EventStream
-from trunkline.transports.http.server.open_responses import OpenResponses
+from trunkline.transports.http.server.open_responses import Challenge, OpenResponses
 from trunkline.transports.http.server.request import HttpRequest
 from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.http.server.single_request import HandshakeRequestTransport, SingleRequestTransport, encoded
-from trunkline.transports.link import Link, Receiver
+from trunkline.transports.link import AcceptedConnection, Acceptor, Link, Receiver
 from trunkline.types import CancelledNotificationParams, ProgressNotificationParams, RequestId
 
 __all__ = [
-    "AcceptedConnection",
-    "Acceptor",
     "HttpSession",
+    "SessionEndpoint",
     "SessionLink",
     "SessionRegistry",
     "SessionRequestTransport",
@@ -55,49 +57,13 @@ __all__ = [
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class AcceptedConnection(Receiver, Protocol):
-    """What an endpoint sees of a connection that was accepted."""
-
-    @property
-    def session(self) -> Session | None:
-        """What ``initialize`` made, once it has."""
-
-    @property
-    def exchanges(self) -> Mapping[RequestId, object]:
-        """The requests being served."""
-
-    async def aclose(self) -> None:
-        """End it."""
-
-
-class Acceptor(Protocol):
-    """Who serves what an endpoint brings."""
-
-    def accept(self, link: Link) -> AcceptedConnection:
-        """Serve a link for as long as it lasts."""
-
-    def accept_one(
-        self, link: Link, session: Session | None, prefix: str, create_task: Callable[..., Any] | None
-    ) -> Receiver:
-        """Serve a link that brings one message, within a session or alone; nothing need be closed.
-
-        ``create_task`` says what is done with the work of serving it, if it is not to be a task of its own.
-        """
-
-    def end_subscriptions(self) -> None:
-        """End what would stream for ever: the endpoint is about to stop."""
-
-    async def release(self) -> None:
-        """Learn that nothing more will be brought."""
-
-
 class SessionLink(Link):
-    """The standing link of a session: what the server says unasked goes to the session's GET stream."""
+    """The standing link of a session: messages that belong to no request go to the session's GET stream."""
 
     __slots__ = ("_limit", "_opening", "_session", "receiver")
 
     def __init__(self, session: HttpSession, limit: int) -> None:
-        """Carry what belongs to no request."""
+        """Create the link of a session; ``drain`` waits while more than ``limit`` bytes are pending."""
         self._session = session
         self._limit = limit
         self.receiver: Receiver | None = None
@@ -105,26 +71,26 @@ class SessionLink(Link):
         self._opening: tuple[RequestId, SingleRequestTransport] | None = None
 
     def attach(self, receiver: Receiver) -> None:
-        """Know who takes messages."""
+        """Store the receiver; the session delivers messages to it."""
         self.receiver = receiver
 
     def send(self, batch: Sequence[Outbound]) -> None:
         """Answer the opening request, or add to the GET stream.
 
-        Equal notices that wait fall together; those for a client that does not keep up are dropped.
+        Equal pending notifications are merged; notifications for a client that does not keep up are dropped.
         """
-        standing = self._session.get_stream
+        get_stream = self._session.get_stream
         for outbound in batch:
             if self._opening is not None and outbound.about == self._opening[0]:
                 self._opening[1].send([outbound])
             elif type(outbound.message) is Request:
-                standing.push(encoded(outbound))
+                get_stream.push(encoded(outbound))
             elif (
                 type(outbound.message) is Notification
-                and not standing.is_congested(self._limit)
+                and not get_stream.is_congested(self._limit)
                 and (data := encoded(outbound))
             ):
-                standing.push(data, droppable=True, merge=True)
+                get_stream.push(data, droppable=True, merge=True)
 
     def begin_opening(self, id: RequestId, transport: SingleRequestTransport) -> None:
         """Send the answer to this request, which opens the session, through its own response."""
@@ -139,14 +105,14 @@ class SessionLink(Link):
         await self._session.get_stream.drain(self._limit)
 
     async def aclose(self) -> None:
-        """End the GET stream, and the response to the opening request if there is none yet."""
+        """End the GET stream, and the response to the opening request if it has not been sent."""
         self._session.get_stream.end()
         if self._opening is not None:
             self._opening[1].abort(session_ended())
 
 
 class SessionRequestTransport(HandshakeRequestTransport):
-    """One POST of a session with a request, or with a batch of them, in it."""
+    """One POST of a session, with a request or with a batch of them."""
 
     __slots__ = ("_retry_ms", "_session", "ids", "name")
 
@@ -159,30 +125,30 @@ class SessionRequestTransport(HandshakeRequestTransport):
         ids: frozenset[RequestId],
         retry_ms: int,
     ) -> None:
-        """Carry the requests with these ids."""
+        """Prepare the response to the requests with these ids."""
         super().__init__(request, open_responses)
         self._session = session
         self._retry_ms = retry_ms
-        self.ids = ids
-        #: What the ids of questions asked here begin with.
-        self.name = session.register(self)
+        self.ids: frozenset[RequestId] = ids
+        #: The prefix of the ids of requests that the server sends here.
+        self.name: str = session.register(self)
 
     def client_disconnected(self) -> None:
-        """Called when the client disconnects: that cancels nothing, and what is sent is kept if it can be requested."""
+        """Called when the client disconnects: that cancels nothing, and a stream that can be resumed is kept."""
         self._disconnected = True
         if self._sse is not None:
-            self._sse.hang_up()
+            self._sse.client_disconnected()
         if self._stream is not None:
             self._stream.release()
 
     def withdraw(self, id: RequestId) -> None:
-        """Called when a request is cancelled: once all are, no answer comes and the response ends without one."""
+        """Called when a request is cancelled: once all are, the response ends without an answer."""
         self.ids -= {id}
         if not (self.ids or self._closed):
             self._close()
 
     def release_stream(self) -> bool:
-        """End the response, and go on with the stream when the client requests it; False where it cannot."""
+        """End the response; the client can request the rest of the stream later. False where it cannot."""
         if self._closed or not self.can_stream or Feature.STREAM_POLLING not in self._session.features:
             return False
         self._begin_stream()
@@ -192,7 +158,7 @@ class SessionRequestTransport(HandshakeRequestTransport):
 
     def _send_event(self, outbound: Outbound) -> None:
         if not self.can_stream and type(outbound.message) is Request:
-            # There is no stream on which to ask here; the GET stream is the other way to the client.
+            # This response cannot carry a request; the GET stream is the other way to the client.
             self._session.get_stream.push(encoded(outbound))
             return
         super()._send_event(outbound)
@@ -200,7 +166,7 @@ class SessionRequestTransport(HandshakeRequestTransport):
     def _new_stream(self) -> EventStream:
         stream = self._session.log.open(awaited=not self._disconnected)
         if Feature.STREAM_POLLING in self._session.features:
-            # Now the client has an id to come back with, whatever happens next.
+            # From here on the client has an event id to resume from, whatever happens next.
             stream.push(b"", retry=self._retry_ms)
         return stream
 
@@ -209,106 +175,113 @@ class SessionRequestTransport(HandshakeRequestTransport):
         self._answered()
 
     def _answered(self) -> None:
-        self._session.forget(self)
+        self._session.unregister(self)
 
 
 class HttpSession:
-    """What one session id stands for."""
+    """The session of one ``Mcp-Session-Id``."""
 
     __slots__ = (
-        "_exchanges",
         "_last",
+        "_requests",
         "connection",
         "features",
         "get_stream",
         "id",
-        "limits",
         "link",
         "log",
         "origin",
-        "principal",
         "seen",
         "session",
+        "version",
         "waiting_responses",
     )
 
     def __init__(self, id: str, origin: Origin, *, limits: Limits, now: float) -> None:
-        """Begin a session that nobody has opened yet."""
-        self.id = id
-        self.origin = origin
-        self.principal = origin.principal
-        self.limits = limits
-        self.log = EventLog(limits)
-        #: What the server says unasked.
-        self.get_stream = self.log.open()
-        #: Responses that wait until the one that writes it ends.
+        """Create a session that ``initialize`` has not opened yet."""
+        self.id: str = id
+        #: The sender of ``initialize``; no other principal may use the session.
+        self.origin: Origin = origin
+        self.log: EventLog = EventLog(limits)
+        #: The stream of messages that belong to no request.
+        self.get_stream: EventStream = self.log.open()
+        #: Responses that wait until the one that writes the GET stream ends.
         self.waiting_responses: list[SSEResponse] = []
-        self.link = SessionLink(self, limits.write_bytes)
+        self.link: SessionLink = SessionLink(self, limits.write_bytes)
         self.connection: AcceptedConnection | None = None
         self.session: Session | None = None
         self.features: frozenset[Feature] = frozenset()
-        #: The last time the client said something.
-        self.seen = now
-        self._exchanges: dict[str, SessionRequestTransport] = {}
+        #: The name of the negotiated revision, as ``MCP-Protocol-Version`` has it.
+        self.version: bytes = b""
+        #: The time of the client's last request.
+        self.seen: float = now
+        self._requests: dict[str, SessionRequestTransport] = {}
         self._last = 0
 
     def opened(self, session: Session) -> None:
-        """Learn what ``initialize`` made."""
+        """Called when ``initialize`` has succeeded."""
         session.id = self.id
         # Of the headers only the revision is kept: it holds for all requests, and a stateless one is known by it.
-        self.origin = Origin("http", self.principal, _spoken(session.revision))
+        self.origin = Origin("http", self.origin.principal, _version_headers(session.revision))
         session.caller = replace(session.caller, origin=self.origin)
         self.session = session
         self.features = session.revision.features
+        self.version = session.revision.name.encode()
 
-    # --- exchanges ---------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
-    def register(self, exchange: SessionRequestTransport) -> str:
-        """Take an exchange in and name it."""
+    def register(self, transport: SessionRequestTransport) -> str:
+        """Add a request in flight and return its name."""
         self._last += 1
         name = str(self._last)
-        self._exchanges[name] = exchange
+        self._requests[name] = transport
         return name
 
-    def forget(self, exchange: SessionRequestTransport) -> None:
-        """Let an exchange that is over go."""
-        self._exchanges.pop(exchange.name, None)
+    def unregister(self, transport: SessionRequestTransport) -> None:
+        """Remove a request that is over."""
+        self._requests.pop(transport.name, None)
 
     @property
     def in_flight(self) -> int:
         """How many requests are being served."""
-        return len(self._exchanges)
+        return len(self._requests)
 
     @property
     def open_streams(self) -> int:
-        """How many of its streams are being read, or wait to be."""
+        """How many responses read its streams, or wait to read the GET stream."""
         return len(self.waiting_responses) + sum(stream.reader is not None for stream in self.log.streams.values())
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is there: a request being served, or a stream being read."""
-        return bool(self._exchanges) or self.open_streams > 0
+        """Whether a request is being served or a stream is being read."""
+        return bool(self._requests) or self.open_streams > 0
 
     # --- the GET stream ----------------------------------------------------------------------------------------------
 
-    def join(self, reply: SSEResponse) -> None:
-        """Let a response write what the server says unasked, once no other does: no message goes to two."""
+    def join(self, response: SSEResponse) -> None:
+        """Write the GET stream to a response, once no other reads it: no message is sent twice."""
         if self.get_stream.reader is None:
-            reply.move(self.get_stream)
+            response.move(self.get_stream)
         else:
-            self.waiting_responses.append(reply)
+            self.waiting_responses.append(response)
 
-    def leave(self, reply: SSEResponse) -> None:
-        """Let a response go; the next that stands by takes its place."""
-        if reply in self.waiting_responses:
-            self.waiting_responses.remove(reply)
+    def leave(self, response: SSEResponse) -> None:
+        """Remove a response; the next one that waits takes its place."""
+        if response in self.waiting_responses:
+            self.waiting_responses.remove(response)
         elif self.waiting_responses and self.get_stream.reader is None:
             self.waiting_responses.pop(0).move(self.get_stream)
 
-    # --- the switchboard ---------------------------------------------------------------------------------------------
+    def end_get_stream(self) -> None:
+        """End the response that writes the GET stream, and those that wait for it."""
+        self.get_stream.end()
+        for response in self.waiting_responses:
+            response.stream.end()
+
+    # --- routing of messages that are not requests -------------------------------------------------------------------
 
     def deliver(self, message: Message | InvalidMessage) -> None:
-        """Bring a message that is no request to whom it is for."""
+        """Deliver a message that is not a request to the connection it is for."""
         if isinstance(message, Response | ErrorResponse | InvalidMessage):
             receiver = self._requester(message.id)
         elif message.method == "notifications/cancelled":
@@ -322,44 +295,44 @@ class HttpSession:
             receiver.message_received(message, self.origin)
 
     def _requester(self, id: RequestId | None) -> Receiver | None:
-        """Find who asked under an id: exchanges ask under their name, a dot and a number."""
+        """Return the connection that sent the request with an id: its transport's name, a dot and a number."""
         if not isinstance(id, str):
             return self.link.receiver
-        exchange = self._exchanges.get(id.partition(".")[0])
-        return None if exchange is None else exchange.receiver
+        transport = self._requests.get(id.partition(".")[0])
+        return None if transport is None else transport.receiver
 
     def _cancel(self, message: Message) -> None:
-        params = _read(message, CancelledNotificationParams)
+        params = _decode_params(message, CancelledNotificationParams)
         if params is None or params.request_id is None:
             return
         wanted = params.request_id
-        found = [each for each in self._exchanges.values() if any(_same(wanted, id) for id in each.ids)]
-        # A client that gives two requests one id cannot say which of them it means; to go on with both loses nothing.
+        found = [each for each in self._requests.values() if any(_same_id(wanted, id) for id in each.ids)]
+        # A client that uses one id for two requests cannot say which of them it means; serving both loses nothing.
         if len(found) != 1 or found[0].receiver is None:
             return
-        exchange, receiver = found[0], found[0].receiver
+        transport, receiver = found[0], found[0].receiver
         served = getattr(receiver, "exchanges", {}).get(wanted)
         receiver.message_received(message, self.origin)
         task: asyncio.Task[None] | None = getattr(served, "task", None)
         if task is None or task.done():
-            exchange.withdraw(wanted)
+            transport.withdraw(wanted)
         else:
-            # What the handler still says when it is stopped (that it needs no answer to a question) goes out first.
-            task.add_done_callback(lambda _: exchange.withdraw(wanted))
+            # What the handler still sends while it is cancelled (that it needs no answer to a request of its own) goes
+            # out first.
+            task.add_done_callback(lambda _: transport.withdraw(wanted))
 
     def _progress_target(self, message: Message) -> Receiver | None:
-        params = _read(message, ProgressNotificationParams)
+        params = _decode_params(message, ProgressNotificationParams)
         return None if params is None else self._requester(params.progress_token)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End everything: what is served is cancelled, streams end, kept events are forgotten."""
-        for exchange in list(self._exchanges.values()):
-            exchange.abort(session_ended())
+        """End the session: cancel its requests, end its streams, drop its events."""
+        for transport in list(self._requests.values()):
+            transport.abort(session_ended())
         self.log.close()
-        for reply in self.waiting_responses:
-            reply.stream.end()
+        self.end_get_stream()
         if self.connection is not None:
             self.link.receiver = None
             await self.connection.aclose()
@@ -371,14 +344,14 @@ class SessionRegistry:
     __slots__ = ("_limits", "_new_id", "_now", "by_id")
 
     def __init__(self, limits: Limits, *, now: Callable[[], float], new_id: Callable[[], str]) -> None:
-        """Start without any; ids must be such that nobody can guess one."""
+        """Start without sessions; the ids that ``new_id`` returns must not be guessable."""
         self._limits = limits
         self._now = now
         self._new_id = new_id
         self.by_id: dict[str, HttpSession] = {}
 
     def make(self, origin: Origin) -> HttpSession | None:
-        """Begin a session; None if there are too many."""
+        """Create a session; None if there are too many."""
         if len(self.by_id) >= self._limits.sessions:
             return None
         session = HttpSession(self._new_id(), origin, limits=self._limits, now=self._now())
@@ -386,15 +359,15 @@ class SessionRegistry:
         return session
 
     def find(self, id: str, principal: Principal | None) -> HttpSession | None:
-        """Give the session of this principal with this id; one of somebody else's is none."""
+        """Return the open session with this id; None if it belongs to another principal."""
         session = self.by_id.get(id)
-        if session is None or session.session is None or not same_principal(session.principal, principal):
+        if session is None or session.session is None or not same_principal(session.origin.principal, principal):
             return None
         session.seen = self._now()
         return session
 
     def remove(self, session: HttpSession) -> Coroutine[Any, Any, None]:
-        """Forget a session; what is given ends it when awaited."""
+        """Remove a session; awaiting the coroutine ends it."""
         self.by_id.pop(session.id, None)
         return session.aclose()
 
@@ -402,11 +375,11 @@ class SessionRegistry:
         return len(self.by_id)
 
     def end_expired(self) -> list[Coroutine[Any, Any, None]]:
-        """Remove the sessions that rested too long; awaiting what is returned ends them."""
+        """Remove the sessions that were idle for too long; awaiting the coroutines ends them."""
         return [self.remove(session) for session in self.expired()]
 
     def expired(self) -> Iterator[HttpSession]:
-        """Yield the sessions that rested too long, and let each forget streams that ended long ago."""
+        """Yield the sessions that were idle for too long, and drop the streams of the others that ended long ago."""
         now, limits = self._now(), self._limits
         for session in list(self.by_id.values()):
             session.log.sweep(now)
@@ -418,30 +391,182 @@ class SessionRegistry:
                 yield session
 
 
+class SessionEndpoint:
+    """The part of an endpoint that serves clients of handshake revisions."""
+
+    def __init__(self, acceptor: Acceptor, *, limits: Limits, retry_ms: int, challenge: Challenge) -> None:
+        """Start without sessions."""
+        self._acceptor = acceptor
+        self._limits = limits
+        self._retry_ms = retry_ms
+        self.sessions: SessionRegistry = SessionRegistry(
+            limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32)
+        )
+        self.open_responses: OpenResponses = OpenResponses(limits, self.sessions, challenge=challenge)
+
+    # --- POST --------------------------------------------------------------------------------------------------------
+
+    async def open(self, request: HttpRequest, incoming: Request) -> None:
+        """Open a session; if the answer is an error there is none."""
+        origin = request.origin
+        session = self.sessions.make(origin)
+        if session is None:
+            raise too_many("sessions")
+        self.open_responses.start_clock()
+        transport = SingleRequestTransport(request, self.open_responses)
+        session.link.begin_opening(incoming.id, transport)
+        connection = session.connection = self._acceptor.accept(session.link)
+        connection.message_received(incoming, origin)
+        headers: Headers = []
+        if connection.session is not None:
+            session.opened(connection.session)
+            headers = [(b"mcp-session-id", session.id.encode())]
+        try:
+            await transport.respond(headers, unless_error=True)
+        finally:
+            session.link.end_opening()
+            if session.session is None or not transport.succeeded:
+                await self.sessions.remove(session)
+
+    async def use(self, request: HttpRequest, incoming: Incoming, *, id: bytes, version: bytes | None) -> None:
+        """Serve a POST within a session."""
+        session = self._find(request, id, version)
+        if type(incoming) is not Request:
+            batch, others = self._sort(session, incoming)
+            for item in others:
+                session.deliver(item)
+            if batch is None:
+                await request.answer(202)
+                return
+            incoming = batch
+        if session.in_flight >= self._limits.in_flight:
+            raise too_many("requests in flight")
+        transport = SessionRequestTransport(
+            request, self.open_responses, session=session, ids=requests_of(incoming), retry_ms=self._retry_ms
+        )
+        receiver = self._acceptor.accept_one(transport, session.session, f"{transport.name}.", None)
+        # The same principal may present another token: its scopes count for this request.
+        origin = session.origin
+        if request.principal is not None:
+            origin = Origin("http", request.principal, origin.headers)
+        receiver.message_received(incoming, origin)
+        await transport.respond([])
+
+    def _sort(self, session: HttpSession, incoming: Incoming) -> tuple[Batch | None, list[Message | InvalidMessage]]:
+        """Separate the messages that must be answered from those that are only delivered.
+
+        Raises:
+            HTTPException: the body is undecodable, or the batch as a whole is invalid.
+        """
+        if type(incoming) is not Batch:
+            if type(incoming) is InvalidMessage and not incoming.response:
+                raise invalid_body(incoming, incoming.message)
+            return None, [incoming]  # type: ignore[list-item]
+        if Feature.BATCHES not in session.features:
+            raise HTTPException(400, "Invalid request: batches are not in this revision")
+        if (fault := batch_fault(incoming)) is not None:
+            raise HTTPException(400, fault)
+        answered = [each for each in incoming.items if _must_be_answered(each)]
+        others = [each for each in incoming.items if each not in answered]
+        return Batch(tuple(answered)) if answered else None, others
+
+    async def serve_alone(self, request: HttpRequest, incoming: Incoming, *, version: bytes | None) -> None:
+        """Serve a handshake client without a session: nothing is known of its earlier requests."""
+        revision = (None if version is None else find_revision(version.decode())) or ASSUMED_WITHOUT_HEADER
+        batch = type(incoming) is Batch and Feature.BATCHES in revision.features
+        if type(incoming) is InvalidMessage or (type(incoming) is Batch and not batch):
+            raise invalid_body(incoming, "Invalid request: batches are not in this revision")
+        if type(incoming) is Batch and (fault := batch_fault(incoming)) is not None:
+            raise HTTPException(400, fault)
+        if not requests_of(incoming):
+            await request.answer(202)
+            return
+        transport, origin, session = HandshakeRequestTransport(request, self.open_responses), request.origin, None
+        if batch or incoming.method != "initialize":  # type: ignore[union-attr]
+            session = Session(revision, None, {}, origin=origin)
+            session.ready()
+        self._acceptor.accept_one(transport, session, "", None).message_received(incoming, origin)
+        await transport.respond([])
+
+    def _find(self, request: HttpRequest, id: bytes, version: bytes | None) -> HttpSession:
+        """Return the session that a request names.
+
+        Raises:
+            HTTPException: the principal has no session with this id, or the session has another revision.
+        """
+        session = self.sessions.find(id.decode("latin-1"), request.principal)
+        if session is None:
+            raise HTTPException(404, "No such session; send initialize again")
+        if version is not None and version != session.version:
+            agreed = session.version.decode()
+            raise HTTPException(400, f"MCP-Protocol-Version does not match the session, which speaks {agreed}")
+        return session
+
+    # --- GET and DELETE ----------------------------------------------------------------------------------------------
+
+    async def listen(self, request: HttpRequest, *, id: bytes, version: bytes | None) -> None:
+        """Write the GET stream to a response, or resume a stream that the client lost."""
+        session = self._find(request, id, version)
+        if session.open_streams >= self._limits.session_streams:
+            raise too_many("open streams")
+        self.open_responses.check_streams()
+        last = request.field(b"last-event-id")
+        if last is not None:
+            response = self._resume(session, last.decode("latin-1"), request)
+        else:
+            response = SSEResponse(EventStream(), request.send)
+            if Feature.STREAM_POLLING in session.features and session.get_stream.reader is None:
+                session.get_stream.push(b"", retry=self._retry_ms, merge=True)
+            session.join(response)
+        request.drop_headers()
+        try:
+            await response.run(request.receive, [], owner=self.open_responses, connection=request.connection)
+        finally:
+            session.leave(response)
+
+    def _resume(self, session: HttpSession, last: str, request: HttpRequest) -> SSEResponse:
+        """Continue the stream that an event belongs to, after that event; no other stream."""
+        found = session.log.find(last)
+        if found is None or not found[0].rewind(found[1]):
+            raise HTTPException(400, f"Last-Event-ID {last[:40]!r} is of no stream that is kept here")
+        response = SSEResponse(found[0], request.send)
+        found[0].attach(response)
+        return response
+
+    async def end(self, request: HttpRequest, *, id: bytes, version: bytes | None) -> None:
+        """End a session."""
+        await self.sessions.remove(self._find(request, id, version))
+        await request.answer(204)
+
+
 @cache
-def _spoken(revision: Revision) -> Mapping[str, str]:
+def _version_headers(revision: Revision) -> Mapping[str, str]:
     return MappingProxyType({"mcp-protocol-version": revision.name})
 
 
-def _read(message: Any, kind: Any) -> Any:
+def _decode_params(message: Any, kind: Any) -> Any:
     try:
         return msgspec.json.decode(message.params or b"null", type=kind)
     except _UNREADABLE:
         return None
 
 
-def _same(one: RequestId, other: RequestId) -> bool:
+def _same_id(one: RequestId, other: RequestId) -> bool:
     return type(one) is type(other) and one == other
 
 
 def same_principal(one: Principal | None, other: Principal | None) -> bool:
-    """Tell whether two are one: nobody is only the same as nobody."""
+    """Return True if both are the same principal; anonymous matches only anonymous."""
     if one is None or other is None:
         return one is other
     return one.identity == other.identity
 
 
 def requests_of(incoming: Incoming) -> frozenset[RequestId]:
-    """Give the ids of the requests in what was posted."""
+    """Return the ids of the requests in a posted body."""
     items = incoming.items if isinstance(incoming, Batch) else (incoming,)
     return frozenset(item.id for item in items if isinstance(item, Request))
+
+
+def _must_be_answered(item: Message | InvalidMessage) -> bool:
+    return type(item) is Request or (type(item) is InvalidMessage and not item.response)

@@ -1,11 +1,11 @@
-"""One HTTP request and its response: the link of a POST that stands alone, and the base of those within a session.
+"""One HTTP request and its response: the link of a POST without a session, and the base of those within one.
 
 ``SingleRequestTransport`` owns the whole life of one response. Other objects call its methods and never write its
 state: the connection sends through it, the endpoint awaits ``respond``, the registry of open responses calls ``check``
 and ``tick``, the stream's response and the HTTP server report a disconnect.
 
-The first message out decides the form: an answer makes the response JSON, with a status that tells the kind of error;
-anything else makes it a stream of events that the answer ends. A disconnect ends a request that stands alone: nothing
+The first message sent decides the form: an answer makes the response JSON, with a status for the kind of error;
+anything else makes it a stream of events that the answer ends. A disconnect ends a request without a session: nothing
 sent can arrive any more, so the request is cancelled.
 """
 
@@ -28,11 +28,11 @@ from trunkline.protocol.error_codes import (
 )
 from trunkline.protocol.jsonrpc import ErrorResponse, Message, Notification, Outbound, Response, encode
 from trunkline.transports.codec_errors import encode_each
-from trunkline.transports.http.server.asgi import JSON, Headers, HTTPException, Receive, send_plain
+from trunkline.transports.http.server.asgi import JSON, Headers, HTTPException, Receive
 from trunkline.transports.http.server.event_log import EventStream
 from trunkline.transports.http.server.open_responses import OpenResponses
-from trunkline.transports.http.server.request import HttpRequest
-from trunkline.transports.http.server.response import ClientConnection, SSEResponse
+from trunkline.transports.http.server.request import ClientConnection, HttpRequest, send_response
+from trunkline.transports.http.server.response import SSEResponse
 from trunkline.transports.link import Link, Receiver
 
 __all__ = ["STATUSES", "HandshakeRequestTransport", "SingleRequestTransport", "encoded"]
@@ -84,54 +84,54 @@ class SingleRequestTransport(Link):
     can_stream: bool
 
     def __init__(self, request: HttpRequest, open_responses: OpenResponses) -> None:
-        """Make the response of a request; ``respond`` sends it."""
+        """Prepare the response of a request; ``respond`` sends it."""
         self._request: HttpRequest | None = request
         self._open_responses = open_responses
-        #: So many bytes may wait to be written before senders are made to wait.
+        #: How many bytes may be pending before ``drain`` waits.
         self._limit = request.limits.write_bytes
         self.receiver: Receiver | None = None
         self.can_stream = not request.json_only
-        #: The answer as it is written, if it was the first message out; with its status.
+        #: The encoded answer and its status, if it was the first message sent.
         self._answer: bytes | None = None
         self._status = 200
-        #: The answer is an error; and the scopes that the client's token lacks, if that is the error.
+        #: Whether the answer is an error; and the scopes that the client's token lacks, if that is the error.
         self._failed = False
         self._insufficient_scope: InsufficientScope | None = None
-        #: The events, once something came before the answer; the response that writes them; its end, if it is written
-        #: while the request is being served.
+        #: The events, once something was sent before the answer; the response that writes them; its end, if it is
+        #: written while the request is being served.
         self._stream: EventStream | None = None
         self._sse: SSEResponse | None = None
         self._sse_end: asyncio.Future[Any] | None = None
-        #: The response is to end as soon as it has begun; what is sent later waits to be requested.
+        #: The response is to end as soon as it has begun; what is sent later is kept until the client requests it.
         self._release_early = False
-        #: Nothing more is carried.
+        #: Nothing more is sent.
         self._closed = False
-        #: The client is gone; what it is told if it is still there and gets no answer.
+        #: Whether the client has disconnected; and the error to send if it has not and there is no answer.
         self._disconnected = False
         self._failure: HTTPException | None = None
         #: The coroutine that serves the request, if ``respond`` is to run it.
         self._work: Coroutine[Any, Any, None] | None = None
         #: Done once the form of the response is known.
         self._waiter: asyncio.Future[None] | None = None
-        #: Waits for a disconnect; and for how many rounds of the clock the request has been open.
+        #: Reports a disconnect, until cancelled; and for how many rounds of the clock the request has been open.
         self._disconnect_watch: _Cancellable | None = None
         self._rounds = -1
 
     # --- the link ----------------------------------------------------------------------------------------------------
 
     def attach(self, receiver: Receiver) -> None:
-        """Keep the receiver; the endpoint delivers the request to it."""
+        """Store the receiver; the endpoint delivers the request to it."""
         self.receiver = receiver
 
     def send(self, batch: Sequence[Outbound]) -> None:
-        """Set the answer, or add to the stream; what comes after the answer is dropped."""
+        """Set the answer, or add to the stream; messages after the answer are dropped."""
         for outbound in batch:
             if self._closed:
                 return
             message = outbound.message
             kind = type(message)
             if kind is Response and self._stream is None:
-                # The common case: the answer is the first message out.
+                # The common case: the answer is the first message sent.
                 self._answer = encoded(outbound)
                 self._closed = True
                 if self._waiter is not None:
@@ -148,7 +148,7 @@ class SingleRequestTransport(Link):
             await self._stream.drain(self._limit)
 
     async def aclose(self) -> None:
-        """Carry nothing more; a response that has not begun has no answer."""
+        """Send nothing more; a response that has not begun has no answer."""
         self._close()
 
     def run_inline(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[Any]:
@@ -161,12 +161,12 @@ class SingleRequestTransport(Link):
     # --- for the endpoint --------------------------------------------------------------------------------------------
 
     async def respond(self, headers: Headers | None = None, *, unless_error: bool = False) -> None:
-        """Serve the request if that is to be done here, and send the response: JSON, or a stream.
+        """Run the work kept by ``run_inline``, if any, and send the response: JSON, or a stream.
 
         ``headers`` are added to it; with ``unless_error`` only if the answer is a result.
 
         Raises:
-            Refused: there is no answer, for a reason that the client is told.
+            HTTPException: there is no answer; the reason is to be sent to the client.
         """
         request = self._request
         assert request is not None
@@ -176,7 +176,7 @@ class SingleRequestTransport(Link):
                 await self._work
                 if not self._closed or self._disconnected or self._failure is not None:
                     self._work_stopped()
-                # The answers of one turn of the loop leave together: under load that saves a fifth of the processor
+                # The answers of one turn of the loop are sent together: under load that saves a fifth of the processor
                 # time of each, since clients come back in groups and not one by one.
                 await asyncio.sleep(0)
             elif not self._decided:
@@ -187,14 +187,17 @@ class SingleRequestTransport(Link):
                 head = [JSON] if headers is None or (unless_error and self._failed) else [JSON, *headers]
                 if self._insufficient_scope is not None:
                     head += self._open_responses.challenge(self._insufficient_scope, request)
-                await send_plain(request.send, self._status, head, self._answer)
+                await send_response(request.send, self._status, head, self._answer)
             elif self._sse_end is not None:
                 await asyncio.wait([self._sse_end])
             elif self._stream is not None and (sse := self._open_sse(self._stream, request)) is not None:
-                watched = self._disconnect_watch is not None
-                carrier = None if watched else request.carrier
+                watching = self._disconnect_watch is not None
                 await sse.run(
-                    request.receive, headers or [], owner=self._open_responses, watched=watched, carrier=carrier
+                    request.receive,
+                    headers or [],
+                    owner=self._open_responses,
+                    disconnect_reported=watching,
+                    connection=None if watching else request.connection,
                 )
             if self._answer is None and self._sse is None:
                 await self._respond_without_answer(request)
@@ -204,7 +207,7 @@ class SingleRequestTransport(Link):
                 self._sse_end.cancel()
             raise
         finally:
-            # Within a session the request may still be served; the rest is freed now: nothing refers in a circle.
+            # Within a session the request may still be served; the rest is freed now, which breaks reference cycles.
             self._open_responses.request_finished(self)
             self._request = None
             if self._closed:
@@ -214,22 +217,22 @@ class SingleRequestTransport(Link):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the request was answered with a result and the client was there to get it."""
+        """Whether the request was answered with a result and the client had not disconnected."""
         return self._closed and not self._failed and not self._disconnected
 
     def abort(self, failure: HTTPException) -> None:
-        """Stop serving the request; a client that has not seen anything yet is told why."""
+        """Stop serving the request; if the response has not begun, ``failure`` is sent."""
         self._failure = failure
         self._end(str(failure))
 
-    # --- for what is open beside it ----------------------------------------------------------------------------------
+    # --- for the registry of open responses --------------------------------------------------------------------------
 
     def client_disconnected(self) -> None:
-        """Called when the client disconnects: what is being done for it is cancelled."""
+        """Called when the client disconnects: the request is cancelled."""
         self._disconnected = True
         if self._sse is not None:
-            self._sse.hang_up()
-        self._end("the client hung up")
+            self._sse.client_disconnected()
+        self._end("the client disconnected")
 
     def check(self) -> bool:
         """Watch for a disconnect from the second call on; return whether to call again soon.
@@ -245,7 +248,7 @@ class SingleRequestTransport(Link):
         return False
 
     def tick(self, rounds: int) -> None:
-        """Count a round of the clock; after so many, begin a stream: the answer takes its time."""
+        """Count a round of the clock; after so many without an answer, begin a stream."""
         self._rounds += 1
         if self._rounds >= rounds:
             self._begin_stream()
@@ -254,11 +257,11 @@ class SingleRequestTransport(Link):
 
     def _watch_disconnect(self) -> _Cancellable:
         assert self._request is not None
-        carrier = self._request.carrier
-        if carrier is None:
+        connection = self._request.connection
+        if connection is None:
             return self._open_responses.spawn(self._receive_disconnect(self._request.receive))
-        carrier.add_disconnect_callback(self.client_disconnected)
-        return _CarrierWatch(carrier, self)
+        connection.add_disconnect_callback(self.client_disconnected)
+        return _ConnectionWatch(connection, self)
 
     async def _receive_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -266,10 +269,10 @@ class SingleRequestTransport(Link):
         self.client_disconnected()
 
     def _work_stopped(self) -> None:
-        """Find out why serving ended without an answer: none is wanted any more, or this task is being cancelled.
+        """Handle the end of the work without an answer: the request was cancelled, or this task was.
 
         Raises:
-            CancelledError: the task is.
+            CancelledError: the task was cancelled.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -301,7 +304,7 @@ class SingleRequestTransport(Link):
 
     @property
     def _decided(self) -> bool:
-        """Whether the form of the response is known, or that there will be none."""
+        """Whether the form of the response is known, or it is known that there will be none."""
         return self._answer is not None or self._stream is not None or self._closed
 
     def _send_answer(self, outbound: Outbound, message: Message | tuple[Message, ...]) -> None:
@@ -347,26 +350,26 @@ class SingleRequestTransport(Link):
         return EventStream()
 
     def _write_alongside(self, stream: EventStream) -> None:
-        """Start to write the stream while the work that fills it goes on."""
+        """Start to write the stream while the work that fills it continues."""
         request = self._request
         if request is None or (sse := self._open_sse(stream, request)) is None:
             return
-        carrier, watched = request.carrier, self._disconnect_watch is not None
-        if carrier is not None and not watched:
-            self._sse_end = sse.start([], owner=self._open_responses, carrier=carrier)
+        connection, watching = request.connection, self._disconnect_watch is not None
+        if connection is not None and not watching:
+            self._sse_end = sse.start([], owner=self._open_responses, connection=connection)
         else:
-            writing = sse.run(request.receive, [], owner=self._open_responses, watched=watched)
+            writing = sse.run(request.receive, [], owner=self._open_responses, disconnect_reported=watching)
             self._sse_end = asyncio.get_running_loop().create_task(writing, name="trunkline")
 
     def _open_sse(self, stream: EventStream, request: HttpRequest) -> SSEResponse | None:
-        """Make the response that writes the stream; None, and the request is aborted, if too many are open."""
-        request.forget()
+        """Create the response that writes the stream; if too many are open, abort the request and return None."""
+        request.drop_headers()
         try:
             self._open_responses.check_streams()
         except HTTPException as refusal:
             self.abort(refusal)
             return None
-        self._sse = SSEResponse(stream, request.send, leaving=self._release_early, listener=self)
+        self._sse = SSEResponse(stream, request.send, finishing=self._release_early, listener=self)
         return self._sse
 
     def _wake(self) -> None:
@@ -376,7 +379,7 @@ class SingleRequestTransport(Link):
 
 
 class HandshakeRequestTransport(SingleRequestTransport):
-    """One request of a handshake client: an error is an answer like any other."""
+    """One request of a handshake client: the status of an error answer is 200."""
 
     __slots__ = ()
 
@@ -384,21 +387,21 @@ class HandshakeRequestTransport(SingleRequestTransport):
         return 200
 
 
-class _CarrierWatch:
-    """Waits for the end of the connection below a request."""
+class _ConnectionWatch:
+    """A registered disconnect callback, which ``cancel`` removes."""
 
-    __slots__ = ("_carrier", "_transport")
+    __slots__ = ("_connection", "_transport")
 
-    def __init__(self, carrier: ClientConnection, transport: SingleRequestTransport) -> None:
-        self._carrier = carrier
+    def __init__(self, connection: ClientConnection, transport: SingleRequestTransport) -> None:
+        self._connection = connection
         self._transport = transport
 
     def cancel(self) -> None:
-        self._carrier.forget(self._transport.client_disconnected)
+        self._connection.remove_disconnect_callback(self._transport.client_disconnected)
 
 
 def encoded(outbound: Outbound) -> bytes:
-    """Encode a message; an answer that cannot be encoded becomes an error, anything else nothing at all."""
+    """Encode a message; an answer that cannot be encoded becomes an error, any other message no bytes."""
     try:
         return encode(outbound.message)
     except Exception:  # noqa: BLE001

@@ -1,7 +1,7 @@
 """Sockets and certificates of an HTTP server, checked before anything is started.
 
-It knows addresses and files, no HTTP. What can be wrong with them (a port in use, a name that does not resolve, a key
-that belongs to another certificate) is a `ConfigError` of one sentence that names the fix.
+It knows addresses and files, no HTTP. Every problem with them (a port in use, a name that does not resolve, a key that
+belongs to another certificate) is a `ConfigError` of one sentence that names the fix.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trunkline.errors import ConfigError
 
 __all__ = ["bind", "check_certificate", "close_all", "url_of"]
 
-#: Ports tried when one port must be free for several addresses and the system chose it for the first alone.
+#: How many ports are tried when the system chooses one that must be free for several addresses.
 ATTEMPTS = 8
 
 _Address = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
@@ -26,11 +26,11 @@ _Address = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
 async def bind(host: str, port: int, *, backlog: int, unacknowledged_seconds: float) -> list[socket.socket]:
     """Listen on every address of a host; with port 0 the system chooses one port for all of them.
 
-    A connection whose other side acknowledges nothing for so long is dropped by the system, where it can do that: a
+    Where it can, the system drops a connection whose client acknowledges nothing for ``unacknowledged_seconds``: a
     client that vanished does not hold an event stream open.
 
     Raises:
-        ConfigError: the port is taken or forbidden, or the host is not one of this machine.
+        ConfigError: the port is in use or not permitted, or the host is not one of this machine.
     """
     if not 0 <= port <= 65535:
         raise ConfigError(f"Port {port} does not exist; give one from 0 to 65535 (0: any free one).")
@@ -42,7 +42,7 @@ async def bind(host: str, port: int, *, backlog: int, unacknowledged_seconds: fl
         except OSError as exc:
             if port == 0 and exc.errno == errno.EADDRINUSE and attempt < ATTEMPTS - 1:
                 continue
-            raise ConfigError(_why_not(exc, host, port)) from exc
+            raise ConfigError(_bind_error(exc, host, port)) from exc
         break
     return sockets
 
@@ -60,7 +60,7 @@ async def _resolve(host: str, port: int) -> list[_Address]:
 
 
 def _bind_all(addresses: Sequence[_Address], port: int, *, host: str) -> list[socket.socket]:
-    """Bind each address; one that this machine does not have is left out if another can be bound."""
+    """Bind each address; one that this machine does not have is skipped if another can be bound."""
     bound: list[socket.socket] = []
     absent: OSError | None = None
     try:
@@ -85,7 +85,7 @@ def _bind_one(family: int, address: tuple[str | int, ...], *, dual: bool) -> soc
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":
-            # There it would let another program take the port over.
+            # On Windows it would let another program take the port over.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
@@ -98,7 +98,7 @@ def _bind_one(family: int, address: tuple[str | int, ...], *, dual: bool) -> soc
 
 
 def _listen(sockets: Sequence[socket.socket], backlog: int, unacknowledged_seconds: float) -> None:
-    # At once: two programs may both bind a port that neither listens on yet.
+    # Right after binding: two programs may both bind a port that neither listens on yet.
     try:
         for sock in sockets:
             if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -111,12 +111,12 @@ def _listen(sockets: Sequence[socket.socket], backlog: int, unacknowledged_secon
 
 
 def close_all(sockets: Sequence[socket.socket]) -> None:
-    """Close sockets, also those that are closed already."""
+    """Close sockets; those already closed are ignored."""
     for sock in sockets:
         sock.close()
 
 
-def _why_not(exc: OSError, host: str, port: int) -> str:
+def _bind_error(exc: OSError, host: str, port: int) -> str:
     match exc.errno:
         case errno.EADDRINUSE:
             other = port + 1 if port < 65535 else 0
@@ -132,7 +132,7 @@ def _why_not(exc: OSError, host: str, port: int) -> str:
 
 
 def url_of(sock: socket.socket, *, host: str | None, tls: bool) -> str:
-    """Say where a socket is reached: the host as it was given, the port as it is."""
+    """Return the URL of a socket: with the host as it was given, and the actual port."""
     scheme = "https" if tls else "http"
     name = sock.getsockname()
     if isinstance(name, (str, bytes)):
@@ -145,7 +145,7 @@ def url_of(sock: socket.socket, *, host: str | None, tls: bool) -> str:
 
 
 def check_certificate(certfile: str, keyfile: str | None, password: str | None) -> None:
-    """Load a certificate and its key once, so that what is wrong with them is said by name.
+    """Load a certificate and its key once, so that an error names the file and the problem.
 
     Raises:
         ConfigError: a file cannot be read, is not PEM, needs a password, or the two do not belong together.
@@ -157,15 +157,15 @@ def check_certificate(certfile: str, keyfile: str | None, password: str | None) 
 
     asked: list[bool] = []
 
-    def give_password() -> str:
+    def get_password() -> str:
         # Without this OpenSSL would ask on the terminal.
         asked.append(True)
         return password or ""
 
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, give_password)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, get_password)
     except (ssl.SSLError, OSError, ValueError) as exc:
-        raise ConfigError(_why_not_certificate(exc, certfile, keyfile, bool(asked), password)) from exc
+        raise ConfigError(_certificate_error(exc, certfile, keyfile, bool(asked), password)) from exc
 
 
 def _check_readable(path: str, what: str) -> None:
@@ -178,7 +178,7 @@ def _check_readable(path: str, what: str) -> None:
         ) from exc
 
 
-def _why_not_certificate(exc: Exception, certfile: str, keyfile: str | None, asked: bool, password: str | None) -> str:
+def _certificate_error(exc: Exception, certfile: str, keyfile: str | None, asked: bool, password: str | None) -> str:
     key = keyfile or certfile
     reason = getattr(exc, "reason", None) or ""
     if reason == "KEY_VALUES_MISMATCH":

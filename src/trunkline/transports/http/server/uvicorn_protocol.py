@@ -1,14 +1,14 @@
-"""HTTP/1.1 on one connection: uvicorn's parser class with deadlines, sizes and the refusals it lacks.
+"""HTTP/1.1 on one connection: uvicorn's protocol class with the timeouts, size limits and checks that it lacks.
 
-It knows bytes and clocks, no messages and no application. Uvicorn's class on httptools waits for ever for a head or a
-body, caps neither headers nor chunk extensions, lets trailers become headers, queues pipelined requests without bound
-and lets a client that does not read hold a response. Here a connection notes *when* it began to wait and *how many*
-bytes came that were no body; one timer for all connections (`Watch`) compares the first with the limits, so that a
-request costs no timer of its own.
+It knows bytes and clocks, no messages and no application. Uvicorn's class on httptools waits for ever for the headers
+or the body of a request, limits neither headers nor chunk extensions, lets trailers become headers, queues pipelined
+requests without bound and lets a client that does not read hold a response. Here a connection records *when* it began
+to wait and *how many* bytes arrived that were not body; one timer for all connections (`ConnectionTracker`) compares
+the times with the limits, so that a request needs no timer of its own.
 
-What is used of uvicorn's class besides its callbacks: ``parser``, ``flow``, ``transport``, ``pipeline``, ``scope``,
+Used of uvicorn's class besides its callbacks: ``parser``, ``flow``, ``transport``, ``pipeline``, ``scope``,
 ``headers``, ``url``, ``connections``, ``server_state``, and of a cycle ``response_started``, ``response_complete``,
-``disconnected``, ``keep_alive``, ``body``, ``more_body`` and ``message_event``. All are there from 0.38 on.
+``disconnected``, ``keep_alive``, ``body``, ``more_body`` and ``message_event``. All exist from 0.38 on.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from trunkline.protocol.limits import Limits
+from trunkline.transports.http.server.request import CONNECTION_KEY
 
 __all__ = ["ConnectionTracker", "UvicornProtocol"]
 
-#: Requests that may wait behind the one being answered. Clients hardly pipeline; sixteen is what benchmarks use.
+#: How many requests may be queued behind the one being answered. Clients hardly pipeline; benchmarks use sixteen.
 PIPELINED = 16
-#: Seconds between two sweeps, unless a limit is so short that this would be coarse.
+#: Seconds between two sweeps, unless a limit is so short that this would be too coarse.
 TICK_SECONDS = 1.0
 
-# What a connection waits for; plain numbers, since a look at a member of an enumeration costs four times as much.
+# What a connection waits for; plain numbers, since access to a member of an enumeration costs four times as much.
 _BETWEEN, _HEAD, _BODY, _CHUNKS = range(4)
 
 _VERSIONS = ("1.1", "1.0")
@@ -45,14 +46,14 @@ _Message = MutableMapping[str, Any]
 
 
 class ConnectionTracker:
-    """All connections of a server and the one timer that looks after them.
+    """All connections of a server, and the one timer that checks their timeouts.
 
-    ``now`` is the time of the last sweep: a connection reads it instead of the clock, so a limit is kept to within two
-    sweeps and never cut short.
+    ``now`` is the time of the last sweep: a connection reads it instead of the clock, so a timeout may fire up to two
+    sweeps late and never early.
     """
 
     def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the limits; the clock is a parameter for tests."""
+        """Set the limits; the clock is a parameter for tests."""
         self.limits = limits
         self.connections: set[UvicornProtocol] = set()
         self.empty = asyncio.Event()
@@ -65,7 +66,7 @@ class ConnectionTracker:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: UvicornProtocol) -> None:
-        """Look after a connection from now on."""
+        """Add a connection."""
         self.connections.add(connection)
         self.empty.clear()
         if self._timer is None:
@@ -73,7 +74,7 @@ class ConnectionTracker:
             self._arm()
 
     def remove(self, connection: UvicornProtocol) -> None:
-        """Forget a connection that is closed."""
+        """Remove a connection that is closed."""
         self.connections.discard(connection)
         if not self.connections and self._timer is not None:
             self.empty.set()
@@ -81,7 +82,7 @@ class ConnectionTracker:
             self._timer = None
 
     def sweep(self) -> None:
-        """End what has waited too long."""
+        """Check the timeouts of all connections."""
         self.now = self._clock()
         for connection in tuple(self.connections):
             connection.check(self.now)
@@ -95,108 +96,108 @@ class ConnectionTracker:
 
 
 class _BadRequest(Exception):
-    """Raised in a parser's callback: the rest of the bytes is not looked at."""
+    """Raised in a callback of the parser: the rest of the data is not parsed."""
 
 
 class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
-    """The log that uvicorn's class writes to; a request cancelled at the end of a drain is no error of the program."""
+    """The logger of uvicorn's class; a request cancelled at the end of a drain is not logged as an error."""
 
-    #: Asked by uvicorn's class before each of its trace lines.
+    #: Read by uvicorn's class before each of its trace messages.
     level = logging.INFO
 
     def error(self, msg: object, *args: object, exc_info: Any = None, **kwargs: Any) -> None:
-        """Log unless it tells of a cancelled request."""
+        """Log an error unless it is the cancellation of a request."""
         if not isinstance(exc_info, asyncio.CancelledError):
             super().error(msg, *args, exc_info=exc_info, **kwargs)
 
 
 class UvicornProtocol(HttpToolsProtocol):
-    """One HTTP connection, kept within the limits of its watch."""
+    """One HTTP connection, within the limits of its tracker."""
 
-    # uvicorn's own attributes fill a dictionary that all connections share the keys of; more would end the sharing.
+    # uvicorn's own attributes fill a key-sharing dictionary; more attributes would end the sharing.
     __slots__ = (
+        "_disconnect_callbacks",
         "_earlier",
-        "_lost",
-        "_refusal",
+        "_rejection",
         "_unsent",
         "_unsent_since",
-        "deaf",
+        "discarding",
         "ending",
         "framing",
         "header_bytes",
         "phase",
         "since",
-        "watch",
+        "tracker",
     )
 
-    def __init__(self, *args: Any, watch: ConnectionTracker, access_log: bool = False, **kwargs: Any) -> None:
-        """Take uvicorn's arguments and the watch; the access log is off unless asked for."""
+    def __init__(self, *args: Any, tracker: ConnectionTracker, access_log: bool = False, **kwargs: Any) -> None:
+        """Accept uvicorn's arguments and the tracker; the access log is off by default."""
         super().__init__(*args, **kwargs)
-        self.watch = watch
+        self.tracker = tracker
         self.access_log = access_log
-        self.logger = watch.log  # type: ignore[assignment]
-        self.header_bytes = watch.limits.header_bytes
+        self.logger = tracker.log  # type: ignore[assignment]
+        self.header_bytes = tracker.limits.header_bytes
         self.phase = _HEAD
         #: When the phase began.
-        self.since = watch.now
-        #: Bytes of this request that are no body; each byte of body pays for one of framing.
+        self.since = tracker.now
+        #: Bytes of this request that are not body; each byte of body allows one byte of framing.
         self.framing = 0
-        #: Whether what still comes is thrown away: the connection ends with the last answer under way.
-        self.deaf = False
-        #: Whether the server stops, so that each answer is the connection's last.
+        #: Whether further input is discarded: the connection ends after the last response in progress.
+        self.discarding = False
+        #: Whether the server stops, so that each response is the connection's last.
         self.ending = False
-        self._refusal = _INVALID
+        self._rejection = _INVALID
         self._earlier: tuple[RequestResponseCycle, ...] = ()
-        self._lost: tuple[Callable[[], None], ...] = ()
+        self._disconnect_callbacks: tuple[Callable[[], None], ...] = ()
         self._unsent = 0
-        self._unsent_since = watch.now
+        self._unsent_since = tracker.now
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head; a connection beyond the cap is told so, one far beyond it is dropped."""
+        """Start to wait for a request; a connection over the limit gets an error, one far over it is dropped."""
         super().connection_made(transport)
-        self.watch.add(self)
-        self.since = self.watch.now
-        most = self.watch.limits.connections
-        if len(self.connections) > most:
+        self.tracker.add(self)
+        self.since = self.tracker.now
+        limit = self.tracker.limits.connections
+        if len(self.connections) > limit:
             self.app = _overloaded
-        if len(self.connections) > most + most // 8 + 8:
+        if len(self.connections) > limit + limit // 8 + 8:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell every request that is being answered; uvicorn tells the last one alone."""
-        self.watch.remove(self)
+        """Report the disconnect to every request that is being answered; uvicorn reports it to the last one alone."""
+        self.tracker.remove(self)
         super().connection_lost(exc)
-        lost, self._lost = self._lost, ()
-        for callback in lost:
+        callbacks, self._disconnect_callbacks = self._disconnect_callbacks, ()
+        for callback in callbacks:
             callback()
         for cycle in self._earlier:
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
 
-    # --- what an application may ask: see `visits.Carrier` ------------------------------------------------------------
+    # --- the connection as an application sees it: `request.ClientConnection` -----------------------------------------
 
     def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
-        """Have something called when the connection ends."""
-        self._lost = (*self._lost, callback)
+        """Register a callback for the end of the connection."""
+        self._disconnect_callbacks = (*self._disconnect_callbacks, callback)
         if self.transport.is_closing():
             asyncio.get_running_loop().call_soon(callback)
 
-    def forget(self, callback: Callable[[], None]) -> None:
-        """Have it not called."""
-        self._lost = tuple(each for each in self._lost if each != callback)
+    def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
+        """Remove a callback."""
+        self._disconnect_callbacks = tuple(each for each in self._disconnect_callbacks if each != callback)
 
     def shutdown(self) -> None:
-        """Close as soon as nothing is under way: no request, and no head that has begun to come."""
+        """Close as soon as no request is in progress and none has begun to arrive."""
         self.ending = True
         if self.phase != _HEAD or not self.framing or self._unanswered():
             super().shutdown()
 
     def check(self, now: float) -> None:
-        """End the connection if the other side is too slow to send, or to read."""
-        limits = self.watch.limits
+        """Close the connection if the client is too slow to send, or to read."""
+        limits = self.tracker.limits
         if self.transport.is_closing() or self.flow.write_paused:
             self._check_unsent(now, limits.idle_seconds)
         else:
@@ -204,39 +205,39 @@ class UvicornProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.flow.read_paused:
-            # We do not read, so the other side cannot be late.
+            # This side does not read, so the client cannot be late.
             self.since = now
             return
-        waited = now - self.since - self.watch.tick
+        waited = now - self.since - self.tracker.tick
         if self.phase == _BETWEEN:
             if waited > limits.keep_alive_seconds and self._unanswered() is None:
                 self.transport.close()
         elif self.phase == _HEAD:
             if waited > limits.header_seconds:
-                self._end_head()
+                self._head_timed_out()
         elif waited > limits.body_seconds:
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time.")
+            self._reject(HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time.")
 
-    def _end_head(self) -> None:
+    def _head_timed_out(self) -> None:
         if self.framing:
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The head did not come in time.")
+            self._reject(HTTPStatus.REQUEST_TIMEOUT, "The head did not come in time.")
         else:
             self.transport.close()
 
-    def _check_unsent(self, now: float, patience: float) -> None:
+    def _check_unsent(self, now: float, timeout: float) -> None:
         unsent = self.transport.get_write_buffer_size()
         if not self._unsent or unsent < self._unsent:
             self._unsent, self._unsent_since = unsent, now
-        elif now - self._unsent_since > patience:
+        elif now - self._unsent_since > timeout:
             self.transport.abort()
 
     # --- bytes in -----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, at most a head's worth at a time."""
-        if self.phase == _BETWEEN and not self.deaf:
+        """Parse received data, at most ``header_bytes`` at a time."""
+        if self.phase == _BETWEEN and not self.discarding:
             self.phase = _HEAD
-            self.since = self.watch.now
+            self.since = self.tracker.now
         if len(data) <= self.header_bytes:
             self._feed(data)
             return
@@ -245,7 +246,7 @@ class UvicornProtocol(HttpToolsProtocol):
             self._feed(whole[start : start + self.header_bytes])
 
     def _feed(self, data: bytes | memoryview) -> None:
-        if self.deaf:
+        if self.discarding:
             return
         self.framing += len(data)
         try:
@@ -253,72 +254,72 @@ class UvicornProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._feed_without_upgrade(data, upgrade)
         except httptools.HttpParserError:
-            self._refuse(*self._refusal)
-        if self.framing > self.header_bytes and not self.deaf:
-            self._refuse(*(_HEAD_TOO_LARGE if self.phase == _HEAD else _TOO_MUCH_FRAMING))
+            self._reject(*self._rejection)
+        if self.framing > self.header_bytes and not self.discarding:
+            self._reject(*(_HEAD_TOO_LARGE if self.phase == _HEAD else _TOO_MUCH_FRAMING))
 
     def _feed_without_upgrade(self, data: bytes | memoryview, upgrade: httptools.HttpParserUpgrade) -> None:
-        """Parse a request again without its wish to change the protocol.
+        """Parse a request again without its ``Upgrade`` header.
 
-        The parser takes all that follows such a head for another protocol, the request's own body included; Java's
-        HttpClient asks for HTTP/2 in this way on every plain request, also on those with a body.
+        The parser treats all data after such headers as another protocol, the request's own body included; Java's
+        HttpClient asks for HTTP/2 in this way with every plain request, also with those that have a body.
         """
         if self.parser.get_method() == b"CONNECT":
-            self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "This is no proxy.")
+            self._reject(HTTPStatus.METHOD_NOT_ALLOWED, "This is no proxy.")
             return
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         lines += [b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade"]
-        # After a request that is the connection's last the old parser takes no more.
+        # After a request that is the connection's last the old parser accepts no more data.
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         try:
             self.parser.feed_data(b"\r\n".join([*lines, b"", bytes(data[upgrade.args[0] :])]))
         except httptools.HttpParserUpgrade:
-            # The next request of the same bytes asks as well: no honest client pipelines such wishes.
-            self._refuse(HTTPStatus.BAD_REQUEST, "Only one request at a time may ask for another protocol.")
+            # The next request in the same data asks for an upgrade too: no legitimate client pipelines those.
+            self._reject(HTTPStatus.BAD_REQUEST, "Only one request at a time may ask for another protocol.")
         except httptools.HttpParserError:
-            self._refuse(*self._refusal)
+            self._reject(*self._rejection)
 
-    # --- what the parser finds ----------------------------------------------------------------------------------------
+    # --- callbacks of the parser --------------------------------------------------------------------------------------
 
-    # These run for every request: where uvicorn's own is short it is written out, without the looks at WebSockets, and
-    # elsewhere the class is named instead of `super()`, which costs three times as much.
+    # These run for every request: where uvicorn's own method is short it is repeated here, without the checks for
+    # WebSockets, and elsewhere the class is named instead of `super()`, which costs three times as much.
 
     def on_headers_complete(self) -> None:
-        """Let a request in, if it is one we take."""
+        """Start a request, if it is acceptable."""
         if self.parser.should_upgrade():
-            return  # it is parsed again: see _feed_without_upgrade
+            return  # The request is parsed again: see _feed_without_upgrade.
         if self.framing > self.header_bytes and self._head_bytes() > self.header_bytes:
-            self._reject(*_HEAD_TOO_LARGE)
+            self._stop_parsing(*_HEAD_TOO_LARGE)
         if self.pipeline and len(self.pipeline) >= PIPELINED:
-            self._reject(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
+            self._stop_parsing(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
         before = self.cycle
-        # An application that waits for long need not hold a task for the sake of hearing that its client left.
-        self.scope["trunkline.carrier"] = self  # type: ignore[typeddict-unknown-key]
+        # With this, an application that waits for long needs no task that waits for its client to disconnect.
+        self.scope[CONNECTION_KEY] = self  # type: ignore[literal-required]
         HttpToolsProtocol.on_headers_complete(self)
-        # The parser gives trailers as headers: they must not join those that the application has checked.
+        # The parser reports trailers as headers: they must not be added to those that the application has checked.
         self.headers = []
         self.phase = _BODY
-        self.since = self.watch.now
+        self.since = self.tracker.now
         if self.pipeline:
-            # Uvicorn stops reading here, and would not see that the client of the request under way has left.
+            # Uvicorn stops reading here, and would not notice that the client of the current request disconnects.
             self.flow.resume_reading()
             self._earlier = tuple(cycle for cycle in (*self._earlier, before) if not cycle.response_complete)
         if self.ending:
             self.cycle.keep_alive = False
         if self.scope["http_version"] not in _VERSIONS:
-            self._reject(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
+            self._stop_parsing(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
 
     def on_chunk_header(self) -> None:
-        """Refuse a chunked body that two parsers could read in two ways."""
+        """Reject a chunked body that two parsers could read in two ways."""
         if self.phase == _BODY:
             self.phase = _CHUNKS
             codings = [value.strip().lower() for name, value in self.scope["headers"] if name == b"transfer-encoding"]
             if codings != [b"chunked"] or self.scope["http_version"] != "1.1":
-                self._reject(HTTPStatus.BAD_REQUEST, "The only transfer coding is chunked, in HTTP/1.1.")
+                self._stop_parsing(HTTPStatus.BAD_REQUEST, "The only transfer coding is chunked, in HTTP/1.1.")
 
     def on_body(self, body: bytes) -> None:
-        """Hand on a piece of the body."""
+        """Pass a part of the body to the application."""
         self.framing -= 2 * len(body)
         cycle = self.cycle
         if cycle.response_complete:
@@ -337,47 +338,47 @@ class UvicornProtocol(HttpToolsProtocol):
             cycle.more_body = False
             cycle.message_event.set()
         self.phase = _BETWEEN
-        self.since = self.watch.now
+        self.since = self.tracker.now
         self.framing = 0
 
     def on_response_complete(self) -> None:
-        """Go on with the next request; a rest is ended by the sweep, where uvicorn sets a timer for each."""
+        """Continue with the next request; the sweep closes idle connections, where uvicorn sets a timer for each."""
         if self.pipeline or self.transport.is_closing():
             HttpToolsProtocol.on_response_complete(self)
             return
         self.server_state.total_requests += 1
         self.flow.resume_reading()
         if self.phase == _BETWEEN:
-            self.since = self.watch.now
+            self.since = self.tracker.now
 
     def _head_bytes(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
-    # --- refusing -----------------------------------------------------------------------------------------------------
+    # --- rejecting ----------------------------------------------------------------------------------------------------
 
-    def _reject(self, status: HTTPStatus, sentence: str) -> None:
-        """Stop the parser from inside one of its callbacks; `_feed` then refuses."""
-        self._refusal = (status, sentence)
+    def _stop_parsing(self, status: HTTPStatus, sentence: str) -> None:
+        """Stop the parser from inside one of its callbacks; `_feed` then sends the error."""
+        self._rejection = (status, sentence)
         raise _BadRequest
 
-    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
-        """Take nothing more; say why, unless another answer has begun: then that one is the last."""
-        self.deaf = True
-        self.logger.debug("Refused a request of %s: %d, %s", self.client, status, sentence)
+    def _reject(self, status: HTTPStatus, sentence: str) -> None:
+        """Accept no more input and send an error, unless another response has begun: then that one is the last."""
+        self.discarding = True
+        self.logger.debug("Rejected a request of %s: %d, %s", self.client, status, sentence)
         in_body = self.phase in (_BODY, _CHUNKS)
         self.phase = _BETWEEN
         if in_body:
-            self._give_up_current()
+            self._abandon_current()
         last = self._unanswered()
         if last is not None:
             last.keep_alive = False
             return
         if not (in_body and self.cycle.response_started):
-            self.transport.write(self._answer(status, sentence))
+            self.transport.write(self._error_response(status, sentence))
         self.transport.close()
 
-    def _give_up_current(self) -> None:
-        """Tell the application that the rest of this request will not come."""
+    def _abandon_current(self) -> None:
+        """Report to the application that the rest of this request will not arrive."""
         current = self.cycle
         if self.pipeline and self.pipeline[0][0] is current:
             self.pipeline.popleft()
@@ -386,13 +387,13 @@ class UvicornProtocol(HttpToolsProtocol):
             current.message_event.set()
 
     def _unanswered(self) -> RequestResponseCycle | None:
-        """Find the last request whose answer is still due."""
+        """Return the last request without a complete response."""
         for cycle in (self.cycle, *reversed(self._earlier)):
             if cycle is not None and not cycle.response_complete and not cycle.disconnected:
                 return cycle
         return None
 
-    def _answer(self, status: HTTPStatus, sentence: str) -> bytes:
+    def _error_response(self, status: HTTPStatus, sentence: str) -> bytes:
         lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
         lines += [b"%s: %s" % header for header in self.server_state.default_headers]
         lines += [b"content-type: text/plain; charset=utf-8", b"content-length: %d" % len(sentence)]
@@ -402,7 +403,7 @@ class UvicornProtocol(HttpToolsProtocol):
 async def _overloaded(
     scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
 ) -> None:
-    """Answer in the application's place on a connection beyond the cap."""
+    """Answer instead of the application on a connection over the limit."""
     body = b"Too many connections are open."
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
     headers += [(b"connection", b"close"), (b"retry-after", b"1")]

@@ -1,9 +1,9 @@
-"""A uvicorn server that stops as it should: it refuses, drains, closes, and returns.
+"""A uvicorn server with a graceful shutdown: it rejects new requests, drains, closes, and returns.
 
-It knows uvicorn and the application's two faces (ASGI, and ``drain``), no HTTP and no messages. Uvicorn raises the
-signal again that stopped it, logs a failed start instead of raising it, knows no drain, and looks ten times a second
-whether it should stop; here signals and a program set one event, and a second signal another that ends every wait. Only
-names without an underscore are overridden: ``capture_signals``, ``startup``, ``main_loop`` and ``shutdown``.
+It knows uvicorn and the application's two interfaces (ASGI, and ``drain``), no HTTP and no messages. Uvicorn raises the
+signal again that stopped it, logs a failed start instead of raising it, has no drain, and polls ten times a second
+whether it should stop; here a signal or the program sets one event, and a second signal another that ends every wait.
+Only names without an underscore are overridden: ``capture_signals``, ``startup``, ``main_loop`` and ``shutdown``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["DrainableApp", "DrainingServer", "UvicornLifespan"]
 
 log = logging.getLogger("trunkline.transports")
 
-#: Time for cancelled tasks to end and for the last bytes to leave, after which nobody waits any more.
+#: How long to wait for cancelled tasks to end and for the last bytes to be sent.
 GRACE_SECONDS = 1.0
-#: Between two looks at the date that answers carry.
+#: Seconds between two updates of the ``Date`` header.
 TICK_SECONDS = 1.0
 
 _Message = MutableMapping[str, Any]
@@ -39,58 +39,58 @@ _Send = Callable[[_Message], Awaitable[None]]
 
 
 class DrainableApp(Protocol):
-    """An ASGI application that can be told to finish."""
+    """An ASGI application that can be drained."""
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         """Serve one ASGI scope: ``http`` or ``lifespan``."""
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new work and let what is in flight finish; cancel what is left after so long."""
+        """Reject new requests and let those in flight finish; cancel the rest after so many seconds."""
 
 
 class UvicornLifespan:
-    """The application's own start and end, in the shape that uvicorn asks for; a failed start raises."""
+    """The lifespan of the application, with uvicorn's interface; a failed start raises."""
 
     def __init__(self, config: uvicorn.Config) -> None:
-        """Take the application from the configuration."""
+        """Use the application of the configuration."""
         self.state: dict[str, Any] = {}
         self.should_exit = False
         self._app = config.loaded_app
         self._task: asyncio.Task[None] | None = None
-        self._inbox: asyncio.Queue[_Message] = asyncio.Queue()
-        self._said: asyncio.Queue[_Message] = asyncio.Queue()
+        self._to_app: asyncio.Queue[_Message] = asyncio.Queue()
+        self._from_app: asyncio.Queue[_Message] = asyncio.Queue()
 
     async def startup(self) -> None:
         """Start the application.
 
         Raises:
-            ConfigError: it said that it cannot start. What it raised itself comes out as it is.
+            ConfigError: it reported that it cannot start. An exception of its own is raised unchanged.
         """
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
-        self._task = asyncio.create_task(self._app(scope, self._inbox.get, self._said.put))
-        said = await self._exchange("lifespan.startup")
-        if said is not None and said["type"] == "lifespan.startup.failed":
+        self._task = asyncio.create_task(self._app(scope, self._to_app.get, self._from_app.put))
+        event = await self._exchange("lifespan.startup")
+        if event is not None and event["type"] == "lifespan.startup.failed":
             await self.abandon()
             if not self._task.cancelled() and (failure := self._task.exception()):
                 raise failure
-            raise ConfigError(f"The application did not start: {said.get('message') or 'it does not say why'}")
-        if said is None:
+            raise ConfigError(f"The application did not start: {event.get('message') or 'it does not say why'}")
+        if event is None:
             self._task.result()
 
     async def shutdown(self) -> None:
-        """End the application; what goes wrong now is logged, since everything else is over."""
+        """Shut the application down; errors are logged, since everything else has already ended."""
         if self._task is None or self._task.done():
             return
-        said = await self._exchange("lifespan.shutdown")
-        if said is not None and said["type"] == "lifespan.shutdown.failed":
-            log.error("the application did not shut down cleanly: %s", said.get("message", ""))
+        event = await self._exchange("lifespan.shutdown")
+        if event is not None and event["type"] == "lifespan.shutdown.failed":
+            log.error("the application did not shut down cleanly: %s", event.get("message", ""))
         await self.abandon()
 
     async def abandon(self) -> None:
         """Wait a moment for the application's task, then cancel it."""
         if self._task is None:
             return
-        # It has said its last word, or never will: a turn of the loop is enough for one that returns by itself.
+        # It has sent its last event, or never will: a turn of the loop is enough for one that returns by itself.
         await asyncio.wait([self._task], timeout=GRACE_SECONDS / 10)
         self._task.cancel()
         await asyncio.wait([self._task], timeout=GRACE_SECONDS)
@@ -98,45 +98,45 @@ class UvicornLifespan:
             log.debug("the application ended with an error", exc_info=failure)
 
     async def _exchange(self, kind: str) -> _Message | None:
-        """Tell the application something; give its word, or nothing if it returned without one."""
+        """Send an event to the application; return its reply, or None if it returned without one."""
         assert self._task is not None
-        await self._inbox.put({"type": kind})
-        word = asyncio.create_task(self._said.get())
+        await self._to_app.put({"type": kind})
+        reply = asyncio.create_task(self._from_app.get())
         try:
-            await asyncio.wait([self._task, word], return_when=asyncio.FIRST_COMPLETED)
-            if not word.done() and not self._said.empty():
-                await asyncio.wait([word])
-            return word.result() if word.done() else None
+            await asyncio.wait([self._task, reply], return_when=asyncio.FIRST_COMPLETED)
+            if not reply.done() and not self._from_app.empty():
+                await asyncio.wait([reply])
+            return reply.result() if reply.done() else None
         finally:
-            word.cancel()
+            reply.cancel()
 
 
 class DrainingServer(uvicorn.Server):
-    """Serves an application until it is told to stop, then lets it finish."""
+    """Serves an application until it is stopped, then drains it."""
 
     def __init__(
         self,
         config: uvicorn.Config,
         app: DrainableApp,
         *,
-        watch: ConnectionTracker,
+        tracker: ConnectionTracker,
         limits: Limits,
         stopping: asyncio.Event,
     ) -> None:
-        """Take a loaded configuration; ``stopping`` may be set by anyone."""
+        """Use a loaded configuration; setting ``stopping`` stops the server."""
         super().__init__(config)
         self.stopping = stopping
-        #: Set by a second signal: nothing is waited for any more.
+        #: Set by a second signal: all waits end.
         self.exit_now = asyncio.Event()
         #: Called once connections are accepted.
         self.on_started: Callable[[], None] = lambda: None
         self._app = app
-        self._watch = watch
+        self._tracker = tracker
         self._limits = limits
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let SIGINT and SIGTERM stop this server while it runs, in the main thread; then put back what was there."""
+        """Stop this server on SIGINT and SIGTERM, in the main thread; restore the previous handlers at the end."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -151,14 +151,14 @@ class DrainingServer(uvicorn.Server):
             yield
         finally:
             for number, previous in before.items():
-                # None: it was not set from Python, and cannot be put back from there.
+                # None: it was not set from Python, and cannot be restored from there.
                 signal.signal(number, signal.SIG_DFL if previous is None else previous)
 
     def _stop(self) -> None:
         (self.exit_now if self.stopping.is_set() else self.stopping).set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application, then accept connections; a signal before that ends it all."""
+        """Start the application, then accept connections; a signal before that stops the server."""
         done = False
         try:
             done = await finished_before(self.stopping, super().startup(sockets))
@@ -169,7 +169,7 @@ class DrainingServer(uvicorn.Server):
                 await self.lifespan.abandon()
 
     async def main_loop(self) -> None:
-        """Serve until told to stop."""
+        """Serve until stopped."""
         try:
             self.on_started()
             while not self.stopping.is_set() and not await self.on_tick(0):
@@ -183,7 +183,7 @@ class DrainingServer(uvicorn.Server):
             raise
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, let the application finish, close what is open, end the application."""
+        """Stop accepting, drain the application, close the connections, and shut the application down."""
         self.stopping.set()
         self._close_listeners()
         for connection in tuple(self.server_state.connections):
@@ -207,7 +207,7 @@ class DrainingServer(uvicorn.Server):
                 await self._app.drain(seconds)
         except Exception:
             log.exception("the application could not be drained")
-        # What it does not count as its work, such as the last bytes of an answer, has what is left of the time.
+        # What the application does not wait for, such as the last bytes of a response, has the rest of the time.
         if self.server_state.tasks:
             await asyncio.wait(tuple(self.server_state.tasks), timeout=max(until - loop.time(), GRACE_SECONDS / 2))
 
@@ -221,12 +221,12 @@ class DrainingServer(uvicorn.Server):
         await asyncio.wait(left, timeout=GRACE_SECONDS)
 
     async def _close_connections(self) -> None:
-        for connection in tuple(self._watch.connections):
+        for connection in tuple(self._tracker.connections):
             connection.transport.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
-                await self._watch.empty.wait()
-        for connection in tuple(self._watch.connections):
+                await self._tracker.empty.wait()
+        for connection in tuple(self._tracker.connections):
             connection.transport.abort()
 
     async def _end_application(self) -> None:
@@ -238,7 +238,7 @@ class DrainingServer(uvicorn.Server):
 
 
 async def finished_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Run something until it is done or an event is set, which cancels it; say whether it was done."""
+    """Run a coroutine until it is done or an event is set, which cancels it; return whether it was done."""
     task = asyncio.create_task(work)
     waiter = asyncio.create_task(event.wait())
     try:
