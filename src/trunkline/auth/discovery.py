@@ -253,8 +253,8 @@ def _choose(said: ResourceMetadata, options: OAuth, url: str) -> str:
     else:
         raise AuthError(
             f"The server {canonical_url(url)} names the authorization server {said.authorization_servers[0][:200]!r}, "
-            f"but the credentials are for {_trusted(options)}: nothing was sent. If the server has moved, register "
-            "with the new one and give issuer= and the new credentials."
+            f"which {_trusted(options)} does not trust. No credentials were sent. If the server has moved, register "
+            "with the new one and set issuer= and the new credentials."
         )
     parts = split_web_url(issuer)
     if parts is None or not may_carry_secrets(issuer) or parts.query or parts.fragment:
@@ -266,7 +266,7 @@ def _choose(said: ResourceMetadata, options: OAuth, url: str) -> str:
 
 
 def _trusted(options: OAuth) -> str:
-    return options.issuer if isinstance(options.issuer, str) else "others"
+    return f"OAuth(issuer={options.issuer!r})" if isinstance(options.issuer, str) else "OAuth(issuer=...)"
 
 
 def discover_server(issuer: str) -> Flow[AuthorizationServerMetadata]:
@@ -298,7 +298,7 @@ def _old_server(url: str, options: OAuth) -> Flow[AuthorizationServerMetadata]:
     issuer = origin(url)
     if not options.trusts(issuer):
         raise AuthError(
-            f"The server {canonical_url(url)} names no authorization server, and the credentials are for "
-            f"{_trusted(options)}: nothing was sent. The server's operator must publish protected resource metadata."
+            f"The server {canonical_url(url)} names no authorization server, and {_trusted(options)} does not "
+            "trust the server itself. No credentials were sent. Its operator must publish protected resource metadata."
         )
     return (yield from _server(issuer)) or default_server_metadata(url)

@@ -62,7 +62,10 @@ def configured_client(options: OAuth, server: AuthorizationServerMetadata) -> Re
     if options.client_id is None:
         return None
     if not options.trusts(server.issuer):
-        raise AuthError(f"The client {options.client_id!r} is not for the authorization server {server.issuer}.")
+        raise AuthError(
+            f"client_id {options.client_id!r} is not registered at {server.issuer} (issuer= names another server). "
+            "Set issuer= or remove client_id=."
+        )
     return RegisteredClient(
         issuer=server.issuer,
         client_id=options.client_id,

@@ -46,7 +46,7 @@ def _character(found: re.Match[str]) -> str:
 
 
 def _longest_prefix(name: str) -> str:
-    """Replace the longest known prefix of an unknown name, if there is one."""
+    """Resolve the longest prefix that is a reference without semicolon (``&notit`` is ``¬it``), or change nothing."""
     for length in range(min(_LONGEST_BARE, len(name)), 1, -1):
         known = html5.get(name[:length])
         if known is not None:

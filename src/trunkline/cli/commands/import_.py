@@ -43,7 +43,7 @@ and entries that start this gateway are skipped.
 
 --allow-reading allows the tools that each server marks as read-only when it is first listed. All other tools, and those
 added or changed later, need approval; trunkline grants list shows what is allowed. Trunkline prompts in call, ask and
-chat, and in a gateway in approval mode ask; in mode client, the client in front prompts.
+chat, and in a gateway in approval mode ask; in mode client, the client connected to the gateway prompts.
 
 --remove-originals does not change files that a project shares. To restore the originals, run: trunkline install --undo
 --into APP
@@ -83,7 +83,7 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Import the servers of Claude Desktop, Claude Code, Cursor and VS Code."""
+    """Import servers from Claude Desktop, Claude Code, Cursor or VS Code."""
     from trunkline.devtools.client_configs.entries import masked_diff
     from trunkline.devtools.client_configs.import_plan import apply_import, plan_import
 

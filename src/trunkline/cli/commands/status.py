@@ -58,14 +58,15 @@ _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
 @click.command(epilog=_EPILOG)
 @config_option
 @click.option("--check", is_flag=True, help="Start the approved servers and check them.")
-@click.option("--gateway", "file", metavar="FILE", help="Show the approval modes of this gateway file.")
+@click.option("--gateway", "file", metavar="FILE", help="Gateway file whose approval modes are shown.")
 @timeout_option("With --check: seconds to wait for the servers. Default: 30.")
 @json_option
 def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: float | None, as_json: bool) -> int:
     """Show the status of the configured servers.
 
     For each server: its state and the reason, its protocol era, how many items it offers, and where it is configured.
-    The last line shows the default approval mode of trunkline serve; with --gateway, one line per profile follows.
+    Below the servers: the approval mode that trunkline serve would use; with --gateway, that of the file and of each
+    of its profiles.
     """
     from trunkline.cli.gateway_options import (
         approval_status_line,

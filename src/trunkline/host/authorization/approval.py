@@ -64,7 +64,8 @@ ConsentedBy: TypeAlias = Literal["client", "user"]
 
 APPROVAL_MODE_HELP: Mapping[ApprovalMode, str] = MappingProxyType(
     {
-        "client": "the client in front asks its own user; calls pass unless a rule denies or asks, or a definition is "
+        "client": "the client connected to the gateway asks its own user; calls pass unless a rule denies or "
+        "asks, or a definition is "
         "flagged or changed",
         "ask": "a call that no rule allows needs approval by elicitation, and is denied if the client cannot be asked",
         "deny": "only calls that a rule or an earlier approval allows pass; nothing is asked",

@@ -472,7 +472,11 @@ def _consent_result(case: CallRequest, act: Act, decision: Decision) -> Approval
     """Return the result for a call that arrived with consent; None if the consent does not cover it."""
     if case.consented_by is None or not consent_covers(act, decision):
         return None
-    reason = "the client in front asks its own user" if case.consented_by == "client" else "the user typed it"
+    reason = (
+        "the client connected to the gateway asks its own user"
+        if case.consented_by == "client"
+        else "the user typed it"
+    )
     return ApprovalResult(allowed=True, by=case.consented_by, rule=decision.rule, reason=reason)
 
 
