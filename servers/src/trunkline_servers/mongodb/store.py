@@ -346,8 +346,10 @@ class MongoStore:
     def _failure_message(self, error: Any, *, writes: bool) -> str:
         said = self._line(str((error.details or {}).get("errmsg") or error))
         if error.code == _EXPIRED:
-            late = f"The database took longer than {self.limits.seconds:g} s; reduce the limit, or filter on an "
-                "indexed field"
+            late = (
+                f"The database took longer than {self.limits.seconds:g} s; reduce the limit, or filter on an indexed "
+                "field"
+            )
             return late + (_UNKNOWN if writes else "")
         if error.code in _UNAUTHORIZED:
             return f"MongoDB at {self.shown} denied this for the user in the connection URL: {said}"
