@@ -128,7 +128,7 @@ class HostOptions(TypedDict, total=False):
     #: The vault of secrets that entries name; by default the user's keyring or encrypted file.
     vault: Vault | None
     #: Collects every secret the host handles, so that output can be masked.
-    secret_book: SecretRegistry | None
+    secret_registry: SecretRegistry | None
 
 
 class ReloadResult(ServerChanges, frozen=True):
@@ -161,7 +161,7 @@ class Assembly:
         self.declared_capabilities: Mapping[str, Any] = {}
         self._added: dict[str, ServerEntry] = {}
         self._removed: set[str] = set()
-        secrets = options.get("secret_book") or SecretRegistry()
+        secrets = options.get("secret_registry") or SecretRegistry()
         self._log_redaction = LogRedaction(secrets)
         vault = options.get("vault") or Vault(environ=options.get("environ"))
         consent = Approver(self.grants, deadline=options.get("consent_seconds", 300.0))

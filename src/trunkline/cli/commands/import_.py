@@ -261,11 +261,11 @@ def _allow_reading(target: AppDocument, steps: Sequence[ImportStep]) -> tuple[st
     names = {step.target for step in steps if step.is_imported}
     entries = load_cli_configuration((str(target.file.path),)).entries
     wanted = [entry for name, entry in entries.items() if name in names and entry.problem is None]
-    book = GrantStore(state_folder() / "grants.json")
+    grant_store = GrantStore(state_folder() / "grants.json")
     grants = read_only_grants(wanted, PinStore(state_folder() / "pins.json").servers(), now=time.time())
     for grant in grants:
-        if not any(is_same_grant(kept, grant) for kept in book.all()):
-            book.add(grant)
+        if not any(is_same_grant(kept, grant) for kept in grant_store.all()):
+            grant_store.add(grant)
     return tuple(grant.server for grant in grants)
 
 

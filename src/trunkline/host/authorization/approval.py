@@ -293,10 +293,10 @@ class Approver:
     async def _put(self, case: _PendingApproval, prompter: Prompter, question: ApprovalRequest) -> ApprovalResult:
         """Prompt the person; any failure is a denial."""
         try:
-            async with asyncio.timeout(self._deadline) as patience:
+            async with asyncio.timeout(self._deadline) as timeout:
                 answer = await prompter(question)
         except TimeoutError:
-            if not patience.expired():
+            if not timeout.expired():
                 return case.not_asked("TimeoutError")
             return case.unanswered(self._deadline)
         except RequestTimeout as silence:
@@ -312,7 +312,7 @@ class Approver:
             return case.not_asked("the question was withdrawn")
         except Exception as error:  # noqa: BLE001 - a prompter is foreign code, and its failure is a denial
             return case.not_asked(type(error).__name__)
-        if patience.expired():
+        if timeout.expired():
             return case.unanswered(self._deadline)
         if answer is None:
             return case.unanswered(None)

@@ -327,7 +327,7 @@ class ServerTask:
         since = self._timers.clock.now()
         self._late_starts = 0
         self._late_backoff.reset()
-        state.used_at = state.heard_at = since
+        state.used_at = state.last_activity_at = since
         state.offer(offering)
         # Before it is ready: if it is stopped right after that, the catalog is already cached.
         await cache_offering(self._context.cache, state, offering)
