@@ -100,7 +100,7 @@ def test_a_path_is_made_of_quoted_segments() -> None:
 
 @pytest.mark.parametrize("segment", ["", ".", "..", "a\nb", "a\x00", "\ud800"])
 def test_a_segment_that_leads_elsewhere_is_refused(segment: str) -> None:
-    with pytest.raises(ToolError, match="cannot be part of an address"):
+    with pytest.raises(ToolError, match="cannot be a URL path segment"):
         ApiClient("https://api.example.com", service="Sample").path(segment)
 
 

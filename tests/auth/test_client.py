@@ -136,7 +136,7 @@ def test_an_abandoned_login_ends_and_the_next_one_starts_again() -> None:
         scene.held = asyncio.Event()
         first = asyncio.ensure_future(scene.refuse())
         await asyncio.sleep(0.01)
-        was_asking = scene.authorizer.asking
+        was_asking = scene.authorizer.is_logging_in
         first.cancel()
         await asyncio.wait([first])
         scene.held.set()

@@ -163,7 +163,7 @@ def test_the_secret_of_a_client_is_not_shown_to_another_authorization_server() -
     options = OAuth(client_id="known", client_secret="hidden", issuer="https://other.example.com")
     site = web()
     gone, left = leave(site, options=options)
-    assert ("is not for the authorization server" in (gone[0].problem or ""), left) == (True, [])
+    assert ("is not registered at" in (gone[0].problem or ""), left) == (True, [])
     assert site.sent("/revoke") == []
 
 

@@ -140,7 +140,11 @@ def test_a_rule_that_asks_holds_over_stdio(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "approval mode client: the client in front asks its own user; calls pass unless a rule denies or asks"),
+        (
+            (),
+            "approval mode client: the client connected to the gateway asks its own user; calls pass unless a rule "
+            "denies or asks",
+        ),
         (("--approval", "ask"), "approval mode ask: a call that no rule allows needs approval by elicitation"),
         (("--approval", "deny"), "approval mode deny: only calls that a rule or an earlier approval allows pass"),
     ],

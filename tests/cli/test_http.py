@@ -150,7 +150,7 @@ def _make_certificate(folder: Path) -> tuple[str, str]:
         pytest.param(
             ("--http", "no.such.host.invalid:0", "--allow-unauthenticated"), "is not known here", id="no such host"
         ),
-        pytest.param(("--http", "99999"), "Port 99999 does not exist", id="no such port"),
+        pytest.param(("--http", "99999"), "Invalid port 99999: use 0 to 65535", id="no such port"),
         pytest.param(("--http", "0", "--certfile", "/no/such.pem"), "/no/such.pem cannot be read", id="no certificate"),
         pytest.param(("--http", "0", "--certfile", DEMO), "does not hold a certificate", id="not a certificate"),
         pytest.param(("--http", "0", "--keyfile", DEMO), "needs a certificate", id="a key alone"),

@@ -186,7 +186,7 @@ async def test_using_a_host_that_is_not_open_raises(tmp_path: Path) -> None:
 async def test_a_host_may_be_opened_again_but_not_twice_at_once(tmp_path: Path) -> None:
     host = open_host({"a": library()}, folder=tmp_path)
     async with host:
-        with pytest.raises(ConfigError, match="open already"):
+        with pytest.raises(ConfigError, match="already open"):
             await host.__aenter__()
         assert host.catalog.servers == ("a",)
     async with host:

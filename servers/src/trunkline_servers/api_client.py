@@ -384,11 +384,13 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 def _segment(value: str | int) -> str:
     text = str(value)
     if not text or text in (".", "..") or any(ord(each) < 0x20 or ord(each) == 0x7F for each in text):
-        raise ToolError(f"{text!r} cannot be part of an address: give a plain name")
+        raise ToolError(
+            f"{text!r} cannot be a URL path segment: use a name without control characters, not '.' or '..'"
+        )
     try:
         return quote(text, safe="")
     except UnicodeEncodeError as error:
-        raise ToolError(f"{text!r} cannot be part of an address: it is not valid Unicode") from error
+        raise ToolError(f"{text!r} cannot be a URL path segment: it is not valid Unicode") from error
 
 
 def _query(query: Mapping[str, Any] | None) -> str:

@@ -378,7 +378,7 @@ def test_a_deployment_that_does_not_answer_in_time_is_a_clear_error() -> None:
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        ({"ok": 0.0, "code": 13, "errmsg": "not authorized on shop"}, "does not allow this for the user"),
+        ({"ok": 0.0, "code": 13, "errmsg": "not authorized on shop"}, "denied this for the user"),
         ({"ok": 0.0, "code": 50, "errmsg": "operation exceeded time limit"}, "took longer than 15 s"),
         ({"ok": 0.0, "code": 2, "errmsg": "unknown operator: $foo"}, r"MongoDB refused: unknown operator: \$foo"),
     ],

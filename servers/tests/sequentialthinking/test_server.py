@@ -286,7 +286,7 @@ def test_drawing_thoughts_does_not_block_on_an_unread_stderr(monkeypatch: pytest
 
     with open(reader, "rb"), open(writer, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        monkeypatch.setattr(module, "_PATIENCE", 0.0)
+        monkeypatch.setattr(module, "_FULL_PIPE_SECONDS", 0.0)
         length = run_async(scene())
 
     assert length == 12

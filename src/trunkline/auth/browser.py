@@ -192,9 +192,9 @@ async def _first_redirect(
     await asyncio.wait([opening] if coming is None else [opening, coming], return_when=asyncio.FIRST_COMPLETED)
     if coming is not None and coming.done():
         return coming.result()
-    said = opening.result()
-    if isinstance(said, str):
-        return redirect_params(said)
+    result = opening.result()
+    if isinstance(result, str):
+        return redirect_params(result)
     if coming is None:
         raise AuthError(
             "open_browser= must return the URL that the login ended with, since redirect_uri= is not on this machine."
@@ -209,8 +209,8 @@ async def _open(url: str, options: OAuth) -> Any:
     assert callable(opener)
     if inspect.iscoroutinefunction(opener):
         return await opener(url)
-    said = await asyncio.to_thread(opener, url)
-    return await said if inspect.isawaitable(said) else said
+    result = await asyncio.to_thread(opener, url)
+    return await result if inspect.isawaitable(result) else result
 
 
 async def _open_here(url: str) -> str | None:

@@ -69,7 +69,7 @@ class OAuthAuthorizer:
         self._options = options
         self._fetch = fetch or guarded_fetch(url, options, ca_file=ca_file, proxy=proxy)
         self._sources = sources or ClockAndRandom()
-        self._keeper: LoginStore | None = None
+        self._login_store: LoginStore | None = None
         self._login: Login | None = None
         self._key: ProofKey | None = None
         #: The login is new, and no request has been accepted with it yet.
@@ -87,7 +87,7 @@ class OAuthAuthorizer:
     # --- for each request --------------------------------------------------------------------------------------------
 
     @property
-    def asking(self) -> bool:
+    def is_logging_in(self) -> bool:
         """Whether a login or refresh is running, during which request timeouts should not count."""
         return self._shared is not None
 
@@ -210,12 +210,12 @@ class OAuthAuthorizer:
             task.exception()
 
     async def _prepare(self) -> None:
-        if self._keeper is None:
+        if self._login_store is None:
             # Finding the system keyring may take a while.
             store = await asyncio.to_thread(find_store, self._options.store)
-            self._keeper = LoginStore(store, self._url, self._options)
+            self._login_store = LoginStore(store, self._url, self._options)
         if not self._loaded:
-            self._take(await self._keeper.load())
+            self._set_login(await self._login_store.load())
             self._loaded = True
         login = self._login
         if login is None or not login.tokens.is_expiring(self._sources.now()):
@@ -235,11 +235,11 @@ class OAuthAuthorizer:
 
     async def _refresh(self, login: Login) -> bool:
         """Refresh the token, unless another process has done so; return True if there is a new token."""
-        assert self._keeper is not None
-        async with self._keeper.lock():
-            kept = await self._keeper.load()
+        assert self._login_store is not None
+        async with self._login_store.lock():
+            kept = await self._login_store.load()
             if kept is not None and kept.tokens.access_token != login.tokens.access_token:
-                self._take(kept)
+                self._set_login(kept)
                 return True
             try:
                 flow = refresh(login, self._options, key=self._key, sources=self._sources)
@@ -250,16 +250,16 @@ class OAuthAuthorizer:
                 log.info("token refresh failed: %s", error)
                 # The client registration and the requested scopes are still of use.
                 self._login = replace(login, tokens=replace(login.tokens, refresh_token=None))
-                await self._keeper.forget()
+                await self._login_store.forget()
                 return False
-            await self._keep(renewed)
+            await self._save(renewed)
         self._login, self._renewed = renewed, True
         return True
 
-    async def _keep(self, login: Login) -> None:
-        assert self._keeper is not None
+    async def _save(self, login: Login) -> None:
+        assert self._login_store is not None
         try:
-            await self._keeper.save(login)
+            await self._login_store.save(login)
         except AuthError as error:
             log.warning("the login could not be stored and is lost when this program exits: %s", error)
 
@@ -274,12 +274,12 @@ class OAuthAuthorizer:
             # The authorization server no longer knows the client that it registered dynamically.
             login, key = await self._try_entering(challenge, None)
         self._login, self._key, self._untried = login, key, True
-        await self._keep(login)
+        await self._save(login)
 
     async def _try_entering(self, challenge: TokenChallenge, old: Login | None) -> tuple[Login, ProofKey | None]:
         options = self._options
         secret = options.assertion if options.grant == "jwt_bearer" else options.id_token
-        wish = LoginRequest(
+        request = LoginRequest(
             url=self._url,
             challenge=challenge,
             options=options,
@@ -288,9 +288,9 @@ class OAuthAuthorizer:
             secret=await _resolve_secret(secret),
             sources=self._sources,
         )
-        return await drive(log_in(wish), fetch=self._fetch, options=options)
+        return await drive(log_in(request), fetch=self._fetch, options=options)
 
-    def _take(self, login: Login | None) -> None:
+    def _set_login(self, login: Login | None) -> None:
         self._login = login
         if login is None or login.key is None:
             self._key = None
@@ -338,7 +338,7 @@ class BearerAuthorizer:
     """A bearer token from a user's function, which is called again when the server rejects the token."""
 
     #: There is no login to wait for.
-    asking = False
+    is_logging_in = False
 
     def __init__(self, url: str, bearer: BearerToken) -> None:
         """Prepare without calling the function."""

@@ -81,24 +81,24 @@ def parse_resource_metadata(answer: FetchResponse, *, url: str, server: str) -> 
     Raises:
         AuthError: it is malformed, describes another server, or names no authorization server.
     """
-    said = _read(answer, ResourceMetadata, f"The server {server}", url)
+    metadata = _read(answer, ResourceMetadata, f"The server {server}", url)
     # RFC 9728, 3.3: it must name the resource it was requested for, else a token for a third party would be sent here.
     # A document at a well-known URL is published by the host itself, and may describe a parent path of the server.
     own = split_web_url(url) is not None and origin(url) == origin(server) and urlsplit(url).path.startswith(_RESOURCE)
-    good = split_web_url(said.resource) is not None and not urlsplit(said.resource).fragment
+    good = split_web_url(metadata.resource) is not None and not urlsplit(metadata.resource).fragment
     if not good or not (
-        covers(said.resource, server) if own else canonical_url(said.resource) == canonical_url(server)
+        covers(metadata.resource, server) if own else canonical_url(metadata.resource) == canonical_url(server)
     ):
         raise AuthError(
-            f"The metadata at {url} describes {said.resource[:200]!r} and not {server}: no token was requested. "
+            f"The metadata at {url} describes {metadata.resource[:200]!r} and not {server}: no token was requested. "
             "The server's operator must correct its resource member."
         )
-    if not said.authorization_servers:
+    if not metadata.authorization_servers:
         raise AuthError(
             f"The metadata at {url} names no authorization server; the operator of {server} must add "
             "authorization_servers."
         )
-    return said
+    return metadata
 
 
 # --- the authorization server -----------------------------------------------------------------------------------------
@@ -119,15 +119,15 @@ def parse_server_metadata(answer: FetchResponse, *, url: str, issuer: str) -> Au
         AuthError: it is malformed, belongs to another issuer, or has endpoints that cannot be trusted.
     """
     who = f"The authorization server {issuer}"
-    said = _read(answer, AuthorizationServerMetadata, who, url)
-    if said.issuer != issuer:
+    metadata = _read(answer, AuthorizationServerMetadata, who, url)
+    if metadata.issuer != issuer:
         # RFC 8414, 3.3: identical, or the document must not be used.
         raise AuthError(
-            f"The metadata at {url} has the issuer {said.issuer[:200]!r} instead of {issuer}: it is not used. "
+            f"The metadata at {url} has the issuer {metadata.issuer[:200]!r} instead of {issuer}: it is not used. "
             "The operator of the authorization server, or of the server that names it, must correct that."
         )
     for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"):
-        endpoint = getattr(said, name)
+        endpoint = getattr(metadata, name)
         if endpoint is None:
             continue
         # A remote issuer may not direct us to loopback addresses.
@@ -136,24 +136,25 @@ def parse_server_metadata(answer: FetchResponse, *, url: str, issuer: str) -> Au
             raise AuthError(
                 f"{who} has the {name} {endpoint[:200]!r}, which is not a public https URL: it is not used."
             )
-    if said.authorization_endpoint is not None and not is_openable(said.authorization_endpoint):
+    if metadata.authorization_endpoint is not None and not is_openable(metadata.authorization_endpoint):
         raise AuthError(
-            f"{who} has the authorization_endpoint {said.authorization_endpoint[:200]!r}, which is not safe to open."
+            f"{who} has the authorization_endpoint {metadata.authorization_endpoint[:200]!r}, which is not safe to "
+            "open."
         )
-    _check_mix_up(said)
-    return said
+    _check_mix_up(metadata)
+    return metadata
 
 
-def _check_mix_up(said: AuthorizationServerMetadata) -> None:
+def _check_mix_up(metadata: AuthorizationServerMetadata) -> None:
     """Reject a server whose login page and token endpoint differ in origin, unless its redirects name the issuer."""
-    page, token = said.authorization_endpoint, said.token_endpoint
-    if page is None or token is None or said.authorization_response_iss_parameter_supported:
+    page, token = metadata.authorization_endpoint, metadata.token_endpoint
+    if page is None or token is None or metadata.authorization_response_iss_parameter_supported:
         return
-    if origin(page) not in (origin(said.issuer), origin(token)):
+    if origin(page) not in (origin(metadata.issuer), origin(token)):
         raise AuthError(
-            f"The authorization server {said.issuer} has its login page at {origin(page)} and its token_endpoint at "
-            f"{origin(token)}, and sends no iss parameter: the code could reach the wrong party. Nothing was sent; its "
-            "operator must turn the iss parameter on."
+            f"The authorization server {metadata.issuer} has its login page at {origin(page)} and its token_endpoint "
+            f"at {origin(token)}, and sends no iss parameter: the code could reach the wrong party. Nothing was sent; "
+            "its operator must turn the iss parameter on."
         )
 
 
@@ -195,14 +196,14 @@ def discover(url: str, challenge: TokenChallenge, options: OAuth) -> Flow[Discov
     Raises:
         AuthError: it cannot be found, or its metadata is invalid; the message names the party at fault.
     """
-    said = yield from _resource(url, challenge)
-    if said is None:
+    metadata = yield from _resource(url, challenge)
+    if metadata is None:
         server = yield from _old_server(url, options)
         return DiscoveryResult(server, canonical_url(url), None, challenge.scheme == "dpop")
-    issuer = _choose(said, options, url)
+    issuer = _choose(metadata, options, url)
     server = yield from discover_server(issuer)
-    bound = said.dpop_bound_access_tokens_required or challenge.scheme == "dpop"
-    return DiscoveryResult(server, said.resource, said.scopes_supported, bound)
+    bound = metadata.dpop_bound_access_tokens_required or challenge.scheme == "dpop"
+    return DiscoveryResult(server, metadata.resource, metadata.scopes_supported, bound)
 
 
 def _resource(url: str, challenge: TokenChallenge) -> Flow[ResourceMetadata | None]:
@@ -245,16 +246,16 @@ def _only_missing(answer: FetchResponse, place: str) -> None:
         raise AuthError(f"The request for metadata at {place} returned status {answer.status}; try again later.")
 
 
-def _choose(said: ResourceMetadata, options: OAuth, url: str) -> str:
+def _choose(metadata: ResourceMetadata, options: OAuth, url: str) -> str:
     """Choose from the authorization servers that a server names: the first that our credentials are for."""
-    for issuer in said.authorization_servers:
+    for issuer in metadata.authorization_servers:
         if options.trusts(issuer):
             break
     else:
         raise AuthError(
-            f"The server {canonical_url(url)} names the authorization server {said.authorization_servers[0][:200]!r}, "
-            f"but the credentials are for {_trusted(options)}: nothing was sent. If the server has moved, register "
-            "with the new one and give issuer= and the new credentials."
+            f"The server {canonical_url(url)} names the authorization server "
+            f"{metadata.authorization_servers[0][:200]!r}, which {_trusted(options)} does not trust. No credentials "
+            "were sent. If the server has moved, register with the new one and set issuer= and the new credentials."
         )
     parts = split_web_url(issuer)
     if parts is None or not may_carry_secrets(issuer) or parts.query or parts.fragment:
@@ -266,7 +267,7 @@ def _choose(said: ResourceMetadata, options: OAuth, url: str) -> str:
 
 
 def _trusted(options: OAuth) -> str:
-    return options.issuer if isinstance(options.issuer, str) else "others"
+    return f"OAuth(issuer={options.issuer!r})" if isinstance(options.issuer, str) else "OAuth(issuer=...)"
 
 
 def discover_server(issuer: str) -> Flow[AuthorizationServerMetadata]:
@@ -298,7 +299,7 @@ def _old_server(url: str, options: OAuth) -> Flow[AuthorizationServerMetadata]:
     issuer = origin(url)
     if not options.trusts(issuer):
         raise AuthError(
-            f"The server {canonical_url(url)} names no authorization server, and the credentials are for "
-            f"{_trusted(options)}: nothing was sent. The server's operator must publish protected resource metadata."
+            f"The server {canonical_url(url)} names no authorization server, and {_trusted(options)} does not "
+            "trust the server itself. No credentials were sent. Its operator must publish protected resource metadata."
         )
     return (yield from _server(issuer)) or default_server_metadata(url)

@@ -62,7 +62,10 @@ def configured_client(options: OAuth, server: AuthorizationServerMetadata) -> Re
     if options.client_id is None:
         return None
     if not options.trusts(server.issuer):
-        raise AuthError(f"The client {options.client_id!r} is not for the authorization server {server.issuer}.")
+        raise AuthError(
+            f"client_id {options.client_id!r} is not registered at {server.issuer} (issuer= names another server). "
+            "Set issuer= or remove client_id=."
+        )
     return RegisteredClient(
         issuer=server.issuer,
         client_id=options.client_id,
@@ -152,14 +155,14 @@ def _register(
             "manually and set OAuth(client_id=...)."
         )
     try:
-        said = msgspec.json.decode(answer.body, type=_RegistrationResponse)
+        response = msgspec.json.decode(answer.body, type=_RegistrationResponse)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise AuthError(f"{who} answered the registration without a client_id.") from None
     return RegisteredClient(
         issuer=server.issuer,
-        client_id=said.client_id,
-        client_secret=said.client_secret,
-        method=_agreed(said, asked, who),
+        client_id=response.client_id,
+        client_secret=response.client_secret,
+        method=_negotiated_auth_method(response, asked, who),
         dynamic=True,
         redirect_uri=redirect_uri,
         scopes=tuple(scopes) or None,
@@ -180,13 +183,15 @@ def _method(server: AuthorizationServerMetadata) -> ClientAuthMethod:
     )
 
 
-def _agreed(said: _RegistrationResponse, asked: ClientAuthMethod, who: str) -> ClientAuthMethod:
-    method = said.token_endpoint_auth_method or asked
+def _negotiated_auth_method(
+    response: _RegistrationResponse, requested: ClientAuthMethod, label: str
+) -> ClientAuthMethod:
+    method = response.token_endpoint_auth_method or requested
     for known in _METHODS:
-        if method == known and (known == "none" or said.client_secret is not None):
+        if method == known and (known == "none" or response.client_secret is not None):
             return known
     raise AuthError(
-        f"{who} registered this client for {method[:80]!r}, which is not supported or lacks a client_secret."
+        f"{label} registered this client for {method[:80]!r}, which is not supported or lacks a client_secret."
     )
 
 

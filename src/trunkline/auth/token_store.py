@@ -159,10 +159,10 @@ async def stored_logins_for(store: CredentialStore, url: str) -> list[StoredLogi
     return [kept for kept in await stored_logins(store) if kept.url == canonical_url(url)]
 
 
-async def find_login(store: CredentialStore, url: str, said: Mapping[str, Any] | None = None) -> OAuth | None:
+async def find_login(store: CredentialStore, url: str, configured: Mapping[str, Any] | None = None) -> OAuth | None:
     """Return the options to use a server's stored login without asking the user; None if there is no login.
 
-    ``said`` are configured members of ``OAuth``.
+    ``configured`` are members of ``OAuth`` from the configuration.
 
     Raises:
         AuthError: the store cannot be read.
@@ -170,7 +170,7 @@ async def find_login(store: CredentialStore, url: str, said: Mapping[str, Any] |
     """
     if not may_carry_secrets(url):
         return None
-    options = {**(said or {}), "store": store, "open_browser": False}
+    options = {**(configured or {}), "store": store, "open_browser": False}
     known = [kept.client_id for kept in await stored_logins_for(store, url)]
     # The key of a stored login contains a configured client_id; that of a dynamically registered client it does not.
     for client_id in (options.get("client_id"), *known) if known else ():

@@ -66,7 +66,7 @@ _EXITS: tuple[tuple[type[TrunklineError], Exit], ...] = (
     (LocalProtocolError, Exit.USAGE),
 )
 # Unauthorized, forbidden, or proxy authentication required.
-_NOT_LET_IN = (401, 403, 407)
+_AUTH_STATUSES = (401, 403, 407)
 
 
 def exit_for(error: Exception) -> Exit:
@@ -75,7 +75,7 @@ def exit_for(error: Exception) -> Exit:
         return error.exit
     if not isinstance(error, TrunklineError):
         return Exit.USAGE
-    if isinstance(error, HttpError | RequestFailed) and error.status in _NOT_LET_IN:
+    if isinstance(error, HttpError | RequestFailed) and error.status in _AUTH_STATUSES:
         return Exit.AUTH
     return next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
 

@@ -48,23 +48,23 @@ class StateLineFormatter:
         """
         self._every = every
         self._remote = frozenset(remote)
-        self._told: dict[str, tuple[str, str]] = {}
+        self._printed_states: dict[str, tuple[str, str]] = {}
 
     def lines(self, server: str, state: str, reason: str | None) -> Iterator[str]:
         """Yield the line for a state that a server reached, if it says something new."""
         if state in ("ready", "partial"):
-            self._told.pop(server, None)
-        if state == "starting" and server in self._told:
+            self._printed_states.pop(server, None)
+        if state == "starting" and server in self._printed_states:
             # Another attempt; the next state says whether it succeeded.
             return
         trouble = (reason or "").partition(": ")[2] if state == "waiting" else reason or ""
-        last = self._told.get(server)
+        last = self._printed_states.get(server)
         if state == "waiting" or state in _NEEDS_ATTENTION:
             wanted = self._every or state in _NEEDS_ATTENTION or server in self._remote
             news = (state, trouble) if self._every else (state, "")
             if not wanted or last == news:
                 return
-            self._told[server] = news
+            self._printed_states[server] = news
         elif not self._every:
             return
         why = f": {clip_middle(one_line(reason), _LONGEST_REASON)}" if reason else ""
@@ -150,7 +150,7 @@ def _host_options(settings: GatewaySettings, resolved: ResolvedInputs) -> HostOp
         "wait": "kept",
         "wait_seconds": _RECALL_SECONDS,
         "list_seconds": settings.wait,
-        "secret_book": current_secrets(),
+        "secret_registry": current_secrets(),
         **({} if settings.starts is None else {"starts_at_once": settings.starts}),
     }
 
@@ -257,28 +257,28 @@ def _state_changes_printed(host: Host, settings: GatewaySettings) -> Iterator[No
     events = host.events()
     statuses = host.status()
     every = settings.verbose or (sys.stderr is not None and sys.stderr.isatty())
-    told = StateLineFormatter(every=every, remote=[status.name for status in statuses if status.url is not None])
+    formatter = StateLineFormatter(every=every, remote=[status.name for status in statuses if status.url is not None])
     for status in statuses:
-        _tell_state(told, status.name, status.state, status.reason)
-    task = asyncio.get_running_loop().create_task(_follow(host, events, told, empty=_tell_nothing_served(host)))
+        _print_state(formatter, status.name, status.state, status.reason)
+    task = asyncio.get_running_loop().create_task(_follow(host, events, formatter, empty=_tell_nothing_served(host)))
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _follow(host: Host, events: EventSubscription, told: StateLineFormatter, *, empty: bool) -> None:
+async def _follow(host: Host, events: EventSubscription, formatter: StateLineFormatter, *, empty: bool) -> None:
     async with events:
         async for event in events:
             if isinstance(event, ServerStateChanged):
-                _tell_state(told, event.server, event.state, event.reason)
+                _print_state(formatter, event.server, event.state, event.reason)
                 empty = empty or _tell_nothing_served(host)
             elif isinstance(event, EventsMissed):
                 print_notice(f"{event.count} state changes were skipped, there were too many")
 
 
-def _tell_state(told: StateLineFormatter, server: str, state: str, reason: str | None) -> None:
-    for line in told.lines(server, state, reason):
+def _print_state(formatter: StateLineFormatter, server: str, state: str, reason: str | None) -> None:
+    for line in formatter.lines(server, state, reason):
         print_notice(line)
 
 

@@ -213,7 +213,7 @@ def open_host_session(context: CommandContext) -> AbstractAsyncContextManager[Co
         "elicitation_urls": True,
         "logging": context.show_log_message if choices.verbosity else None,
         **resolved.options(),
-        "secret_book": current_secrets(),
+        "secret_registry": current_secrets(),
         "wait": "all",
         "wait_seconds": seconds,
         "settings": _settings(choices.revision, choices.timeout, start=seconds + _START_MARGIN_SECONDS),

@@ -90,8 +90,8 @@ def _site(url: str, choices: Choices, limits: Limits) -> RecordingEndpoint:
     async def target() -> Target:
         from trunkline.cli.logins import stored_login
 
-        says_who = any(name.lower() == "authorization" for name in headers)
-        login = None if says_who else await stored_login(url)
+        has_authorization = any(name.lower() == "authorization" for name in headers)
+        login = None if has_authorization else await stored_login(url)
         options = {"headers": headers, "auth": login, "ca_file": choices.ca_file, "limits": limits}
         return resolve_target(url, resolve_settings(options))
 

@@ -138,7 +138,7 @@ async def _run_negotiation(
 ) -> Agreement:
     step = next(flow)
     while True:
-        session.speak(step.revision)
+        session.use_revision(step.revision)
         try:
             outcome = await _run_step(step, session, settings, timers)
         except NEGOTIATION_FAILURES as failure:

@@ -146,7 +146,7 @@ class Connector:
 
         def expire() -> None:
             nonlocal late, row
-            if self.target.asking is not None and self.target.asking():
+            if self.target.is_logging_in is not None and self.target.is_logging_in():
                 # The user is logging in, which has its own timeout.
                 row = self.clock.after(self.limits.connect_seconds, expire)
                 return

@@ -81,11 +81,11 @@ class ClientSession:
         #: The requests that revision and server allow, by name.
         self.allowed: Mapping[str, Method] = {}
         self._log_level: t.LoggingLevel | None = settings.log_level
-        self.speak(NEWEST)
+        self.use_revision(NEWEST)
 
     # --- negotiated state --------------------------------------------------------------------------------------------
 
-    def speak(self, revision: Revision) -> None:
+    def use_revision(self, revision: Revision) -> None:
         """Use a revision from now on."""
         self.revision = revision
         #: Whether headers mirror parts of a request, so that the client must know the tools it calls.
@@ -100,7 +100,7 @@ class ClientSession:
     def agree(self, agreement: Agreement) -> None:
         """Apply the result of the negotiation; requests may be sent from now on."""
         self.agreement = agreement
-        self.speak(agreement.revision)
+        self.use_revision(agreement.revision)
         rows = requests_to_server(agreement.revision)
         self.allowed = {name: row for name, row in rows.items() if self._offered(row)}
 

@@ -40,7 +40,7 @@ class Target(Struct, frozen=True):
     #: Opens a link of an older kind, in case the server does not know the first; None if there is none.
     fallback: Callable[[], Awaitable[Link]] | None = None
     #: Returns True while the user is logging in, which does not count towards the connect timeout.
-    asking: Callable[[], bool] | None = None
+    is_logging_in: Callable[[], bool] | None = None
 
 
 def resolve_target(target: object, settings: ClientSettings) -> Target:

@@ -92,11 +92,13 @@ def url_target(
         return await LegacySseLink.open(_options(url, sent, settings, authorizer), settings.limits)
 
     name, fingerprint = _name(url), _fingerprint(url)
-    asking = None if authorizer is None else lambda: bool(authorizer.asking)
+    is_logging_in = None if authorizer is None else lambda: bool(authorizer.is_logging_in)
     if kind == "sse":
-        return Target(name, open_sse, fingerprint=fingerprint, handshake_only=True, asking=asking)
+        return Target(name, open_sse, fingerprint=fingerprint, handshake_only=True, is_logging_in=is_logging_in)
     fallback = open_sse if kind == "any" and not stateless else None
-    return Target(name, open_http, fingerprint=fingerprint, separate=True, fallback=fallback, asking=asking)
+    return Target(
+        name, open_http, fingerprint=fingerprint, separate=True, fallback=fallback, is_logging_in=is_logging_in
+    )
 
 
 def _options(url: str, headers: Mapping[str, str], settings: ClientSettings, authorizer: Any) -> Any:

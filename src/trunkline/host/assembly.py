@@ -128,7 +128,7 @@ class HostOptions(TypedDict, total=False):
     #: The vault of secrets that entries name; by default the user's keyring or encrypted file.
     vault: Vault | None
     #: Collects every secret the host handles, so that output can be masked.
-    secret_book: SecretRegistry | None
+    secret_registry: SecretRegistry | None
 
 
 class ReloadResult(ServerChanges, frozen=True):
@@ -161,7 +161,7 @@ class Assembly:
         self.declared_capabilities: Mapping[str, Any] = {}
         self._added: dict[str, ServerEntry] = {}
         self._removed: set[str] = set()
-        secrets = options.get("secret_book") or SecretRegistry()
+        secrets = options.get("secret_registry") or SecretRegistry()
         self._log_redaction = LogRedaction(secrets)
         vault = options.get("vault") or Vault(environ=options.get("environ"))
         consent = Approver(self.grants, deadline=options.get("consent_seconds", 300.0))
@@ -258,7 +258,7 @@ class Assembly:
         """
         async with self._reloading:
             try:
-                configuration = await asyncio.to_thread(_read, self._sources, self.options)
+                configuration = await asyncio.to_thread(_load_configuration, self._sources, self.options)
                 policies = await asyncio.to_thread(self._read_policies, configuration)
             except ConfigError as error:
                 self.core.events.publish(Reloaded(problem=str(error)))
@@ -368,7 +368,7 @@ async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
     """
     configuration = options.get("configuration")
     if configuration is None:
-        configuration = await asyncio.to_thread(_read, sources, options)
+        configuration = await asyncio.to_thread(_load_configuration, sources, options)
     policy = await asyncio.to_thread(policy_of, options, configuration)
     return Assembly(sources, options, configuration=configuration, policy=policy)
 
@@ -402,17 +402,18 @@ def _trail(options: HostOptions, folder: Path) -> AuditTrail | None:
     return AuditTrail.open(folder / "audit.jsonl" if wanted is True else Path(wanted))
 
 
-def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
+def _load_configuration(sources: Sequence[object], options: HostOptions) -> Configuration:
     environ = options.get("environ", os.environ)
     files = [os.fspath(each) for each in sources if isinstance(each, str | os.PathLike)]
     found = find_config_files(Path(options.get("project") or os.getcwd()))
-    # The administrator's rules also apply to named files.
-    path_context = ConfigFiles(managed=found.managed) if sources else found
+    # With explicit sources, the project and user files are not loaded; the managed file always is: the
+    # administrator's rules apply to every server.
+    config_files = ConfigFiles(managed=found.managed) if sources else found
     return load_configuration(
         given=files,
-        project=path_context.project,
-        user=path_context.user,
-        managed=path_context.managed,
+        project=config_files.project,
+        user=config_files.user,
+        managed=config_files.managed,
         environ=environ,
         inputs=options.get("inputs"),
     )

@@ -93,7 +93,7 @@ class Host:
             ConfigError: a named configuration or policy cannot be read, or the host is already open.
         """
         if self._assembly is not None:
-            raise ConfigError("The host is open already: open another one, or close it first.")
+            raise ConfigError("The host is already open. Close it first, or create another one.")
         self._assembly = await assemble(self._sources, self._options)
         try:
             self._own_handler = self._build_handler(self._assembly)

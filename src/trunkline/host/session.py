@@ -56,11 +56,11 @@ _MOST_SERVERS = 64  # More servers than one session uses.
 class Taint:
     """The sources of untrusted text in one session; the set only grows."""
 
-    __slots__ = ("kept", "sources")
+    __slots__ = ("enabled", "sources")
 
-    def __init__(self, *, kept: bool = True) -> None:
-        """Start clean; ``kept`` is False where requests do not form a conversation, and then it stays clean."""
-        self.kept: bool = kept
+    def __init__(self, *, enabled: bool = True) -> None:
+        """Start clean; ``enabled`` is False where requests do not form a conversation, and then it stays clean."""
+        self.enabled: bool = enabled
         #: Names of servers, and ids (``server/tool``) of open-world tools.
         self.sources: frozenset[str] = frozenset()
 
@@ -72,9 +72,9 @@ class Taint:
         """List the sources."""
         return f"Taint({', '.join(sorted(self.sources))})"
 
-    def take(self, server: str, name: str, *, trusted: bool, hints: ToolHints = _NO_HINTS) -> None:
+    def add_source(self, server: str, name: str, *, trusted: bool, hints: ToolHints = _NO_HINTS) -> None:
         """Add the text of a server as a source: of its tool, prompt or resource with this name."""
-        if not self.kept:
+        if not self.enabled:
             return
         found = set() if trusted else {server}
         if hints.open_world is True:
@@ -94,7 +94,7 @@ class Taint:
             for source in self.sources
         )
 
-    def told(self, server: str, name: str) -> str:
+    def describe_sources(self, server: str, name: str) -> str:
         """Return the sources that taint an act, as a text."""
         return ", ".join(sorted(self.sources - {server, item_id(server, name)}))
 
@@ -219,7 +219,7 @@ class HostSession:
         self.profile = profile
         self.grants: SessionGrants = SessionGrants()
         #: The servers whose untrusted content entered the session.
-        self.taint: Taint = Taint(kept=conversation)
+        self.taint: Taint = Taint(enabled=conversation)
         #: Recent results of each server, for its own sampling requests that ask for context.
         self.results: ServerResults = ServerResults()
         #: The wire names of tools found by tool search through the gateway, the latest last.

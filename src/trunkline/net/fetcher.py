@@ -35,9 +35,10 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 #: Called with the URL of each hop before the request is sent; an exception ends the fetch.
 BeforeHop = Callable[[str], Awaitable[None]]
 
-# Compressed data may be padded, but a response that decompresses to nearly nothing must not go on for ever.
-_LEAST_PACKED = 64 * 1024
-_HERE = ("127.0.0.1", "::1")
+# Allowance for padding in compressed data. Beyond twice the limit plus this, a response that yields almost no output is
+# aborted.
+_PADDING_ALLOWANCE = 64 * 1024
+_LOOPBACK_ADDRESSES = ("127.0.0.1", "::1")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -253,7 +254,7 @@ class Fetcher:
             return (target.host,)
         # A name of this machine is not left to a resolver (RFC 6761, 6.3).
         if target.is_local:
-            found: Sequence[str] = _HERE
+            found: Sequence[str] = _LOOPBACK_ADDRESSES
         else:
             try:
                 found = await self._resolve(target.host.removesuffix("."), target.port)
@@ -344,7 +345,7 @@ async def _read_body(
     decompressor = _decompressor(headers, request, target)
     if not request.cut and (response.content_length or 0) > request.max_bytes:
         raise FetchError(_too_large(request, target))
-    # In one buffer: many pieces of a few bytes would each take far more than that.
+    # One buffer instead of a list: each tiny chunk would cost far more memory as its own bytes object.
     body = bytearray()
     received = 0
     while len(body) <= request.max_bytes and (data := await response.content.readany()):
@@ -358,7 +359,7 @@ async def _read_body(
             raise FetchError(
                 f"{target.where} sent a compressed response that cannot be decompressed: it {error}"
             ) from error
-        if len(body) <= request.max_bytes and received > 2 * request.max_bytes + _LEAST_PACKED:
+        if len(body) <= request.max_bytes and received > 2 * request.max_bytes + _PADDING_ALLOWANCE:
             raise FetchError(f"{target.where} sent far more bytes than they decompress to")
     if len(body) > request.max_bytes and not request.cut:
         raise FetchError(_too_large(request, target))
@@ -374,10 +375,8 @@ def _decompressor(headers: Mapping[str, str], request: _FetchRequest, target: Pa
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("identity", ""):
         return None
-    if not request.gzip:
-        raise FetchError(f"{target.where} sent a compressed response, which was not requested")
-    if encoding not in ENCODINGS:
-        raise FetchError(f"{target.where} sent a response in a compression that was not requested")
+    if not request.gzip or encoding not in ENCODINGS:
+        raise FetchError(f"{target.where} sent Content-Encoding {encoding[:100]!r}, which was not requested")
     return Decompressor(encoding)
 
 

@@ -29,7 +29,7 @@ _FIELD_PARAMETERS = frozenset({"param", "parameter", "arg", "argument", "key", "
 
 
 def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
-    """Return the description without those sections, and the text about each parameter."""
+    """Return the description without the parameter, return and raise sections, and the text of each parameter."""
     if not text:
         return None, {}
     from inspect import cleandoc
@@ -49,7 +49,11 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str | None, list[str]]]:
-    """Yield blocks of lines with the name of their section, or None for lines of the description."""
+    """Yield (section, lines).
+
+    The section is None with one line of the description, ":" with a Sphinx field, else its name with its body,
+    which for NumPy starts with the underline.
+    """
     position = 0
     while position < len(lines):
         end = position + 1

@@ -171,7 +171,7 @@ def _unknown_argument(name: str, known: Collection[str]) -> str:
 
 
 def explain_msgspec_error(text: str) -> tuple[list[str | int], str]:
-    """Split an error message of msgspec into the steps of the path and our own message.
+    """Split a msgspec error into the path (names, indexes, "*" for any element, `KEY` for a key) and our own message.
 
     msgspec's message for an enum contains the value, so ours is empty then: the caller, which knows the type, fills it.
     """

@@ -310,6 +310,6 @@ def _numbers(incoming: Sequence[Incoming]) -> list[int]:
     ]
 
 
-def _expect(kept: bool, otherwise: str) -> None:
-    if not kept:
-        raise AssertionError(otherwise)
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)

@@ -27,7 +27,7 @@ __all__ = ["MemoryTuner", "PipeLink", "PipeOutput", "keep_freed_memory", "trim_m
 
 # glibc's malloc.h: how much freed memory is kept, and how many buffers may be mapped on their own.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-_KEPT = 256 * 1024 * 1024  # Memory that malloc keeps between large messages: a few of the largest (64 MiB).
+_RETAINED_BYTES = 256 * 1024 * 1024  # Memory that malloc keeps between large messages: a few of the largest (64 MiB).
 _QUIET_SECONDS = 5.0  # After this long without large messages the memory is returned.
 
 
@@ -64,7 +64,7 @@ def keep_freed_memory() -> bool:
 
     try:
         mallopt = ctypes.CDLL(None).mallopt
-        return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _KEPT))
+        return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, _RETAINED_BYTES))
     except (OSError, AttributeError):
         # A C library other than glibc.
         return False

@@ -681,7 +681,7 @@ def test_a_request_without_a_token_has_no_principal() -> None:
     ("options", "said"),
     [
         pytest.param({"issuer": "http://auth.example.com"}, "https", id="http in public"),
-        pytest.param({"issuer": "https://auth.example.com?x=1"}, "without query", id="a query"),
+        pytest.param({"issuer": "https://auth.example.com?x=1"}, "without user name, query or fragment", id="a query"),
         pytest.param({"issuer": "https://a@auth.example.com"}, "issuer", id="a user"),
         pytest.param({"issuer": "auth.example.com"}, "issuer", id="no scheme"),
         pytest.param({"users": None}, "users=", id="no users on a public address"),

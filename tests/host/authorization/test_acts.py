@@ -147,7 +147,7 @@ async def test_a_completion_is_judged_by_the_act_of_its_prompt(tmp_path: Path, j
 async def test_an_item_in_a_tainted_session_is_a_tainted_act(tmp_path: Path) -> None:
     async with on_stage({"s": shop()}, tmp_path, policy=allow("s")) as stage:
         item, own = item_of(stage, "tool"), session()
-        own.taint.take("other", "read", trusted=False)
+        own.taint.add_source("other", "read", trusted=False)
         assert act_for_item(item, caller="user", session=own).tainted
         assert act_for_unlisted("tool", "s", "act", caller="user", trusted=True, session=own).tainted
         assert not act_for_item(item, caller="gateway", principal="ann", profile="work").tainted

@@ -20,7 +20,7 @@ WRITE = Act(kind="tool", server="mail", name="send", arguments={}, trusted=True,
 def tainted(*sources: tuple[str, str, bool, ToolHints]) -> Taint:
     taint = Taint()
     for server, name, trusted, hints in sources:
-        taint.take(server, name, trusted=trusted, hints=hints)
+        taint.add_source(server, name, trusted=trusted, hints=hints)
     return taint
 
 
@@ -74,8 +74,8 @@ def test_two_untrusted_servers_taint_each_other() -> None:
 
 
 def test_where_requests_are_no_conversation_nothing_is_kept() -> None:
-    taint = Taint(kept=False)
-    taint.take("web", "fetch", trusted=False)
+    taint = Taint(enabled=False)
+    taint.add_source("web", "fetch", trusted=False)
     assert not taint
 
 
@@ -86,7 +86,7 @@ def test_sources_are_bounded_and_too_many_taint_everything() -> None:
 
 def test_the_sources_of_taint_are_named() -> None:
     taint = tainted(("web", "fetch", False, OPEN), ("mail", "read", False, ToolHints()))
-    assert taint.told("mail", "send") == "web, web/fetch"
+    assert taint.describe_sources("mail", "send") == "web, web/fetch"
     assert repr(taint) == "Taint(mail, web, web/fetch)"
 
 

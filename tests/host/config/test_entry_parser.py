@@ -87,10 +87,10 @@ def test_an_entry_can_be_switched_off(tmp_path: Path, members: dict[str, Any], d
         pytest.param({"command": "x\u0000y"}, "the character U+0000", id="NUL"),
         pytest.param(
             {"command": "x", "type": "http"},
-            "an entry with a command is of type stdio, not http",
+            'an entry with "command" has type stdio, not http',
             id="command and http",
         ),
-        pytest.param({"url": URL, "type": "stdio"}, "an entry with a url is of type http or sse", id="url and stdio"),
+        pytest.param({"url": URL, "type": "stdio"}, 'an entry with "url" has type http or sse', id="url and stdio"),
         pytest.param({"url": URL, "type": "ws"}, "type: 'ws' is not a known transport; write stdio", id="ws"),
         pytest.param({"url": URL, "type": 1}, "type: expected stdio, http or sse, found a number", id="type number"),
         pytest.param({"url": "x.example"}, "it is not the URL of a server; it begins with http://", id="no scheme"),

@@ -263,8 +263,8 @@ async def test_without_a_prompt_a_call_is_denied_and_the_rule_to_add_is_named(
         result = await client.call_tool("s__danger", raise_on_error=False)
     assert result.is_error
     assert result.text == (
-        "s/danger needs approval (rule 'careful' (policy.toml:1) requires approval), and the client in front of "
-        "this gateway cannot be asked (it did not declare elicitation). Allow it: "
+        "s/danger needs approval (rule 'careful' (policy.toml:1) requires approval), and the client connected "
+        "to this gateway cannot be asked (it did not declare elicitation). Allow it: "
         'change the effect of that rule to "allow", or make the call where you can be asked'
     )
     assert shelf.done == []
@@ -582,7 +582,7 @@ async def test_hints_of_a_server_do_not_make_its_tools_free(channel: str, tmp_pa
     made = Server("liar")
     made.tool(annotations=t.ToolAnnotations(read_only_hint=True))(_wipe)
     async with on_stage({"s": made}, tmp_path, policy=Policy()) as stage, stage.client(channel) as client:
-        with pytest.raises(ToolError, match="the client in front of this gateway cannot be asked"):
+        with pytest.raises(ToolError, match="the client connected to this gateway cannot be asked"):
             await client.call_tool("s__wipe")
 
 

@@ -130,7 +130,7 @@ def test_secrets_in_a_keyring_are_no_logins(tmp_path: Path) -> None:
         await vault(("keyring", kept)).put("index", SECRET)
         assert await vault(("keyring", kept)).read(SecretReference("index")) == SECRET
         return await KeyringStore(ring, folder=tmp_path).keys(), [
-            each.name for each in await vault(("keyring", kept)).kept()
+            each.name for each in await vault(("keyring", kept)).list_secrets()
         ]
 
     assert run_async(main()) == ([], ["index"])
@@ -144,7 +144,7 @@ def test_a_list_names_secrets_with_their_place_and_time(tmp_path: Path) -> None:
         both = vault(("keyring", MemoryStore()), ("file", MemoryStore()), commands=commands)
         await both.put("a", "1")
         await both.put("c", "2", place="file")
-        return await both.kept()
+        return await both.list_secrets()
 
     assert run_async(main()) == [
         StoredSecret(name="a", source="keyring", set_at=12.0),
@@ -158,7 +158,7 @@ def test_a_secret_is_removed_wherever_it_is() -> None:
         both = vault(("keyring", MemoryStore()), ("file", MemoryStore()))
         await both.put("a", "1")
         await both.put("a", "2", place="file")
-        return await both.remove("a"), await both.remove("a"), await both.kept()
+        return await both.remove("a"), await both.remove("a"), await both.list_secrets()
 
     assert run_async(main()) == (["keyring", "file"], [], [])
 
@@ -194,7 +194,7 @@ def test_times_that_cannot_be_read_are_as_good_as_none() -> None:
     async def main() -> list[StoredSecret]:
         await store.put("times", "{")
         await store.put("secret/a", "1")
-        return await vault(("file", store)).kept()
+        return await vault(("file", store)).list_secrets()
 
     assert run_async(main()) == [StoredSecret(name="a", source="file")]
 
@@ -212,7 +212,7 @@ def test_the_users_own_places_are_found_when_they_are_needed(tmp_path: Path, mon
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path))
     run_async(Vault().put("a", SECRET))
     (tmp_path / "secrets.toml").write_text('[commands]\nb = ["true"]\n')
-    assert [each.name for each in run_async(Vault().kept())] == ["a", "b"]
+    assert [each.name for each in run_async(Vault().list_secrets())] == ["a", "b"]
     assert repr(Vault()) == "Vault()"
 
 

@@ -46,7 +46,7 @@ def _character(found: re.Match[str]) -> str:
 
 
 def _longest_prefix(name: str) -> str:
-    """Replace the longest known prefix of an unknown name, if there is one."""
+    """Resolve the longest prefix that is a reference without semicolon (``&notit`` is ``¬it``), or change nothing."""
     for length in range(min(_LONGEST_BARE, len(name)), 1, -1):
         known = html5.get(name[:length])
         if known is not None:
@@ -119,7 +119,9 @@ _TOKEN = re.compile(
 )
 _ATTRIBUTE = re.compile(r"""[\s/]*+([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)|'([^']*+)|([^\s>]*+))["']?)?""")
 #: The attributes that are kept.
-_KEPT = frozenset({"alt", "aria-hidden", "class", "colspan", "hidden", "href", "id", "role", "src", "start", "style"})
+_KEPT_ATTRIBUTES = frozenset(
+    {"alt", "aria-hidden", "class", "colspan", "hidden", "href", "id", "role", "src", "start", "style"}
+)
 
 
 class HtmlNode:
@@ -181,9 +183,9 @@ def _attributes(raw: str) -> tuple[dict[str, str] | None, int]:
     found: dict[str, str] = {}
     given = _ATTRIBUTE.findall(raw)
     for name, double, single, bare in given:
-        kept = name.lower()
-        if kept in _KEPT and kept not in found:
-            found[kept] = unescape(double or single or bare)
+        lowered = name.lower()
+        if lowered in _KEPT_ATTRIBUTES and lowered not in found:
+            found[lowered] = unescape(double or single or bare)
     return found or None, len(given)
 
 

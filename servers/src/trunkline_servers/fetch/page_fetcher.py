@@ -176,7 +176,7 @@ _READ_AT_ONCE = 2
 _REDIRECTS = 10
 _ROBOTS_SECONDS = 10.0
 _ROBOTS_REDIRECTS = 5
-_KEPT_SECONDS, _KEPT_FAILURE_SECONDS = 600.0, 30.0
+_CACHE_SECONDS, _FAILURE_CACHE_SECONDS = 600.0, 30.0
 _KEPT_SITES = 256
 _EMPTY = "<error>The page has no text after conversion to Markdown; set raw to true to get its HTML.</error>"
 _TOO_MUCH = "Not all of the page was read: it has too much markup, or its text is too long.\n"
@@ -331,10 +331,10 @@ class PageFetcher:
             )
         text = answer.body.decode("utf-8", "replace") if 200 <= answer.status < 300 else ""
         robots = await asyncio.to_thread(parse_robots, text, self._product)
-        return _CachedRobots(robots, None, self._clock() + _KEPT_SECONDS)
+        return _CachedRobots(robots, None, self._clock() + _CACHE_SECONDS)
 
     def _refused(self, why: str) -> _CachedRobots:
-        return _CachedRobots(RobotsRules(()), why, self._clock() + _KEPT_FAILURE_SECONDS)
+        return _CachedRobots(RobotsRules(()), why, self._clock() + _FAILURE_CACHE_SECONDS)
 
 
 def normalized_url(url: str) -> str:

@@ -212,7 +212,7 @@ def _forget(descriptor: int, watch: int) -> None:
 
 
 class FileSubscriptions:
-    """The subscribed files and their watcher, which lives as long as a client is connected."""
+    """The subscribed files, and their watcher."""
 
     def __init__(
         self, resolver_for: Callable[[Context], Awaitable[PathResolver]], *, limits: FileLimits, inotify: bool = True
@@ -224,11 +224,11 @@ class FileSubscriptions:
         self._server: Server | None = None
         self._watcher: FileWatcher | None = None
         #: The URIs of open streams and of requests in progress.
-        self._listened: Counter[str] = Counter()
+        self._use_counts: Counter[str] = Counter()
 
     @asynccontextmanager
     async def lifespan(self, server: Server) -> AsyncIterator[None]:
-        """Run the watcher while the server is running."""
+        """Run the watcher for the server's lifespan, which lasts while at least one connection or endpoint holds it."""
         self._server = server
         self._watcher = FileWatcher(self._changed, limits=self._limits, inotify=self._inotify)
         try:
@@ -249,9 +249,13 @@ class FileSubscriptions:
         return await call_next(request)
 
     async def _subscribe(self, request: ServerRequest, call_next: CallNext) -> Any:
-        """Watch the file of a new subscription; it counts as subscribed at once, even if another client leaves now."""
+        """Watch the file, then subscribe.
+
+        The URI is counted while the request runs, so that a prune triggered by another client cannot remove the new
+        watch.
+        """
         uri: str = request.params.uri
-        self._listened[uri] += 1
+        self._use_counts[uri] += 1
         try:
             await self._watch(request.context, uri)
             return await call_next(request)
@@ -271,12 +275,12 @@ class FileSubscriptions:
         try:
             for uri in wanted.resource_subscriptions or ():
                 # Counted before it is watched: unused watches are removed as soon as another client leaves.
-                self._listened[uri] += 1
+                self._use_counts[uri] += 1
                 allowed.append(uri)
                 try:
                     await self._watch(request.context, uri)
                 except TrunklineError:
-                    self._listened[allowed.pop()] -= 1
+                    self._use_counts[allowed.pop()] -= 1
             if allowed != (wanted.resource_subscriptions or []):
                 wanted = replace(wanted, resource_subscriptions=allowed)
                 request = request.with_params(replace(request.params, notifications=wanted))
@@ -285,8 +289,8 @@ class FileSubscriptions:
             self._forget(allowed)
 
     def _forget(self, uris: Sequence[str]) -> None:
-        self._listened.subtract(uris)
-        self._listened += Counter()
+        self._use_counts.subtract(uris)
+        self._use_counts += Counter()
         self._prune()
 
     async def _watch(self, context: Context, uri: str) -> None:
@@ -316,4 +320,4 @@ class FileSubscriptions:
 
     def _is_wanted(self, uri: str) -> bool:
         subscribers = () if self._server is None else self._server.subscribers()
-        return self._listened[uri] > 0 or any(each.session is not None and uri in each.uris for each in subscribers)
+        return self._use_counts[uri] > 0 or any(each.session is not None and uri in each.uris for each in subscribers)

@@ -52,7 +52,7 @@ _HEAD = 12
 _ABOUT = 40
 _EXTENDED = 0x4000
 #: The longest name whose length is stored; also the mask of the length bits.
-_TOLD = 0xFFF
+_NAME_LENGTH_MASK = 0xFFF
 #: Extensions with which this file does not contain all names of the index.
 _ELSEWHERE = frozenset({b"link", b"sdir"})
 #: Parts of a name that are empty or lead up or into the git folder, between zero bytes.
@@ -133,9 +133,11 @@ def _names_v2(data: bytes, flags_at: int) -> tuple[bytes, int]:
         flags = data[where] << 8 | data[where + 1]
         start = where + (4 if flags & _EXTENDED else 2)
         end = data.find(b"\0", start)
-        told = flags & _TOLD
+        name_length = flags & _NAME_LENGTH_MASK
         # Git trusts the stored length, and reads on if no zero byte follows.
-        if end < start or (end - start != told if told < _TOLD else end - start < _TOLD):
+        if end < start or (
+            end - start != name_length if name_length < _NAME_LENGTH_MASK else end - start < _NAME_LENGTH_MASK
+        ):
             raise _InvalidIndexError
         names.append(data[start : end + 1])
         at += (end - at + 8) & ~7
@@ -153,10 +155,12 @@ def _names_v4(data: bytes, flags_at: int) -> tuple[bytes, int]:
         if end < start or dropped > len(last):
             raise _InvalidIndexError
         last = last[: len(last) - dropped] + data[start:end]
-        told = flags & _TOLD
+        name_length = flags & _NAME_LENGTH_MASK
         total += len(last) + 1
         # Names that share prefixes could expand without bound.
-        if total > _MOST_BYTES or (len(last) != told if told < _TOLD else len(last) < _TOLD):
+        if total > _MOST_BYTES or (
+            len(last) != name_length if name_length < _NAME_LENGTH_MASK else len(last) < _NAME_LENGTH_MASK
+        ):
             raise _InvalidIndexError
         names.append(last)
         at = end + 1

@@ -256,7 +256,10 @@ class _LineReader:
         self._members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     def record(self, line: bytes) -> Record | None:
-        """Parse an object; unknown members stay raw bytes, so that numbers are preserved exactly."""
+        """Parse a line; return None if it is not a JSON object.
+
+        Unknown members stay raw so that they are written back unchanged, including number formatting.
+        """
         with suppress(*_UNREADABLE):
             record: Record = self._whole.decode(line)
             if record.keys() <= _KNOWN:

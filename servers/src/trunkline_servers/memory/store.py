@@ -54,7 +54,7 @@ class GraphFile:
         self.path = path
         self._limits = limits
         self._lock_seconds = lock_seconds
-        self._told: int = 0
+        self._reported_rejected: int = 0
         #: Replaced as a whole, so that any thread may read it.
         self._kept: _CachedGraph | None = None
 
@@ -111,14 +111,14 @@ class GraphFile:
 
     def _tell(self, rejected: int) -> None:
         """Log the number of unreadable lines once."""
-        if rejected and rejected != self._told:
+        if rejected and rejected != self._reported_rejected:
             log.warning(
                 "%d lines of %s cannot be read and are left out; with the next change they move to %s.rejected",
                 rejected,
                 self.path,
                 self.path,
             )
-        self._told = rejected
+        self._reported_rejected = rejected
 
     def _replace(self, data: bytes, rejected: list[bytes]) -> None:
         """Replace the file atomically."""

@@ -132,7 +132,11 @@ def check_query(value: Any) -> None:
 
 
 def matches_everything(query: Any) -> bool:
-    """Return True if a filter matches everything, also when written with ``$comment``, ``$and`` or ``$or``."""
+    """Return True if a filter has no condition.
+
+    That is an empty one, one with only ``$comment``, an ``$and`` of such filters, or an ``$or`` with one of them. Other
+    filters that happen to match everything are not detected.
+    """
     if not isinstance(query, dict):
         return False
     for name, value in query.items():

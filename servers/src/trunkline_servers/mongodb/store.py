@@ -324,7 +324,7 @@ class MongoStore:
                 began = writes
                 yield self._client
         except errors.OperationFailure as error:
-            raise ToolError(self._refused(error, writes=writes)) from error
+            raise ToolError(self._failure_message(error, writes=writes)) from error
         except (errors.ServerSelectionTimeoutError, errors.AutoReconnect, errors.ConfigurationError) as error:
             fix = "Start it, or start this server with its address"
             said = (
@@ -343,15 +343,16 @@ class MongoStore:
         if time.monotonic() < until:
             raise ToolError(said)
 
-    def _refused(self, error: Any, *, writes: bool) -> str:
+    def _failure_message(self, error: Any, *, writes: bool) -> str:
         said = self._line(str((error.details or {}).get("errmsg") or error))
         if error.code == _EXPIRED:
             late = (
-                f"The database took longer than {self.limits.seconds:g} s; ask for less, or filter by what has an index"
+                f"The database took longer than {self.limits.seconds:g} s; reduce the limit, or filter on an indexed "
+                "field"
             )
             return late + (_UNKNOWN if writes else "")
         if error.code in _UNAUTHORIZED:
-            return f"MongoDB at {self.shown} does not allow this for the user in its address: {said}"
+            return f"MongoDB at {self.shown} denied this for the user in the connection URL: {said}"
         return f"MongoDB refused: {said}"
 
     def _line(self, text: str) -> str:

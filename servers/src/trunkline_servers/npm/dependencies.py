@@ -78,11 +78,11 @@ async def audit(project: Project, chosen: CallRegistries, *, production: bool, l
         raise ToolError(f"The lock file holds {len(locked)} packages; at most {_MOST_LOCKED} are checked")
     groups, skipped = _grouped(sorted(locked), chosen)
     found: list[Vulnerability] = []
-    asked: dict[str, None] = {}
+    queried: dict[str, None] = {}
     for registry, names in groups.items():
         try:
             found += await _registry_vulnerabilities(registry, {name: locked[name] for name in names})
-            asked[registry.url] = None
+            queried[registry.url] = None
         except ToolError as error:
             # A failure for packages without a scope is a failure of the whole audit.
             if any(not name.startswith("@") for name in names) or len(groups) == 1:
@@ -96,7 +96,7 @@ async def audit(project: Project, chosen: CallRegistries, *, production: bool, l
         packages=sum(_scope(name) not in skipped for name in locked),
         counts=counts,
         vulnerabilities=kept[:_MOST_VULNERABILITIES],
-        registries=list(asked),
+        registries=list(queried),
         skipped=skipped,
         cut=len(kept) > _MOST_VULNERABILITIES,
     )
@@ -136,16 +136,16 @@ def _scope(name: str) -> str:
 
 
 def _vulnerabilities(
-    asked: Mapping[str, Sequence[str]], told: Mapping[str, Sequence[Advisory]]
+    locked_versions: Mapping[str, Sequence[str]], advisories: Mapping[str, Sequence[Advisory]]
 ) -> Iterator[Vulnerability]:
     """Yield what affects the locked versions; an invalid range counts as affecting all."""
-    for name in asked:
-        for advisory in told.get(name, ()):
+    for name in locked_versions:
+        for advisory in advisories.get(name, ()):
             affected = parse_range(advisory.vulnerable_versions)
-            versions = [text for text in asked[name] if _affects(affected, parse_version(text))]
+            versions = [text for text in locked_versions[name] if _affects(affected, parse_version(text))]
             if versions:
-                said = (advisory.severity, advisory.title, advisory.url, advisory.vulnerable_versions[:500])
-                yield Vulnerability(name, versions, *said)
+                fields = (advisory.severity, advisory.title, advisory.url, advisory.vulnerable_versions[:500])
+                yield Vulnerability(name, versions, *fields)
 
 
 def _affects(affected: Range | None, version: Version | None) -> bool:
@@ -168,28 +168,28 @@ async def outdated(project: Project, chosen: CallRegistries) -> OutdatedReport:
     if len(wanted) > _MOST_WANTED:
         raise ToolError(f"package.json asks for {len(wanted)} packages; at most {_MOST_WANTED} are checked")
     gate = asyncio.Semaphore(_AT_ONCE)
-    asked: dict[str, None] = {}
+    queried: dict[str, None] = {}
 
     async def look(each: DeclaredDependency) -> Outdated | str | None:
         async with gate:
-            return await _compare(each, installed.get(each.name), chosen, asked)
+            return await _compare(each, installed.get(each.name), chosen, queried)
 
     results = await asyncio.gather(*(look(each) for each in wanted))
     behind = [each for each in results if isinstance(each, Outdated)]
-    skipped = {each.name: said for each, said in zip(wanted, results, strict=True) if isinstance(said, str)}
-    return OutdatedReport(behind, len(wanted) - len(behind) - len(skipped), skipped, sorted(asked))
+    skipped = {each.name: reason for each, reason in zip(wanted, results, strict=True) if isinstance(reason, str)}
+    return OutdatedReport(behind, len(wanted) - len(behind) - len(skipped), skipped, sorted(queried))
 
 
 async def _compare(
-    wanted: DeclaredDependency, current: str | None, chosen: CallRegistries, asked: dict[str, None]
+    wanted: DeclaredDependency, current: str | None, chosen: CallRegistries, queried: dict[str, None]
 ) -> Outdated | str | None:
-    """Return the newer version, None if up to date, or why it is unknown; record the registry in ``asked``."""
+    """Return the newer version, None if up to date, or why it is unknown; record the registry in ``queried``."""
     name, spec = _source(wanted)
     if not spec or ":" in spec or "/" in spec:
         return "not from the registry"
     try:
         registry = chosen.of(check_package_name(name))
-        asked[registry.url] = None
+        queried[registry.url] = None
         packument = await registry.packument(name)
     except ToolError as error:
         return str(error)

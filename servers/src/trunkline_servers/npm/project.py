@@ -205,7 +205,7 @@ def _flat(packages: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _nested(dependencies: Any, depth: int) -> Iterator[tuple[str, Any]]:
     """Walk a lock file of version 1: a tree of dependencies."""
     if depth > _MOST_DEPTH:
-        raise ToolError("package-lock.json is nested too deep")
+        raise ToolError(f"package-lock.json is nested deeper than {_MOST_DEPTH} levels")
     for name, row in as_dict(dependencies).items():
         yield name, row
         if isinstance(row, dict):

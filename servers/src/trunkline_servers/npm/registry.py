@@ -256,11 +256,13 @@ def _advisory(row: Mapping[str, Any]) -> Advisory:
 class CallRegistries:
     """The registries of one call."""
 
-    def __init__(self, settings: NpmConfig, folder: Path | None, kept: dict[RegistryEndpoint, RegistryClient]) -> None:
+    def __init__(
+        self, settings: NpmConfig, folder: Path | None, shared: dict[RegistryEndpoint, RegistryClient]
+    ) -> None:
         """Initialize with the settings, and the folder of the project if there is one."""
         self._settings = settings
         self._folder = folder
-        self._kept = kept
+        self._shared_clients = shared
         self._own: dict[RegistryEndpoint, RegistryClient] = {}
         self._layers: ConfigLayers | None = None
 
@@ -273,13 +275,13 @@ class CallRegistries:
         if self._layers is None:
             self._layers = self._settings.read(self._folder)
         place = self._layers.place(package)
-        shelf = self._own if place.from_project else self._kept
-        if place not in shelf:
+        clients = self._own if place.from_project else self._shared_clients
+        if place not in clients:
             try:
-                shelf[place] = RegistryClient(place.url, token=place.token)
+                clients[place] = RegistryClient(place.url, token=place.token)
             except ConfigError as error:
                 raise ToolError(str(error)) from error
-        return shelf[place]
+        return clients[place]
 
     async def aclose(self) -> None:
         """Close the registries named by a project."""
@@ -293,12 +295,12 @@ class RegistryPool:
     def __init__(self, settings: NpmConfig) -> None:
         """Start without connections."""
         self._settings = settings
-        self._kept: dict[RegistryEndpoint, RegistryClient] = {}
+        self._shared_clients: dict[RegistryEndpoint, RegistryClient] = {}
 
     @asynccontextmanager
     async def chosen(self, folder: Path | None = None) -> AsyncIterator[CallRegistries]:
         """Provide the registries for one call, for the project in a folder if there is one."""
-        chosen = CallRegistries(self._settings, folder, self._kept)
+        chosen = CallRegistries(self._settings, folder, self._shared_clients)
         try:
             yield chosen
         finally:
@@ -307,5 +309,5 @@ class RegistryPool:
     async def aclose(self) -> None:
         """Close the connections."""
         # A call that is still running may add one.
-        for registry in list(self._kept.values()):
+        for registry in list(self._shared_clients.values()):
             await registry.aclose()

@@ -39,6 +39,7 @@ MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 _MAX_DEPTH = 100
 _MAX_NODES = 3_000_000
 _MAX_CHAIN = 32
+_CHOICES_SHOWN = 20
 _VERSION = re.compile(r"3\.(\d+)(?:\.|$)")
 _BUNDLE = "bundle the document into one file first, for example with: npx @redocly/cli bundle openapi.yaml -o one.json"
 
@@ -325,8 +326,11 @@ def _named(document: Document, server: Any, variables: Mapping[str, str], near: 
             )
         allowed = as_list(as_dict(known[name]).get("enum"))
         chosen = variables.get(name, as_dict(known[name]).get("default"))
-        if not isinstance(chosen, str) or (allowed and chosen not in allowed):
-            raise ConfigError(f"The server variable {name!r} cannot be {chosen!r}; give --server-variable {name}=VALUE")
+        if not isinstance(chosen, str):
+            raise ConfigError(f"The server variable {name!r} has no default; set --server-variable {name}=VALUE")
+        if allowed and chosen not in allowed:
+            choices = ", ".join(str(each)[:100] for each in allowed[:_CHOICES_SHOWN])
+            raise ConfigError(f"The server variable {name!r} cannot be {chosen[:100]!r}; allowed: {choices}")
         return chosen
 
     url = _VARIABLE.sub(value, str(entry.get("url", "/")))

@@ -261,7 +261,7 @@ def input_schema(document: Document, operation: Operation, translation: SchemaTr
 def output_schema(
     document: Document, operation: Operation, translation: SchemaTranslator, most: int
 ) -> dict[str, Any] | None:
-    """Return the schema of the result, if all successful responses are the same object.
+    """Return the output schema if all successful responses share one JSON schema whose values are objects; else None.
 
     Raises:
         ConfigError: a schema in it cannot be used.

@@ -56,7 +56,7 @@ def check_statement(sql: str) -> None:
     if len(sql) > _LONGEST:
         raise ToolError(f"The query is longer than {_LONGEST} characters; shorten it")
     if "\0" in sql:
-        raise ToolError("The query holds a NUL character, which PostgreSQL cannot read")
+        raise ToolError("The query contains a NUL character, which PostgreSQL does not accept; remove it")
     word = _first_word(sql)
     if word not in _QUERY_WORDS:
         what = f"{printable(word, replacement='python')} is refused" if word else "The query is empty"

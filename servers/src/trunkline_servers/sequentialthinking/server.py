@@ -146,7 +146,7 @@ _WIDTH = 100
 _MOST_CHARS = 10_000
 #: Bytes that a writable pipe accepts at once, and the seconds to wait for a full one.
 _PIECE = 4096
-_PATIENCE = 0.1
+_FULL_PIPE_SECONDS = 0.1
 
 
 def draw_box(thought: Thought) -> str:
@@ -175,7 +175,7 @@ def write_to_stderr(box: str) -> None:
     try:
         descriptor = sys.stderr.fileno()
         sys.stderr.flush()
-        while rest and select.select([], [descriptor], [], _PATIENCE)[1]:
+        while rest and select.select([], [descriptor], [], _FULL_PIPE_SECONDS)[1]:
             rest = rest[os.write(descriptor, rest[:_PIECE]) :]
     except (OSError, ValueError):
         # It is closed, or not a file.

@@ -275,7 +275,7 @@ def _add_memo(server: Server, memo: InsightsMemo) -> None:
 
     @server.resource(_MEMO, name="Business Insights Memo", mime_type="text/plain")
     async def insights() -> str:
-        """The findings that were noted so far."""
+        """The insights recorded so far."""
         return memo.text()
 
 

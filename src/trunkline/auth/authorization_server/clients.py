@@ -230,7 +230,7 @@ def _invalid_metadata(sentence: str) -> OAuthError:
 _DOCUMENT_BYTES = 16 * 1024  # Client metadata documents have about 1 KiB.
 _DOCUMENT_SECONDS = 5.0  # A user waits for the consent page meanwhile.
 # Bounds for the cache lifetime of a document: the least, the usual and the most.
-_KEPT_SECONDS = (60.0, 3600.0, 24 * 3600.0)
+_CACHE_SECONDS = (60.0, 3600.0, 24 * 3600.0)
 _BAD_SECONDS = 30.0  # An invalid document is asked for again soon: its author may be fixing it.
 _DOCUMENTS = 256  # Documents kept: far more than the clients of one server.
 _PER_MINUTE = 20  # Registrations, and fetches of documents, from one address: far more than a person starts.
@@ -387,7 +387,7 @@ class ClientRegistry:
                 raise OAuthError("invalid_client", "The keys at jwks_uri could not be fetched", status=401) from None
             if len(self._jwks) >= _DOCUMENTS:
                 self._jwks.clear()
-            self._jwks[client.jwks_uri] = keys, now + _KEPT_SECONDS[0]
+            self._jwks[client.jwks_uri] = keys, now + _CACHE_SECONDS[0]
         return keys
 
     async def aclose(self) -> None:
@@ -427,7 +427,7 @@ def _document_url_problem(url: str) -> str | None:
 
 
 def _lifetime(cache_control: str) -> float:
-    least, usual, most = _KEPT_SECONDS
+    least, usual, most = _CACHE_SECONDS
     said = _MAX_AGE.search(cache_control.lower())
     if "no-store" in cache_control.lower() or "no-cache" in cache_control.lower():
         return least

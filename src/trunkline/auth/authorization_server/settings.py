@@ -147,7 +147,7 @@ def make_settings(
     unknown = sorted(set(options) - set(IssuerOptions.__annotations__))
     if unknown:
         raise TypeError(f"AuthorizationServer has no option {unknown[0]!r}")
-    parts = _issuer_parts(issuer)
+    parts = _parse_issuer(issuer)
     described = dict(scopes) if isinstance(scopes, Mapping) else dict.fromkeys(scopes, "")
     _check_scopes(described, options)
     base = issuer.removesuffix("/")
@@ -176,17 +176,17 @@ def make_settings(
     )
 
 
-def _issuer_parts(issuer: str) -> SplitResult:
+def _parse_issuer(issuer: str) -> SplitResult:
     try:
         parts = urlsplit(issuer)
         _ = parts.port
     except ValueError:
         parts = urlsplit("")
-    plain = parts.hostname and not (parts.query or parts.fragment or "@" in parts.netloc or {*"?#"} & {*issuer})
-    here = parts.scheme == "http" and is_loopback(parts.hostname, below=False)
-    if not plain or not (parts.scheme == "https" or here):
+    is_bare = parts.hostname and not (parts.query or parts.fragment or "@" in parts.netloc or {*"?#"} & {*issuer})
+    is_loopback_http = parts.scheme == "http" and is_loopback(parts.hostname, below=False)
+    if not is_bare or not (parts.scheme == "https" or is_loopback_http):
         raise ConfigError(
-            f"issuer={issuer!r}: must be an https URL without query and fragment, such as "
+            f"issuer={issuer!r}: must be an https URL without user name, query or fragment, such as "
             "'https://auth.example.com'; http is allowed for loopback only"
         )
     return parts

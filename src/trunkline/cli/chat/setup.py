@@ -166,7 +166,7 @@ async def open_chat(settings: ChatSettings, resolved: ResolvedInputs) -> AsyncIt
         if is_interactive() and configuration.entries:
             screen.line(f"Starting {', '.join(map(one_line, configuration.entries))} ...")
         options = _options(settings, screen, questions, model=model, entries=configuration.entries.values())
-        options |= {**resolved.options(), "secret_book": secrets}
+        options |= {**resolved.options(), "secret_registry": secrets}
         async with Host.open(*settings.files, **options) as host:
             yield ChatRuntime(host, model, host.session(), screen, questions, secrets)
     finally:

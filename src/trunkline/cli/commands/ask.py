@@ -38,7 +38,7 @@ incomplete, 6 if something was denied, 7 on timeout. A partial answer is printed
 """
 _MOST_INPUT = 4 * 1024 * 1024  # About a million tokens, the largest context window there is.
 # After this, a notice says what the command is waiting for.
-_PATIENCE_SECONDS = 3.0
+_NOTICE_AFTER_SECONDS = 3.0
 
 
 class _Question(NamedTuple):
@@ -102,7 +102,7 @@ def _piped() -> str:
     """Read standard input if it is a pipe, a socket or a file; reading anything else could block forever."""
     if sys.stdin is None or not _is_piped():
         return ""
-    watch = _told_later("waiting for the end of standard input; add </dev/null if there is none")
+    watch = _notice_later("waiting for the end of standard input; add </dev/null if there is none")
     try:
         data = sys.stdin.buffer.read(_MOST_INPUT + 1)
     finally:
@@ -122,12 +122,12 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
-def _told_later(text: str) -> Any:
+def _notice_later(text: str) -> Any:
     import threading
 
     from trunkline.cli.ui.output import print_notice
 
-    timer = threading.Timer(_PATIENCE_SECONDS, print_notice, [text])
+    timer = threading.Timer(_NOTICE_AFTER_SECONDS, print_notice, [text])
     timer.daemon = True
     timer.start()
     return timer

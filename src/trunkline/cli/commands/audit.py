@@ -89,8 +89,13 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option("--outcome", metavar="WORD", help="Only this outcome: ok, tool-error, error, lost, cancelled, denied.")
 @click.option("--effect", type=click.Choice(["allow", "ask", "deny"]), help="Only this decision of the policy.")
 @click.option("--denied", is_flag=True, help="Only denied calls.")
-@click.option("--since", metavar="WHEN", callback=_moment, help="Not older than this: 30m, 2h, 7d, or a date and time.")
-@click.option("--until", metavar="WHEN", callback=_moment, help="Older than this.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    callback=_moment,
+    help="Only entries at or after this time: 30m, 2h, 7d (ago), or an ISO date.",
+)
+@click.option("--until", metavar="WHEN", callback=_moment, help="Only entries before this time; same formats.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N entries.")
 @json_option
 def query(file: Path | None, *, denied: bool, limit: int | None, as_json: bool, **wanted: Any) -> int:

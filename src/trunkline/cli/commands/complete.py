@@ -20,7 +20,9 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @click.argument("words", nargs=-1, metavar="REF ARGUMENT [VALUE]")
-@click.option("--given", multiple=True, metavar="K=V", help="An argument that already has a value; repeatable.")
+@click.option(
+    "--given", multiple=True, metavar="K=V", help="Value of another argument, sent as completion context; repeatable."
+)
 @json_option
 @client_command
 def command(choices: Choices, *, words: tuple[str, ...], given: tuple[str, ...]) -> int:

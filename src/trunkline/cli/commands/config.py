@@ -78,7 +78,7 @@ def _lines(document: dict[str, Any], *, whole: bool) -> Iterator[str]:
     for each in document["hidden"]:
         yield from _wrapped(f"{each['name']}: not used: {each['why']}  [{_place(each)}]", "")
     for each in document["problems"]:
-        yield from _wrapped(f"{each['severity']}: {_told(each)}", "")
+        yield from _wrapped(f"{each['severity']}: {_format_problem(each)}", "")
 
 
 def _server(server: dict[str, Any], *, whole: bool) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _server(server: dict[str, Any], *, whole: bool) -> Iterator[str]:
         notes = [_place(value), *(f"{each['name']} {_STATES[each['state']]}" for each in value["variables"])]
         yield from _wrapped(f"{value['key']} = {value['shown']}  [{'; '.join(notes)}]", "  ")
     for problem in server["problems"]:
-        yield from _wrapped(f"problem: {_told(problem)}", "  ")
+        yield from _wrapped(f"problem: {_format_problem(problem)}", "  ")
     if whole:
         held = {
             name: value
@@ -109,7 +109,7 @@ def _place(value: dict[str, Any]) -> str:
     return f"{value['file']}:{value['line']}"
 
 
-def _told(problem: dict[str, Any]) -> str:
+def _format_problem(problem: dict[str, Any]) -> str:
     from trunkline.host.config.model import ConfigProblem
 
     return str(ConfigProblem(**problem))

@@ -176,22 +176,22 @@ async def _examine(choices: Choices, entries: Sequence[ServerEntry], configurati
     from trunkline.host.state_files import state_folder
     from trunkline.host.upstreams.supervision.clients import StoredLogins
 
-    book, vault = current_secrets(), Vault()
+    secrets, vault = current_secrets(), Vault()
 
     async def secret(name: SecretReference) -> str:
         value = await vault.read(name)
-        book.add([value])
+        secrets.add([value])
         return value
 
     environment = DoctorEnvironment(
-        book=TrustStore(trust_file(state_folder())),
+        trust_store=TrustStore(trust_file(state_folder())),
         logins=StoredLogins(),
         secret=secret,
         seconds=choices.timeout,
         ca_file=choices.ca_file,
         options=_own_options(choices),
     )
-    book.add(value for entry in entries for value in entry.secrets)
+    secrets.add(value for entry in entries for value in entry.secrets)
     found, screen = [], Screen(verbose=False)
     for at, entry in enumerate(entries):
         screen.progress(at, len(entries), f"examining {entry.name}")
@@ -213,11 +213,11 @@ def _own_options(choices: Choices) -> dict[str, Any]:
 
         screen = Screen(verbose=True)
 
-        def said(data: bytes) -> None:
+        def print_stderr(data: bytes) -> None:
             for line in data.decode("utf-8", "replace").splitlines():
                 screen.line(f"[stderr] {line}")
 
-        options["on_stderr"] = said
+        options["on_stderr"] = print_stderr
     return options
 
 

@@ -73,17 +73,17 @@ def allow(
         if ("/" in target) is reading:
             wanted = "SERVER with --read-only" if reading else "SERVER/TOOL, or SERVER with --read-only"
             raise click.UsageError(f"{target}: give {wanted}.")
-    book = _book()
+    grant_store = _grant_store()
     expires = None if days is None else time.time() + days * 86400
     wanted_grants = [_granted(target, profile, principal, expires) for target in targets]
     made = []
     for grant in wanted_grants:
-        known = next((kept for kept in book.all() if is_same_grant(kept, grant)), None)
+        known = next((kept for kept in grant_store.all() if is_same_grant(kept, grant)), None)
         if known is not None and known.expires != grant.expires:
-            book.revoke(known.id)
+            grant_store.revoke(known.id)
             known = None
         if known is None:
-            book.add(grant)
+            grant_store.add(grant)
         made.append(known or grant)
     if as_json:
         print_json({"grants": [_document(grant) for grant in made]})
@@ -151,7 +151,7 @@ def list_them(*, as_json: bool) -> int:
     """List the tools that are allowed without a prompt, for whom, and until when."""
     from trunkline.cli.ui.output import print_json, print_notice, print_text, table
 
-    found = _book().all()
+    found = _grant_store().all()
     if as_json:
         print_json({"grants": [_document(each) for each in found]})
     elif found:
@@ -169,7 +169,7 @@ def show(id: str, *, as_json: bool) -> int:
     """Show one grant with the names of all tools it allows."""
     from trunkline.cli.ui.output import one_line, print_json, print_text
 
-    grant = next((each for each in _book().all() if each.id == id), None)
+    grant = next((each for each in _grant_store().all() if each.id == id), None)
     if grant is None:
         raise CommandError(f"no grant {id}; to list grants, run: trunkline grants list", Exit.USAGE)
     if as_json:
@@ -192,11 +192,11 @@ def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
 
     if bool(ids) is everything:
         raise click.UsageError("Give the ID of a grant, or --all.")
-    book = _book()
+    grant_store = _grant_store()
     if everything:
-        count, unknown = book.revoke_all(), []
+        count, unknown = grant_store.revoke_all(), []
     else:
-        unknown = [each for each in ids if not book.revoke(each)]
+        unknown = [each for each in ids if not grant_store.revoke(each)]
         count = len(ids) - len(unknown)
     if as_json:
         print_json({"revoked": count, "unknown": unknown})
@@ -207,7 +207,7 @@ def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
     return Exit.OK
 
 
-def _book() -> GrantStore:
+def _grant_store() -> GrantStore:
     from trunkline.host.authorization.grants import GrantStore
     from trunkline.host.state_files import state_folder
 

@@ -43,7 +43,7 @@ and entries that start this gateway are skipped.
 
 --allow-reading allows the tools that each server marks as read-only when it is first listed. All other tools, and those
 added or changed later, need approval; trunkline grants list shows what is allowed. Trunkline prompts in call, ask and
-chat, and in a gateway in approval mode ask; in mode client, the client in front prompts.
+chat, and in a gateway in approval mode ask; in mode client, the client connected to the gateway prompts.
 
 --remove-originals does not change files that a project shares. To restore the originals, run: trunkline install --undo
 --into APP
@@ -83,7 +83,7 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Import the servers of Claude Desktop, Claude Code, Cursor and VS Code."""
+    """Import servers from Claude Desktop, Claude Code, Cursor or VS Code."""
     from trunkline.devtools.client_configs.entries import masked_diff
     from trunkline.devtools.client_configs.import_plan import apply_import, plan_import
 
@@ -261,11 +261,11 @@ def _allow_reading(target: AppDocument, steps: Sequence[ImportStep]) -> tuple[st
     names = {step.target for step in steps if step.is_imported}
     entries = load_cli_configuration((str(target.file.path),)).entries
     wanted = [entry for name, entry in entries.items() if name in names and entry.problem is None]
-    book = GrantStore(state_folder() / "grants.json")
+    grant_store = GrantStore(state_folder() / "grants.json")
     grants = read_only_grants(wanted, PinStore(state_folder() / "pins.json").servers(), now=time.time())
     for grant in grants:
-        if not any(is_same_grant(kept, grant) for kept in book.all()):
-            book.add(grant)
+        if not any(is_same_grant(kept, grant) for kept in grant_store.all()):
+            grant_store.add(grant)
     return tuple(grant.server for grant in grants)
 
 

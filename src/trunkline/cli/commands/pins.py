@@ -80,15 +80,15 @@ def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
     """Show changes and scan findings. Without arguments, show everything that waits for review."""
     from trunkline.cli.ui.output import print_json, print_notice, print_text
 
-    book = _book()
-    found = _meant(book, targets)
+    pin_store = _pin_store()
+    found = _meant(pin_store, targets)
     if as_json:
         print_json({"pins": [_document(view, whole=True) for view in found]})
         return Exit.OK
     for view in found:
         print_text(_description(view))
         if view.pin.new and view.pin.drift is None:
-            book.mark_viewed(view.server, view.pin.kind, view.pin.name, pin=view.now)
+            pin_store.mark_viewed(view.server, view.pin.kind, view.pin.name, pin=view.now)
     if not found:
         print_notice("no changes and no new definitions")
     return Exit.OK
@@ -110,10 +110,10 @@ def accept(targets: tuple[str, ...], *, everything: bool, exact: bool, yes: bool
 
     if bool(targets) is everything:
         raise click.UsageError("Give SERVER or SERVER/NAME, or --all.")
-    book = _book()
-    pending = [view for view in _meant(book, targets) if view.is_pending]
+    pin_store = _pin_store()
+    pending = [view for view in _meant(pin_store, targets) if view.is_pending]
     _need_a_person(yes or not pending, as_json)
-    accepted = asyncio.run(_accept(book, pending, exact=exact, yes=yes))
+    accepted = asyncio.run(_accept(pin_store, pending, exact=exact, yes=yes))
     if as_json:
         print_json({"accepted": [_document(view) for view in accepted], "left": len(pending) - len(accepted)})
     elif not pending:
@@ -132,7 +132,7 @@ def export(file: str, servers: tuple[str, ...]) -> int:
     from trunkline.cli.ui.output import print_bytes, print_notice
     from trunkline.host.integrity.pins.store import encode_lock, make_lock
 
-    records = [record for record in _book().servers() if not servers or record.name in servers]
+    records = [record for record in _pin_store().servers() if not servers or record.name in servers]
     unknown = sorted(set(servers) - {record.name for record in records})
     if unknown:
         raise CommandError(f"no pins of {', '.join(unknown)}; to list pins, run: trunkline pins list", Exit.USAGE)
@@ -156,13 +156,13 @@ def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
     from trunkline.cli.ui.output import print_json, print_text
     from trunkline.host.integrity.pins.store import read_lock
 
-    book, lock = _book(), read_lock(file)
-    mine = [record for record in book.servers() if record.name in lock.servers]
+    pin_store, lock = _pin_store(), read_lock(file)
+    mine = [record for record in pin_store.servers() if record.name in lock.servers]
     differing = _lines_of(mine, lock)
     _need_a_person(yes or not differing, as_json)
     if differing and not yes and not asyncio.run(_agrees(differing)):
         return Exit.DENIED
-    count = book.import_lock(lock)
+    count = pin_store.import_lock(lock)
     if as_json:
         print_json({"servers": sorted(lock.servers), "changed": count})
     else:
@@ -179,7 +179,7 @@ def verify(file: str, *, as_json: bool) -> int:
     from trunkline.host.integrity.pins.store import read_lock
     from trunkline.host.integrity.pins.views import compare_with_lock
 
-    found = list(compare_with_lock(_book().servers(), read_lock(file)))
+    found = list(compare_with_lock(_pin_store().servers(), read_lock(file)))
     if as_json:
         print_json({"discrepancies": found})
     else:
@@ -197,7 +197,7 @@ def forget(server: str, *, as_json: bool) -> int:
     """Delete the pins of a server. Its definitions are pinned again when it is next listed."""
     from trunkline.cli.ui.output import print_json, print_notice, print_text
 
-    count = _book().forget(server)
+    count = _pin_store().forget(server)
     if as_json:
         print_json({"forgotten": count})
     elif count:
@@ -210,7 +210,7 @@ def forget(server: str, *, as_json: bool) -> int:
 # --- the pin registry ------------------------------------------------------------------------------------------------
 
 
-def _book() -> PinStore:
+def _pin_store() -> PinStore:
     from trunkline.host.integrity.pins.store import PinStore
     from trunkline.host.state_files import state_folder
 
@@ -220,10 +220,10 @@ def _book() -> PinStore:
 def _views() -> list[PinView]:
     from trunkline.host.integrity.pins.views import pin_views
 
-    return pin_views(_book().servers())
+    return pin_views(_pin_store().servers())
 
 
-def _meant(book: PinStore, targets: Sequence[str]) -> list[PinView]:
+def _meant(pin_store: PinStore, targets: Sequence[str]) -> list[PinView]:
     """Return the pins for the targets: a named pin, or those of a server that wait for review; by default all waiting.
 
     A definition that only another process has seen is included only if it, or its server, is named.
@@ -233,7 +233,7 @@ def _meant(book: PinStore, targets: Sequence[str]) -> list[PinView]:
     """
     from trunkline.host.integrity.pins.views import find_views, pin_views, views_seen_elsewhere
 
-    views = pin_views(book.servers())
+    views = pin_views(pin_store.servers())
     if not targets:
         return [view for view in views if view.is_pending]
     found: dict[int, PinView] = {}
@@ -400,7 +400,7 @@ def _need_a_person(settled: bool, as_json: bool) -> None:
         raise CommandError(_ABSENT, Exit.DENIED)
 
 
-async def _accept(book: PinStore, pending: Sequence[PinView], *, exact: bool, yes: bool) -> list[PinView]:
+async def _accept(pin_store: PinStore, pending: Sequence[PinView], *, exact: bool, yes: bool) -> list[PinView]:
     """Show each pin and ask whether to accept it; return the accepted ones."""
     from trunkline.cli.ui.terminal import Screen
 
@@ -408,7 +408,7 @@ async def _accept(book: PinStore, pending: Sequence[PinView], *, exact: bool, ye
     for view in pending:
         screen.line(_description(view))
         if yes or await _ask(screen, f"Accept {_visible_line(view.id)} ({view.pin.kind})? [y/N] "):
-            pin = book.accept(view.server, view.pin.kind, view.pin.name, pin=view.now, exact=exact)
+            pin = pin_store.accept(view.server, view.pin.kind, view.pin.name, pin=view.now, exact=exact)
             accepted.append(view)
             screen.line(f"accepted {_visible_line(view.id)}{_in_any_order(pin)}")
     return accepted

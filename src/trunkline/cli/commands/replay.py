@@ -34,7 +34,7 @@ are ignored, and credentials are redacted on both sides.
 _SPEED_HELP = "Speed factor: 1 keeps the recorded timing, 2 is twice as fast. Default: 0, no delays."
 _IGNORE_HELP = "As a client: JSON pointer to ignore, such as /result/tools/*/description; repeatable."
 _TIMEOUT_HELP = "As a client: seconds to wait for each recorded message. Default: 10."
-_USUAL_PATIENCE = 10.0  # A replayed client repeats fast calls; a server that takes longer is stuck.
+_DEFAULT_TIMEOUT = 10.0  # A replayed client repeats fast calls; a server that takes longer is stuck.
 
 
 @click.command(epilog=_EPILOG)
@@ -65,7 +65,7 @@ def command(file: str, target: str | None, *, role: str, speed: float, **given: 
     if target is None and not given["config"]:
         raise click.UsageError("Missing argument 'TARGET': the server to replay the client against.")
     recording, endpoint = with_json_errors(lambda: (Recording.load(file), _find_endpoint(target, given)), as_json)
-    outcome = with_json_errors(lambda: _play_client(recording, endpoint, speed, timeout or _USUAL_PATIENCE), as_json)
+    outcome = with_json_errors(lambda: _play_client(recording, endpoint, speed, timeout or _DEFAULT_TIMEOUT), as_json)
     return print_comparison(_compared(outcome, ignore), names=(file, endpoint.shown), as_json=as_json)
 
 

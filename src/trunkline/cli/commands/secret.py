@@ -87,7 +87,7 @@ def list_them(*, as_json: bool) -> int:
     """List the names of stored secrets, where each is stored, and when it was set. Secrets are never shown."""
     from trunkline.cli.ui.output import print_json, print_notice, print_text, table
 
-    found = with_json_errors(lambda: _run(lambda vault: vault.kept()), as_json)
+    found = with_json_errors(lambda: _run(lambda vault: vault.list_secrets()), as_json)
     if as_json:
         rows = [{"name": each.name, "store": each.source, "set_at": each.set_at} for each in found]
         print_json({"secrets": rows})

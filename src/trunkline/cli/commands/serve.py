@@ -29,8 +29,9 @@ Examples:
 --approval sets who asks the user before a call:
 
 \b
-  client  The client in front asks. Calls pass unless a rule denies them or
-          requires approval, or a definition is flagged or changed.
+  client  The client connected to the gateway asks. Calls pass unless a rule
+          denies them or requires approval, or a definition is flagged or
+          changed.
   ask     The gateway asks, by elicitation. A client without elicitation gets
           only what rules and grants allow.
   deny    The user is not asked. Only what rules and grants allow passes.
@@ -70,7 +71,10 @@ _WAIT_SECONDS = 10.0  # As long as a client usually waits for its first list.
     "--search", type=click.Choice(["auto", "on", "off"]), help="Offer search tools instead of a large catalog."
 )
 @click.option(
-    "--wait", type=click.FloatRange(min=0), metavar="S", help="Seconds the first list waits for servers. Default: 10."
+    "--wait",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="Seconds the first list request waits for servers to start. Default: 10.",
 )
 @click.option(
     "--starts", type=click.IntRange(min=1), metavar="N", help="Maximum servers starting at once. Default: 4 per core."

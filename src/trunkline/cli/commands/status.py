@@ -58,14 +58,15 @@ _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
 @click.command(epilog=_EPILOG)
 @config_option
 @click.option("--check", is_flag=True, help="Start the approved servers and check them.")
-@click.option("--gateway", "file", metavar="FILE", help="Show the approval modes of this gateway file.")
+@click.option("--gateway", "file", metavar="FILE", help="Gateway file whose approval modes are shown.")
 @timeout_option("With --check: seconds to wait for the servers. Default: 30.")
 @json_option
 def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: float | None, as_json: bool) -> int:
     """Show the status of the configured servers.
 
     For each server: its state and the reason, its protocol era, how many items it offers, and where it is configured.
-    The last line shows the default approval mode of trunkline serve; with --gateway, one line per profile follows.
+    Below the servers: the approval mode that trunkline serve would use; with --gateway, that of the file and of each
+    of its profiles.
     """
     from trunkline.cli.gateway_options import (
         approval_status_line,
@@ -121,9 +122,9 @@ def _look(
     if seconds is not None:
         return asyncio.run(_checked(files, resolve_inputs(configuration), seconds))
     statuses, hidden = asyncio.run(_resting(configuration))
-    told_of = {(each.server, each.kind, each.name) for each in hidden}
-    kept = _changes_kept(configuration.entries.values())
-    changes = [each for each in kept if (each.server, each.kind, each.name) not in told_of]
+    hidden_keys = {(each.server, each.kind, each.name) for each in hidden}
+    stored = _stored_changes(configuration.entries.values())
+    changes = [each for each in stored if (each.server, each.kind, each.name) not in hidden_keys]
     return statuses, list(configuration.problems), [*changes, *hidden]
 
 
@@ -140,7 +141,7 @@ async def _checked(
         "wait": "all",
         "wait_seconds": seconds,
         "settings": {"start": "eager", "required": False},
-        "secret_book": current_secrets(),
+        "secret_registry": current_secrets(),
     }
     async with Host.open(*files, **options) as host:
         changes = [each for each in host.inspected() if each.what in ("changed", "hidden")]
@@ -160,9 +161,9 @@ async def _resting(configuration: Configuration) -> tuple[list[ServerStatus], li
     from trunkline.host.upstreams.catalog.catalog import CatalogCache, build_catalog
 
     folder = state_folder()
-    book, kept = TrustStore(trust_file(folder)), CatalogCache(folder / "catalogs")
+    trust_store, cache = TrustStore(trust_file(folder)), CatalogCache(folder / "catalogs")
     entries = [in_project_folder(entry) for entry in configuration.entries.values()]
-    found = [await _at_rest(entry, book, kept) for entry in entries]
+    found = [await _at_rest(entry, trust_store, cache) for entry in entries]
     offerings = {status.name: offering for status, offering in found if offering is not None}
     catalog = build_catalog(offerings, {entry.name: entry.settings for entry in entries}, counter=0)
     catalog, hidden = _reviewed(catalog, {entry.name: entry for entry in entries})
@@ -177,17 +178,17 @@ def _reviewed(catalog: Catalog, entries: Mapping[str, ServerEntry]) -> tuple[Cat
     from trunkline.host.integrity.pins.store import PinStore
     from trunkline.host.state_files import state_folder
 
-    book = PinStore(state_folder() / "pins.json")
+    pin_store = PinStore(state_folder() / "pins.json")
     try:
-        book.servers()
+        pin_store.servers()
     except ConfigError:
         # It is reported with the changes, which are read from the same file.
         return catalog, []
-    inspector = Inspector(book, entry_of=entries.get)
+    inspector = Inspector(pin_store, entry_of=entries.get)
     return inspector(catalog), [each for each in inspector.lasting if each.what == "hidden"]
 
 
-async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[ServerStatus, Offering | None]:
+async def _at_rest(entry: ServerEntry, trust_store: Any, cache: Any) -> tuple[ServerStatus, Offering | None]:
     from msgspec.structs import replace
 
     from trunkline.host.upstreams.supervision.upstream import ServerStatus
@@ -197,9 +198,9 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[ServerStat
     if entry.disabled or entry.problem is not None:
         state = "disabled" if entry.disabled else "misconfigured"
     else:
-        allowed, reason = await book.check(entry)
+        allowed, reason = await trust_store.check(entry)
         state = "known" if allowed else "unapproved"
-        offering = kept.get(entry) if allowed else None
+        offering = cache.get(entry) if allowed else None
         offering = None if offering is None else replace(offering, recalled=True)
         if allowed:
             reason = "not started" if offering is None else "not started; counts are from its last run"
@@ -222,7 +223,7 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[ServerStat
     return status, offering
 
 
-def _changes_kept(entries: Iterable[ServerEntry]) -> Iterator[DefinitionInspected]:
+def _stored_changes(entries: Iterable[ServerEntry]) -> Iterator[DefinitionInspected]:
     """Yield the changes found when the servers were last listed, or why the pins cannot be read."""
     from trunkline.errors import ConfigError
     from trunkline.host.assembly import in_project_folder

@@ -107,8 +107,8 @@ def revoke(names: tuple[str, ...], *, folder: str | None, as_json: bool) -> int:
     """Revoke approvals. Running servers are not stopped."""
     from trunkline.cli.ui.output import one_line, print_json, print_notice, print_text
 
-    book = _book()
-    done = with_json_errors(lambda: {name: book.revoke(name, folder) for name in names}, as_json)
+    trust_store = _trust_store()
+    done = with_json_errors(lambda: {name: trust_store.revoke(name, folder) for name in names}, as_json)
     if as_json:
         print_json({"revoked": [name for name, found in done.items() if found]})
     for name, found in done.items():
@@ -122,7 +122,7 @@ def revoke(names: tuple[str, ...], *, folder: str | None, as_json: bool) -> int:
 # --- the project -----------------------------------------------------------------------------------------------------
 
 
-def _book() -> TrustStore:
+def _trust_store() -> TrustStore:
     from trunkline.host.assembly import trust_file
     from trunkline.host.integrity.trust import TrustStore
     from trunkline.host.state_files import state_folder
@@ -175,14 +175,14 @@ async def _approve(wanted: Sequence[ServerEntry], *, yes: bool) -> dict[str, str
     from trunkline.cli.ui.terminal import Screen
     from trunkline.host.integrity.fingerprints import take_fingerprint
 
-    book, screen, states = _book(), Screen(verbose=False), dict[str, str]()
+    trust_store, screen, states = _trust_store(), Screen(verbose=False), dict[str, str]()
     for entry in wanted:
         if entry.problem is not None:
             screen.line(f"{_visible_line(entry.name)} cannot run: {_visible_line(entry.problem)}")
             states[entry.name] = "misconfigured"
             continue
         seen = await take_fingerprint(entry)
-        status = book.status(entry, seen)
+        status = trust_store.status(entry, seen)
         states[entry.name] = status.state
         if status.may_run:
             screen.line(f"{_visible_line(entry.name)} needs no approval: {_visible_line(status.reason)}")
@@ -191,7 +191,7 @@ async def _approve(wanted: Sequence[ServerEntry], *, yes: bool) -> dict[str, str
             raise ConfigError(status.obstacle)
         screen.line(_description(entry, seen, status))
         if yes or await _ask(screen, entry.name):
-            book.approve(entry, seen)
+            trust_store.approve(entry, seen)
             states[entry.name] = "approved"
             screen.line(f"approved {_visible_line(entry.name)}")
     return states
@@ -272,8 +272,8 @@ def _rows(config: str | None) -> list[_Row]:
     from trunkline.cli.ui.output import print_notice
     from trunkline.host.integrity.fingerprints import fingerprint
 
-    book = _book()
-    kept = {(approval.name, approval.folder): _kept_row(approval) for approval in book.approvals()}
+    trust_store = _trust_store()
+    kept = {(approval.name, approval.folder): _kept_row(approval) for approval in trust_store.approvals()}
     try:
         entries = _project(config, ask=False)
     except ConfigError as error:
@@ -284,7 +284,7 @@ def _rows(config: str | None) -> list[_Row]:
     for entry in entries.values():
         if entry.problem is None:
             seen = fingerprint(entry)
-            row = _row(entry, seen, book.status(entry, seen))
+            row = _row(entry, seen, trust_store.status(entry, seen))
             before = kept.get((row.name, row.folder))
             kept[row.name, row.folder] = row._replace(at=None if before is None else before.at)
     return [row for _, row in sorted(kept.items())]

@@ -160,7 +160,7 @@ class _ApprovalPrompt:
         question = self._question
         server, readers = one_line(question.act.server), question.read_only_tools
         now_too = "" if any(tool.name == question.act.name for tool in readers) else ", and this call once"
-        reading = f"always for {_whose(server, len(readers), 'read-only tool')}, until {_day(GRANT_DAYS)}{now_too}"
+        reading = f"always for {_possessive(server, len(readers), 'read-only tool')}, until {_day(GRANT_DAYS)}{now_too}"
         everything = f"this session, everything of {server} ({counted(len(question.tools), 'tool')})"
         return [
             *([_Choice("r", "read-only", reading, "read-only")] if readers else []),
@@ -236,7 +236,11 @@ class _ApprovalPrompt:
             chosen = await self._number(numbers)
             vary, value = (None, None) if chosen == 0 else fields[chosen - 1]
             like = None if vary is None else await self._pattern(value)
-        said = "exactly these arguments" if vary is None else f"these arguments, but {one_line(vary)} {_said(like)}"
+        said = (
+            "exactly these arguments"
+            if vary is None
+            else f"these arguments, but {one_line(vary)} {_describe_pattern(like)}"
+        )
         act = self._question.act
         self._terminal.show(
             f"Allowed: {one_line(act.server)}/{one_line(act.name)} with {said}, until {_day(GRANT_DAYS)}, "
@@ -323,7 +327,7 @@ def _match_choice(typed: str, choices: list[_Choice]) -> _Choice | None:
     return by_word[0] if len(by_word) == 1 else None
 
 
-def _whose(server: str, count: int, what: str) -> str:
+def _possessive(server: str, count: int, what: str) -> str:
     owner = f"{server}'" if server.endswith("s") else f"{server}'s"
     return f"{owner} {counted(count, what)}"
 
@@ -341,7 +345,7 @@ def _short(value: Any) -> str:
     return clip(one_line(wire_json(value).decode()), 60)
 
 
-def _said(like: str | None) -> str:
+def _describe_pattern(like: str | None) -> str:
     return "may be anything" if like is None else f"like {one_line(like)}"
 
 

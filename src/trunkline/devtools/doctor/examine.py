@@ -90,9 +90,9 @@ def _check_variables(recorder: CheckRecorder, written: Provenance) -> None:
         recorder.ok("variables", f"all set: {', '.join(found)}")
 
 
-async def check_approval(recorder: CheckRecorder, entry: ServerEntry, book: TrustStore) -> bool:
+async def check_approval(recorder: CheckRecorder, entry: ServerEntry, trust_store: TrustStore) -> bool:
     """Check the approval of a server; return True if it may run."""
-    allowed, reason = await book.check(entry)
+    allowed, reason = await trust_store.check(entry)
     if allowed:
         recorder.ok("trust", _TRUSTED[entry.source.scope])
     else:
@@ -171,7 +171,7 @@ _NOTHING = Provenance()
 class DoctorEnvironment(Struct, frozen=True, kw_only=True):
     """What the checks may use."""
 
-    book: TrustStore
+    trust_store: TrustStore
     logins: StoredLogins
     #: Looks up a secret of the user.
     secret: ReadSecret
@@ -215,7 +215,7 @@ def _timed(entry: ServerEntry, environment: DoctorEnvironment) -> ServerEntry:
 async def _run_checks(
     recorder: CheckRecorder, entry: ServerEntry, environment: DoctorEnvironment, written: Provenance
 ) -> int | None:
-    if not check_entry(recorder, entry, written) or not await check_approval(recorder, entry, environment.book):
+    if not check_entry(recorder, entry, written) or not await check_approval(recorder, entry, environment.trust_store):
         recorder.skip("handshake", "not tried: the server was not started")
         return None
     filled = await fill_secrets(recorder, entry, environment.secret)

@@ -122,7 +122,7 @@ class _ExchangeReader:
             else:
                 self._replied(message)
         elif sender == "server":
-            self._said(message, at, on)
+            self._add_server_message(message, at, on)
         elif message["method"] == "notifications/cancelled":
             self._cancelled(message)
         else:
@@ -142,7 +142,7 @@ class _ExchangeReader:
         pair[1].answer = message
         pair[1].steps.append(RecordedMessage(message, at))
 
-    def _said(self, message: dict[str, Any], at: float | None, on: int | None) -> None:
+    def _add_server_message(self, message: dict[str, Any], at: float | None, on: int | None) -> None:
         about = self._about(message, on)
         if about is None:
             return

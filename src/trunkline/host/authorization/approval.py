@@ -64,7 +64,8 @@ ConsentedBy: TypeAlias = Literal["client", "user"]
 
 APPROVAL_MODE_HELP: Mapping[ApprovalMode, str] = MappingProxyType(
     {
-        "client": "the client in front asks its own user; calls pass unless a rule denies or asks, or a definition is "
+        "client": "the client connected to the gateway asks its own user; calls pass unless a rule denies or "
+        "asks, or a definition is "
         "flagged or changed",
         "ask": "a call that no rule allows needs approval by elicitation, and is denied if the client cannot be asked",
         "deny": "only calls that a rule or an earlier approval allows pass; nothing is asked",
@@ -292,10 +293,10 @@ class Approver:
     async def _put(self, case: _PendingApproval, prompter: Prompter, question: ApprovalRequest) -> ApprovalResult:
         """Prompt the person; any failure is a denial."""
         try:
-            async with asyncio.timeout(self._deadline) as patience:
+            async with asyncio.timeout(self._deadline) as timeout:
                 answer = await prompter(question)
         except TimeoutError:
-            if not patience.expired():
+            if not timeout.expired():
                 return case.not_asked("TimeoutError")
             return case.unanswered(self._deadline)
         except RequestTimeout as silence:
@@ -311,7 +312,7 @@ class Approver:
             return case.not_asked("the question was withdrawn")
         except Exception as error:  # noqa: BLE001 - a prompter is foreign code, and its failure is a denial
             return case.not_asked(type(error).__name__)
-        if patience.expired():
+        if timeout.expired():
             return case.unanswered(self._deadline)
         if answer is None:
             return case.unanswered(None)

@@ -238,7 +238,7 @@ class DeferredGrants:
         """Resolve grants of this store; ``entry_of`` returns the entry of a server."""
         self._grants = grants
         self._entry_of = entry_of
-        self._told: str | None = None
+        self._last_reported: str | None = None
 
     def __call__(self, catalog: Catalog) -> None:
         """Resolve the grants whose servers are listed in this catalog."""
@@ -248,8 +248,8 @@ class DeferredGrants:
                     self._grants.resolve(grant, grantable_tools(catalog, grant.server))
         except ConfigError as problem:
             # Without its grants a host asks, which is safe; the denial of the first call names the problem too.
-            if str(problem) != self._told:
-                self._told = str(problem)
+            if str(problem) != self._last_reported:
+                self._last_reported = str(problem)
                 log.warning("%s", problem)
 
     def _is_listed(self, catalog: Catalog, server: str, reach: str | None) -> bool:
@@ -472,7 +472,11 @@ def _consent_result(case: CallRequest, act: Act, decision: Decision) -> Approval
     """Return the result for a call that arrived with consent; None if the consent does not cover it."""
     if case.consented_by is None or not consent_covers(act, decision):
         return None
-    reason = "the client in front asks its own user" if case.consented_by == "client" else "the user typed it"
+    reason = (
+        "the client connected to the gateway asks its own user"
+        if case.consented_by == "client"
+        else "the user typed it"
+    )
     return ApprovalResult(allowed=True, by=case.consented_by, rule=decision.rule, reason=reason)
 
 
@@ -483,7 +487,7 @@ def _change_note(case: CallRequest) -> str | None:
 
 
 def _taint_source(case: CallRequest, act: Act) -> str | None:
-    return case.session.taint.told(act.server, act.name) if act.tainted else None
+    return case.session.taint.describe_sources(act.server, act.name) if act.tainted else None
 
 
 def _taint_note(case: CallRequest, act: Act) -> str | None:
@@ -494,7 +498,7 @@ def _taint_note(case: CallRequest, act: Act) -> str | None:
 
 def _add_taint(case: CallRequest, act: Act) -> None:
     """Taint the session with the output of a server."""
-    case.session.taint.take(act.server, act.name, trusted=act.trusted, hints=act.annotations)
+    case.session.taint.add_source(act.server, act.name, trusted=act.trusted, hints=act.annotations)
 
 
 def _approval_request(case: CallRequest, act: Act, decision: Decision) -> ApprovalRequest:

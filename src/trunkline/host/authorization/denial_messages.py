@@ -41,7 +41,7 @@ class NoPromptReason(Struct, frozen=True):
 
 NO_PROMPTER = NoPromptReason("there is no terminal or client to ask")
 CLIENT_CANNOT_ELICIT = NoPromptReason(
-    "the client in front of this gateway cannot be asked (it did not declare elicitation)",
+    "the client connected to this gateway cannot be asked (it did not declare elicitation)",
     "serve with --approval client if that client asks its own user before it calls",
 )
 MODE_NEVER_ASKS = NoPromptReason("this gateway never asks (approval mode deny)")

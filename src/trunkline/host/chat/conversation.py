@@ -101,7 +101,7 @@ class Conversation:
         if saved is not None:
             history.left_out = saved.left_out
             self._prompt.usage, self._prompt.cost = saved.usage, saved.cost
-            self._prompt.kept_as.update(saved.kept_as)
+            self._prompt.spilled_ids.update(saved.kept_as)
             self._restore_taint(parties.session)
         self._caller = ToolCaller(
             core,
@@ -121,7 +121,7 @@ class Conversation:
         for server in self._prompt.history.shares()[1]:
             upstream = upstreams.get(server)
             if server != HOST_SERVER and (upstream is None or not upstream.entry.settings.trusted):
-                session.taint.take(server, server, trusted=False)
+                session.taint.add_source(server, server, trusted=False)
 
     # --- state -------------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Conversation:
             raise RuntimeError("a turn is running: cancel it first")
         self._prompt.history.clear()
         self._prompt.spill.clear()
-        self._prompt.kept_as.clear()
+        self._prompt.spilled_ids.clear()
         self._attached.clear()
 
     async def _stop(self) -> None:
@@ -294,11 +294,11 @@ class Conversation:
         return SavedConversation(
             model=prompt.model.name,
             outputs=prompt.spill.name,
-            messages=prompt.history.kept,
+            messages=prompt.history.entries,
             usage=prompt.usage,
             cost=prompt.cost,
             left_out=prompt.history.left_out,
-            kept_as=dict(prompt.kept_as),
+            kept_as=dict(prompt.spilled_ids),
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -361,24 +361,24 @@ async def ask(
     tell: Callable[[ChatEvent], Awaitable[None]] | None = None,
 ) -> ChatReply:
     """Send a message and wait for the outcome; ``tell`` is called with the events meanwhile."""
-    heard = _ReplyCollector()
+    collector = _ReplyCollector()
     async with aclosing(conversation.say(text, attachments=attachments)) as events:
         async for event in events:
-            heard.add(event)
+            collector.add(event)
             if tell is not None:
                 await tell(event)
-    over = heard.over
+    over = collector.over
     assert over is not None
     return ChatReply(
-        text="".join(heard.said),
+        text="".join(collector.texts),
         stop=over.reason,
         detail=over.detail,
         fault=over.fault,
-        calls=tuple(heard.calls),
+        calls=tuple(collector.calls),
         usage=over.usage,
         cost=over.cost,
         model=conversation.model.name,
-        notices=tuple(heard.notices),
+        notices=tuple(collector.notices),
     )
 
 
@@ -416,7 +416,7 @@ class _ReplyCollector:
     """Collects the events of a turn for a reply."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.texts: list[str] = []
         self.calls: list[CallRecord] = []
         self.notices: list[str] = []
         self.over: TurnEnded | None = None
@@ -428,8 +428,8 @@ class _ReplyCollector:
         if isinstance(event, TextReceived):
             if self._called:
                 # Text before calls is not part of the reply if more text follows them.
-                self.said, self._called = [], False
-            self.said.append(event.text)
+                self.texts, self._called = [], False
+            self.texts.append(event.text)
         elif isinstance(event, CallProposed):
             self._proposed[event.call_id], self._called = event, True
         elif isinstance(event, CallFinished):

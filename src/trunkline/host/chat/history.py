@@ -200,35 +200,35 @@ def text_of(block: ToolResultBlock) -> str:
 class History:
     """The messages, oldest first."""
 
-    def __init__(self, kept: Iterable[HistoryEntry] = ()) -> None:
+    def __init__(self, entries: Iterable[HistoryEntry] = ()) -> None:
         """Start with earlier entries, if any."""
-        self._kept: list[HistoryEntry] = list(kept)
-        self._ids = {use.id for each in self._kept for use in each.message.tool_uses}
+        self._entries: list[HistoryEntry] = list(entries)
+        self._ids = {use.id for each in self._entries for use in each.message.tool_uses}
         #: How many of the oldest messages are no longer sent.
         self.left_out: int = 0
 
     @property
     def messages(self) -> tuple[ModelMessage, ...]:
         """All messages."""
-        return tuple(each.message for each in self._kept)
+        return tuple(each.message for each in self._entries)
 
     @property
-    def kept(self) -> tuple[HistoryEntry, ...]:
+    def entries(self) -> tuple[HistoryEntry, ...]:
         """All entries: the messages with their servers and sizes."""
-        return tuple(self._kept)
+        return tuple(self._entries)
 
     @property
     def sent(self) -> tuple[ModelMessage, ...]:
         """The messages that are sent to the model."""
-        return tuple(each.message for each in self._kept[self.left_out :])
+        return tuple(each.message for each in self._entries[self.left_out :])
 
     def __len__(self) -> int:
         """Return the number of messages."""
-        return len(self._kept)
+        return len(self._entries)
 
     def clear(self) -> None:
         """Delete all messages."""
-        self._kept.clear()
+        self._entries.clear()
         self._ids.clear()
         self.left_out = 0
 
@@ -240,7 +240,7 @@ class History:
             return message
         message = replace(message, content=tuple(self._own_ids(message.content)))
         named = tuple(servers) if servers is not None else (None,) * len(message.content)
-        self._kept.append(HistoryEntry(message, named, tuple(block_tokens(block) for block in message.content)))
+        self._entries.append(HistoryEntry(message, named, tuple(block_tokens(block) for block in message.content)))
         return message
 
     def say(self, text: str, *, role: Any = "user") -> None:
@@ -257,7 +257,7 @@ class History:
 
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
         """Return the calls of the last message, which have no results yet."""
-        return self._kept[-1].message.tool_uses if self._kept else ()
+        return self._entries[-1].message.tool_uses if self._entries else ()
 
     def settle(self, missing: str) -> None:
         """Add a result to every call that has none."""
@@ -280,12 +280,12 @@ class History:
     @property
     def tokens(self) -> int:
         """The estimated size of what is sent."""
-        return sum(sum(each.tokens) for each in self._kept[self.left_out :])
+        return sum(sum(each.tokens) for each in self._entries[self.left_out :])
 
     def shares(self) -> tuple[int, dict[str, int]]:
         """Return the size of the messages, and of what came from each server."""
         talk, servers = 0, dict[str, int]()
-        for each in self._kept[self.left_out :]:
+        for each in self._entries[self.left_out :]:
             for server, tokens in zip(each.servers, each.tokens, strict=True):
                 if server is None:
                     talk += tokens
@@ -297,41 +297,41 @@ class History:
 
     def results(self) -> Iterator[tuple[int, int, ToolResultBlock]]:
         """Yield the results that are sent, oldest first, with their positions, except those of the last message."""
-        last = len(self._kept) - 1
+        last = len(self._entries) - 1
         for number in range(self.left_out, last):
-            for place, block in enumerate(self._kept[number].message.content):
+            for place, block in enumerate(self._entries[number].message.content):
                 if isinstance(block, ToolResultBlock):
                     yield number, place, block
 
     def shorten(self, number: int, place: int, text: str) -> int:
         """Replace the content of a result by a text; return the tokens that this saves."""
-        kept = self._kept[number]
-        block = kept.message.content[place]
+        entry = self._entries[number]
+        block = entry.message.content[place]
         assert isinstance(block, ToolResultBlock)
         shorter = replace(block, content=(TextBlock(text),))
-        content = (*kept.message.content[:place], shorter, *kept.message.content[place + 1 :])
+        content = (*entry.message.content[:place], shorter, *entry.message.content[place + 1 :])
         cost = block_tokens(shorter)
-        tokens = (*kept.tokens[:place], cost, *kept.tokens[place + 1 :])
-        self._kept[number] = HistoryEntry(replace(kept.message, content=content), kept.servers, tokens)
-        return kept.tokens[place] - cost
+        tokens = (*entry.tokens[:place], cost, *entry.tokens[place + 1 :])
+        self._entries[number] = HistoryEntry(replace(entry.message, content=content), entry.servers, tokens)
+        return entry.tokens[place] - cost
 
     def drop_oldest(self, tokens: int) -> int:
         """Drop the oldest exchanges from what is sent, down to this many tokens; return how many messages."""
         before = self.left_out
         starts = [
             number
-            for number in range(self.left_out + 1, len(self._kept))
-            if self._kept[number].message.role == "user" and not _is_answer(self._kept[number].message)
+            for number in range(self.left_out + 1, len(self._entries))
+            if self._entries[number].message.role == "user" and not _is_answer(self._entries[number].message)
         ]
         while starts and self.tokens > tokens:
             self.left_out = starts.pop(0)
         return self.left_out - before
 
 
-def repair_history(kept: Iterable[HistoryEntry]) -> list[HistoryEntry]:
+def repair_history(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
     """Return loaded messages in a form that a provider accepts: each call with a result, no result without a call."""
     history = History()
-    for each in kept:
+    for each in entries:
         results = {block.id: block for block in each.message.content if isinstance(block, ToolResultBlock)}
         open_calls = history.open_calls()
         if open_calls:
@@ -350,7 +350,7 @@ def repair_history(kept: Iterable[HistoryEntry]) -> list[HistoryEntry]:
         if content:
             history.add(replace(each.message, content=content), servers=[server for _, server in rest])
     history.settle("The result is lost.")
-    return list(history.kept)
+    return list(history.entries)
 
 
 def _encodable(block: Block) -> Block:

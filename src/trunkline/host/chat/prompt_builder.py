@@ -71,10 +71,10 @@ class PromptBuilder:
         #: The cost so far, as far as prices are known; None if they never were.
         self.cost: float | None = None
         self._seen: tuple[object, ...] | None = None
-        self._said: set[str] = set()
+        self._shown_notices: set[str] = set()
         self._instructions: dict[str, str] = {}
         #: The ids of outputs with whole results, by the id of the call.
-        self.kept_as: dict[str, str] = {}
+        self.spilled_ids: dict[str, str] = {}
 
     @property
     def renderer(self) -> Renderer:
@@ -119,8 +119,8 @@ class PromptBuilder:
         if self.toolbox.index is not None:
             notices.append(f"The model searches the {len(self.toolbox.by_name)} tools instead of seeing them all.")
         different = None if first else describe_changes(before, self.toolbox)
-        fresh = [notice for notice in notices if notice not in self._said]
-        self._said.update(fresh)
+        fresh = [notice for notice in notices if notice not in self._shown_notices]
+        self._shown_notices.update(fresh)
         return [*fresh, *([different] if different else [])], different
 
     def _view(self) -> ToolboxContext:
@@ -215,7 +215,7 @@ class PromptBuilder:
         for number, place, block in list(self.history.results()):
             if tokens <= wanted:
                 break
-            cost = self.history.kept[number].tokens[place]
+            cost = self.history.entries[number].tokens[place]
             if cost > _SMALL:
                 tokens -= self.history.shorten(number, place, await self._note(block))
                 taken += 1
@@ -223,7 +223,7 @@ class PromptBuilder:
 
     async def _note(self, block: ToolResultBlock) -> str:
         """Spill a result to a file, and return the line that replaces it."""
-        name = self.kept_as.get(block.id)
+        name = self.spilled_ids.get(block.id)
         pictures = sum(isinstance(each, ImageBlock) for each in block.content)
         lost = f" (and {pictures} images)" if pictures else ""
         if name is None:
@@ -231,7 +231,7 @@ class PromptBuilder:
                 name = (await asyncio.to_thread(self.spill.keep, text_of(block))).id
             except OSError:
                 return f"[this result{lost} was removed to make room; call the tool again if you need it]"
-            self.kept_as[block.id] = name
+            self.spilled_ids[block.id] = name
         return f"[this result{lost} was removed to make room; it is {name}: use read_output or search_output]"
 
 

@@ -118,30 +118,32 @@ class Renderer:
             data = b64decode(contents.blob, validate=True)
         except (binascii.Error, ValueError):
             return [TextBlock(f"[resource {contents.uri}: invalid base64]")]
-        return [self._kept(data, f"resource {contents.uri}, {kind or 'binary'}", "bin")]
+        return [self._spill_content(data, f"resource {contents.uri}, {kind or 'binary'}", "bin")]
 
-    def _picture(self, data: str, said: str) -> RenderedBlock:
+    def _picture(self, data: str, mime_type: str) -> RenderedBlock:
         try:
             picture, content = read_image(data)
         except InvalidImage as problem:
-            return TextBlock(f"[an image ({_word(said)}) cannot be shown: {problem}]")
+            return TextBlock(f"[an image ({_word(mime_type)}) cannot be shown: {problem}]")
         kind = picture.mime_type
         if self._traits.images and picture.fits and kind is not None and len(content) <= MAX_IMAGE_BYTES:
             return ImageBlock(data, kind)
-        return self._kept(content, f"an image, {kind or _word(said)}", "bin" if kind is None else kind[6:])
+        return self._spill_content(
+            content, f"an image, {kind or _word(mime_type)}", "bin" if kind is None else kind[6:]
+        )
 
-    def _sound(self, data: str, said: str) -> RenderedBlock:
+    def _sound(self, data: str, mime_type: str) -> RenderedBlock:
         try:
             content = b64decode(data, validate=True)
         except (binascii.Error, ValueError):
             content = b""
         if not content:
-            return TextBlock(f"[audio ({_word(said)}) cannot be used: it is empty or invalid base64]")
-        if self._traits.audio and said in _SOUNDS and len(content) <= MAX_IMAGE_BYTES:
-            return AudioBlock(data, said)
-        return self._kept(content, f"audio, {_word(said)}", _SOUNDS.get(said, "bin"))
+            return TextBlock(f"[audio ({_word(mime_type)}) cannot be used: it is empty or invalid base64]")
+        if self._traits.audio and mime_type in _SOUNDS and len(content) <= MAX_IMAGE_BYTES:
+            return AudioBlock(data, mime_type)
+        return self._spill_content(content, f"audio, {_word(mime_type)}", _SOUNDS.get(mime_type, "bin"))
 
-    def _kept(self, content: bytes, what: str, suffix: str) -> TextBlock:
+    def _spill_content(self, content: bytes, what: str, suffix: str) -> TextBlock:
         """Spill what cannot be shown; the text tells the model that it exists, and the person where it is."""
         try:
             output = self._spill.keep(content, suffix=suffix)
@@ -165,7 +167,9 @@ class Renderer:
             else:
                 what = "an image" if isinstance(block, ImageBlock) else "audio"
                 suffix = block.mime_type.partition("/")[2]
-                shown.append(self._kept(b64decode(block.data), f"{what}, {block.mime_type}, one of many", suffix))
+                shown.append(
+                    self._spill_content(b64decode(block.data), f"{what}, {block.mime_type}, one of many", suffix)
+                )
             left -= cost
         return shown
 

@@ -266,7 +266,7 @@ class CallBatch(Struct, frozen=True, kw_only=True, eq=False):
     #: Collects the results, by the id of the call.
     results: dict[str, ToolResultBlock]
     #: Collects the ids of outputs with whole results, by the id of the call.
-    kept_as: dict[str, str]
+    spilled_ids: dict[str, str]
     #: The maximum size of one result in tokens, so that all of them fit.
     most_tokens: int
 
@@ -335,7 +335,7 @@ class ToolCaller:
             note = f"[You made this same call {times} times in a row. Do something else, or answer with what you have.]"
             content = (*content, TextBlock(note))
         if rendered.output is not None:
-            batch.kept_as[call_id] = rendered.output
+            batch.spilled_ids[call_id] = rendered.output
         batch.results[call_id] = ToolResultBlock(call_id, content, outcome.is_error)
         batch.tell(
             CallFinished(

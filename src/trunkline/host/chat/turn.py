@@ -244,7 +244,7 @@ class ChatTurn:
             renderer=prompt.renderer,
             tell=self.tell,
             results=self._results,
-            kept_as=prompt.kept_as,
+            spilled_ids=prompt.spilled_ids,
             most_tokens=prompt.tokens_per_result(len(plans)),
         )
         await self._caller.run(counted, batch)

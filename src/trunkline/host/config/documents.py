@@ -100,20 +100,20 @@ def _read(path: str, *, plain_only: bool) -> bytes:
 
 def parse_server_rules(root: JsonObject, *, file: str | None) -> tuple[ServerRules, tuple[ConfigProblem, ...]]:
     """Parse the rules of a managed file; return them with their problems."""
-    said: list[ConfigProblem] = []
-    reader = _RuleReader(file, said)
+    problems: list[ConfigProblem] = []
+    reader = _RuleReader(file, problems)
     exclusive = reader.exclusive(root.members.get("exclusive"))
     allowed = reader.rules(root.members.get("allowedServers"), partly=False)
     denied = reader.rules(root.members.get("deniedServers"), partly=True)
-    return ServerRules(exclusive=exclusive, allowed=allowed, denied=denied or (), closed=reader.closed), tuple(said)
+    return ServerRules(exclusive=exclusive, allowed=allowed, denied=denied or (), closed=reader.closed), tuple(problems)
 
 
 class _RuleReader:
     """Parses rules and collects their problems."""
 
-    def __init__(self, file: str | None, said: list[ConfigProblem]) -> None:
+    def __init__(self, file: str | None, problems: list[ConfigProblem]) -> None:
         self._file = file
-        self._said = said
+        self._problems = problems
         self.closed: ServerDenial | None = None
 
     def exclusive(self, member: JsonProperty | None) -> bool:
@@ -121,7 +121,7 @@ class _RuleReader:
             return False
         value = to_python(member.value)
         if not isinstance(value, bool):
-            self._say(
+            self._report(
                 "exclusive", member.value, f"expected true or false, found {kind_of(member.value)}; true is taken"
             )
         return value is not False
@@ -131,7 +131,9 @@ class _RuleReader:
             return None
         key, node = member.name, member.value
         if not isinstance(node, JsonArray):
-            self._say(key, node, f"expected a list of rules, found {kind_of(node)}; no server of others is let through")
+            self._report(
+                key, node, f"expected a list of rules, found {kind_of(node)}; no server of others is let through"
+            )
             self.closed = ServerDenial(f"{key} of the managed file cannot be read", member.line or None)
             return ()
         found = [self._rule(f"{key}[{at}]", item, partly=partly) for at, item in enumerate(node.items)]
@@ -139,7 +141,9 @@ class _RuleReader:
 
     def _rule(self, key: str, node: JsonNode, *, partly: bool) -> ServerRule | None:
         if not isinstance(node, JsonObject):
-            self._say(key, node, f"expected an object with name, command or url, found {kind_of(node)}; it is ignored")
+            self._report(
+                key, node, f"expected an object with name, command or url, found {kind_of(node)}; it is ignored"
+            )
             return None
         parts: dict[str, Any] = {}
         wrong = [*(name for name, _, _ in node.repeated)]
@@ -153,13 +157,13 @@ class _RuleReader:
             kept = partly and bool(parts)
             effect = f"it denies by {', '.join(sorted(parts))} alone" if kept else "it is ignored"
             what = ", ".join(map(quoted, wrong)) if wrong else "it has no name, command or url"
-            self._say(key, node, f"the rule cannot be read ({what}); {effect}")
+            self._report(key, node, f"the rule cannot be read ({what}); {effect}")
             if not kept:
                 return None
         return ServerRule(**parts, line=node.line or None)
 
-    def _say(self, key: str, node: JsonNode, message: str) -> None:
-        self._said.append(ConfigProblem(message=message, file=self._file, line=node.line or None, key=key))
+    def _report(self, key: str, node: JsonNode, message: str) -> None:
+        self._problems.append(ConfigProblem(message=message, file=self._file, line=node.line or None, key=key))
 
 
 def _text(node: JsonNode) -> str | None:
@@ -248,13 +252,13 @@ def parse_document(root: JsonNode, *, file: str | None, scope: Scope) -> ConfigD
     servers = _servers(root, file=file, needed=not managed)
     warnings = [*_unknown_members(root, file=file, managed=managed)]
     inputs = _inputs(root, file=file, warnings=warnings)
-    rules, said = parse_server_rules(root, file=file) if managed else (ServerRules(), ())
+    rules, problems = parse_server_rules(root, file=file) if managed else (ServerRules(), ())
     return ConfigDocument(
         file=file,
         servers=servers,
         inputs=inputs,
         rules=rules,
-        warnings=(*warnings, *said),
+        warnings=(*warnings, *problems),
         model=root.members.get("model"),
     )
 

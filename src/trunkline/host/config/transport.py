@@ -48,7 +48,7 @@ def parse_stdio(found: Mapping[str, JsonProperty], reader: EntryReader, *, kind:
     """Parse an entry whose server is started as a process."""
     if kind not in (None, "stdio"):
         key, line = found["type"].name, found["type"].line
-        reader.report_error(key, line, f"an entry with a command is of type stdio, not {kind}", fix="take the type out")
+        reader.report_error(key, line, f'an entry with "command" has type stdio, not {kind}', fix='remove "type"')
     warn_unused(found, ("headers", "auth", "oauth"), reader=reader, why="it is for servers with a url")
     command = _command(found, reader)
     arguments = _arguments(found["args"].value, reader) if "args" in found else ()
@@ -182,7 +182,7 @@ def parse_http(
         )
     if kind == "stdio":
         reader.report_error(
-            found["type"].name, found["type"].line, "an entry with a url is of type http or sse, not stdio"
+            found["type"].name, found["type"].line, 'an entry with "url" has type http or sse, not stdio'
         )
     warn_unused(found, ("args", "env", "env_file", "cwd"), reader=reader, why="it is for servers that are started")
     member = found[urls[0]]

@@ -150,11 +150,13 @@ class GatewayRegistry(Struct, frozen=True):
     @classmethod
     def build(cls, items: Iterable[CatalogItem], before: GatewayRegistry | None) -> GatewayRegistry:
         """Build the entries of a catalog's items; entries of unchanged items are reused."""
-        kept = {} if before is None else {each.item: each for shelf in before.of.values() for each in shelf.values()}
-        shelves: dict[ItemKind, dict[str, RegistryEntry]] = {kind: {} for kind in ITEM_KINDS}
+        previous = (
+            {} if before is None else {each.item: each for entries in before.of.values() for each in entries.values()}
+        )
+        entries_by_kind: dict[ItemKind, dict[str, RegistryEntry]] = {kind: {} for kind in ITEM_KINDS}
         for item in items:
-            shelves[item.kind][item.wire] = kept.get(item) or RegistryEntry(item)
-        return cls(shelves)
+            entries_by_kind[item.kind][item.wire] = previous.get(item) or RegistryEntry(item)
+        return cls(entries_by_kind)
 
     def find(self, kind: ItemKind, name: str) -> RegistryEntry | None:
         """Return the entry with this gateway name or URI; None if there is none."""

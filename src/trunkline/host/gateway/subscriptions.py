@@ -82,7 +82,7 @@ class UpstreamSubscriptions:
         self._tell = tell
         self._watched: dict[_WatchKey, tuple[frozenset[str], asyncio.Task[None]]] = {}
         #: Set while the subscription at a server is active.
-        self._heard: dict[_WatchKey, asyncio.Event] = {}
+        self._active: dict[_WatchKey, asyncio.Event] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
     def follow(self, resources: Iterable[WatchedResource]) -> None:
@@ -92,7 +92,7 @@ class UpstreamSubscriptions:
             by_key.setdefault((watched.server, watched.owner), set()).add(watched.uri)
         for key in [key for key in self._watched if key not in by_key]:
             self._watched.pop(key)[1].cancel()
-            self._heard.pop(key, None)
+            self._active.pop(key, None)
         for key, wants in by_key.items():
             uris, before = self._watched.get(key, (frozenset(), None))
             if uris != wants:
@@ -100,11 +100,11 @@ class UpstreamSubscriptions:
 
     def _begin(self, key: _WatchKey, uris: frozenset[str], before: asyncio.Task[None] | None) -> None:
         """Subscribe at a server; the previous task runs until the new one is active, so that no change is missed."""
-        heard = self._heard[key] = asyncio.Event()
+        active = self._active[key] = asyncio.Event()
         if before is not None:
             self._leaving.add(before)
             before.add_done_callback(self._leaving.discard)
-        task = asyncio.get_running_loop().create_task(self._watch(key, uris, heard, before))
+        task = asyncio.get_running_loop().create_task(self._watch(key, uris, active, before))
         self._watched[key] = (uris, task)
         if before is not None:
             task.add_done_callback(lambda done: before.cancel())
@@ -112,7 +112,7 @@ class UpstreamSubscriptions:
     async def wait_until_active(self, resources: Iterable[WatchedResource], seconds: float) -> None:
         """Wait until the subscriptions are active, for a bounded time: a failing server must not block the client."""
         keys = {(watched.server, watched.owner) for watched in resources}
-        waits = [heard.wait() for key in keys if (heard := self._heard.get(key)) is not None]
+        waits = [active.wait() for key in keys if (active := self._active.get(key)) is not None]
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*waits)
@@ -129,16 +129,16 @@ class UpstreamSubscriptions:
             await asyncio.wait(tasks)
 
     async def _watch(
-        self, key: _WatchKey, uris: frozenset[str], heard: asyncio.Event, before: asyncio.Task[None] | None
+        self, key: _WatchKey, uris: frozenset[str], active: asyncio.Event, before: asyncio.Task[None] | None
     ) -> None:
         server, owner = key
         pause = _FIRST_PAUSE
         while (upstream := self._upstreams().get(server)) is not None:
             try:
-                client, kept = await _client(upstream, owner)
-                with upstream.track_call(), kept:
+                client, hold = await _client(upstream, owner)
+                with upstream.track_call(), hold:
                     async with client.listen(uris=sorted(uris)) as changes:
-                        heard.set()
+                        active.set()
                         if before is not None:
                             before.cancel()
                         async for change in changes:
@@ -148,11 +148,11 @@ class UpstreamSubscriptions:
             except MissingCapability as error:
                 # It may still send notifications: the host forwards those without a subscription, too.
                 log.debug("no subscription at %s: %s", server, error)
-                heard.set()
+                active.set()
                 return
             except TrunklineError as error:
                 log.debug("no subscription at %s: %s", server, error)
-            heard.clear()
+            active.clear()
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
             # Changes during the gap are not known, so every watched resource is reported as changed.
@@ -167,9 +167,9 @@ async def _client(upstream: Upstream, owner: SubscriptionOwner | None) -> tuple[
     roots, needs = upstream.entry.settings.roots, owner.needs.within(upstream.entry.settings.asks)
     own = None if roots is None else lambda: list(roots)
     if owner.is_handshake and prefers_handshake(upstream, needs):
-        shaken = await owner.session.connections.find_handshake(upstream, needs, roots=own)
-        if shaken is not None:
-            return await shaken.open(), shaken.hold_open()
+        handshake_connection = await owner.session.connections.find_handshake(upstream, needs, roots=own)
+        if handshake_connection is not None:
+            return await handshake_connection.open(), handshake_connection.hold_open()
         if upstream.entry.settings.share != "session" and not needs.logs:
             return await upstream.connected_client(), nullcontext()
     connection = owner.session.connections.find(upstream, needs, roots=own)
@@ -226,7 +226,10 @@ class GatewaySubscriptions:
         )
 
     def _watched(self, owner: SubscriptionOwner, uris: Iterable[str]) -> Iterator[WatchedResource]:
-        """Yield for each resource the server, and the connection to subscribe on."""
+        """Yield the resources behind these gateway URIs; unknown and unserved ones are skipped.
+
+        ``owner`` is set where the upstream needs a dedicated connection.
+        """
         parts, upstreams = self._core.catalog.parts, self._core.supervisor.upstreams
         for pair in (inner_uri(uri, parts) for uri in uris):
             if pair is None or not self._serves(pair[0]) or pair[0] not in upstreams:

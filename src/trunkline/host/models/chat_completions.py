@@ -215,7 +215,7 @@ class ChatAccumulator:
             return
         index = piece["index"] if isinstance(piece.get("index"), int) else len(self._calls)
         call_id, name = _text(piece.get("id")), _text(function.get("name"))
-        call = self._going_on(index, call_id, name)
+        call = self._continued_call(index, call_id, name)
         if call is None:
             call = _Call(index, call_id, name, [])
             self._calls.append(call)
@@ -224,8 +224,11 @@ class ChatAccumulator:
         if arguments is not None:
             call.pieces.append(arguments if isinstance(arguments, str) else encode_json(arguments).decode())
 
-    def _going_on(self, index: int, call_id: str, name: str) -> _Call | None:
-        """Return the call that a piece continues; a new id or name starts a new call, whatever the index."""
+    def _continued_call(self, index: int, call_id: str, name: str) -> _Call | None:
+        """Return the call at this index that a chunk continues, or None.
+
+        A different id starts a new call, and so does a name without an id.
+        """
         for call in reversed(self._calls):
             if call.index == index:
                 new = (call_id and call_id != call.id) or (name and not call_id)

@@ -41,12 +41,12 @@ def main() -> None:
 
 def _wait_for_engine(engine: int, removal: "list[str]", env: "dict[str, str]") -> int:
     """Wait for the engine's client; return the exit status."""
-    told = False
+    stopping = False
 
     def end(*_: object) -> None:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal stopping
+        if not stopping:
+            stopping = True
             _signal.setitimer(_signal.ITIMER_REAL, _GRACE_SECONDS)
 
     def remove(*_: object) -> None:
@@ -57,7 +57,7 @@ def _wait_for_engine(engine: int, removal: "list[str]", env: "dict[str, str]") -
     _signal.signal(_signal.SIGALRM, remove)
     status = os.waitstatus_to_exitcode(os.waitpid(engine, 0)[1])
     _signal.setitimer(_signal.ITIMER_REAL, 0)
-    if told or status < 0:
+    if stopping or status < 0:
         remove()
     return status if status >= 0 else 128 - status
 

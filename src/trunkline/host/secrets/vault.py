@@ -207,7 +207,7 @@ class Vault:
             gone.append(where)
         return gone
 
-    async def kept(self) -> list[StoredSecret]:
+    async def list_secrets(self) -> list[StoredSecret]:
         """List the secrets by name, including those of commands, but not environment variables.
 
         Raises:

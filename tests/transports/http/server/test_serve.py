@@ -488,7 +488,7 @@ def test_two_servers_on_one_port_are_refused() -> None:
         ),
         pytest.param({"host": "a" * 70}, "is not known", id="a host that is no name"),
         pytest.param({"host": "192.0.2.1"}, "This machine has no address 192.0.2.1", id="an address elsewhere"),
-        pytest.param({"port": 70000}, "Port 70000 does not exist", id="no such port"),
+        pytest.param({"port": 70000}, "Invalid port 70000: use 0 to 65535", id="no such port"),
         pytest.param({"uvicorn_config": {"http": "h11"}}, "may not set http", id="a setting that is ours"),
         pytest.param({"uvicorn_config": {"nonsense": 1}}, "nonsense", id="a setting that does not exist"),
         pytest.param({"log_level": "loud"}, "loud", id="no such level"),

@@ -39,7 +39,7 @@ class Inspector:
 
     def __init__(
         self,
-        book: PinStore | None,
+        store: PinStore | None,
         *,
         entry_of: Callable[[str], ServerEntry | None],
         events: EventBus | None = None,
@@ -55,7 +55,7 @@ class Inspector:
 
         Servers that a program passes as objects are its own code, and are pinned only if ``in_process`` is True.
         """
-        self._book = book
+        self._store = store
         self._entry_of = entry_of
         self._events = events
         self._lock = lock
@@ -65,7 +65,7 @@ class Inspector:
         self._hide = hide
         self._scanned: ScanCache = {}
         self._reached: dict[str, tuple[ServerEntry, tuple[str, str]]] = {}
-        self._told: set[DefinitionInspected] = set()
+        self._reported: set[DefinitionInspected] = set()
         #: The review of the last catalog.
         self.last: CatalogReview | None = None
         #: Why nothing is served that should be pinned; None if there is no problem.
@@ -74,9 +74,9 @@ class Inspector:
     @property
     def outdated(self) -> bool:
         """Whether a review might have another result now, because a change was accepted in the meantime."""
-        if self.last is None or self._book is None:
+        if self.last is None or self._store is None:
             return False
-        return self.problem is not None or self._book.outdated
+        return self.problem is not None or self._store.outdated
 
     def __call__(self, catalog: Catalog) -> Catalog:
         """Review a catalog, and emit events for what is noticed."""
@@ -103,14 +103,14 @@ class Inspector:
         return self.last.catalog
 
     def _observe(self, catalog: Catalog) -> ObservedPins:
-        if self._book is None:
+        if self._store is None:
             return ObservedPins(_NO_RECORDS)
         entries = self._pinned(catalog)
         snapshots = [
             take_snapshot(catalog.parts[server], self._reach(entry), hide=self._hide)
             for server, entry in entries.items()
         ]
-        return self._book.observe(snapshots, lock=self._lock, hide=self._hide)
+        return self._store.observe(snapshots, lock=self._lock, hide=self._hide)
 
     def _reach(self, entry: ServerEntry) -> tuple[str, str]:
         """Return the identity of a server; it is computed once per entry, since that looks for files."""
@@ -143,16 +143,16 @@ class Inspector:
             return
         for notice in observed.notices:
             before = f", which was called {notice.before}" if notice.before else ""
-            told = DefinitionInspected(
+            event = DefinitionInspected(
                 notice.server, notice.kind, notice.name, notice.what, f"it is {notice.what}{before}"
             )
             if notice.what != "changed":
-                self._events.publish(told)
+                self._events.publish(event)
         # The rest lasts from one catalog to the next, and is reported once.
-        for told in self.lasting:
-            if told not in self._told:
-                self._events.publish(told)
-        self._told = set(self.lasting)
+        for event in self.lasting:
+            if event not in self._reported:
+                self._events.publish(event)
+        self._reported = set(self.lasting)
 
     @property
     def lasting(self) -> tuple[DefinitionInspected, ...]:

@@ -365,10 +365,10 @@ class _SamplingRun:
         prompter, seconds = self._options.review, self._options.review_seconds
         assert prompter is not None
         try:
-            async with asyncio.timeout(seconds) as patience:
+            async with asyncio.timeout(seconds) as timeout:
                 said = await prompter(review)
         except TimeoutError:
-            late = patience.expired()
+            late = timeout.expired()
             why = (
                 f"the review was not answered within {seconds:g} s"
                 if late

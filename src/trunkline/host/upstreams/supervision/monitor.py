@@ -75,13 +75,13 @@ async def unresponsive_reason(
     settings: ServerSettings,
     *,
     timers: Timers,
-    heard_at: Callable[[], float],
+    last_activity_at: Callable[[], float],
     on_wait: Callable[[str], None] | None = None,
 ) -> str | None:
     """Return why a server counts as unresponsive; None if it gave a sign of life.
 
-    ``heard_at`` returns the time of the last sign of life that the caller noted. ``on_wait`` is called while the server
-    is silent and a call in flight is waited for.
+    ``last_activity_at`` returns the time of the last sign of life that the caller noted. ``on_wait`` is called while
+    the server is silent and a call in flight is waited for.
 
     Raises:
         TrunklineError: the server requires a login.
@@ -89,21 +89,21 @@ async def unresponsive_reason(
     now = timers.clock.now
     began = now()
 
-    def heard() -> bool:
-        return max(heard_at(), progress_at(client)) > began
+    def is_alive() -> bool:
+        return max(last_activity_at(), progress_at(client)) > began
 
-    why = await _missed_pings(client, settings, timers=timers, heard=heard)
+    why = await _missed_pings(client, settings, timers=timers, is_alive=is_alive)
     while why is not None and in_flight(client):
         if on_wait is not None:
             on_wait(why)
         await sleep(timers, _AGAIN_SECONDS)
-        if heard():
+        if is_alive():
             return None
     return why
 
 
 async def _missed_pings(
-    client: Client, settings: ServerSettings, *, timers: Timers, heard: Callable[[], bool]
+    client: Client, settings: ServerSettings, *, timers: Timers, is_alive: Callable[[], bool]
 ) -> str | None:
     """Ping twice; return why the server counts as silent, or None if anything came back."""
     seconds = min(_PING_SECONDS, max(_SHORTEST_PING, idle_seconds(settings)))
@@ -116,7 +116,7 @@ async def _missed_pings(
             if requires_login(error):
                 raise
             slept = timers.clock.now() - asked > seconds + SLEPT_SECONDS
-            if not isinstance(error, LinkError) or slept or heard():
+            if not isinstance(error, LinkError) or slept or is_alive():
                 return None
             failure = error
         else:
@@ -304,12 +304,12 @@ class ServerMonitor:
 
     def _shows_life(self, every: float) -> bool:
         """Return True if the server gave a recent sign of life, or is busy with a call that may still be silent."""
-        silence = self._now() - self._heard_at()
+        silence = self._now() - self._last_activity_at()
         return silence < (max(every, idle_seconds(self._settings)) if self._state.active_calls else every)
 
-    def _heard_at(self) -> float:
+    def _last_activity_at(self) -> float:
         """Return when the server last gave a sign of life: an answer, or progress of a call."""
-        return max(self._state.heard_at, progress_at(self._client))
+        return max(self._state.last_activity_at, progress_at(self._client))
 
     async def _examine(self) -> RunOutcome | None:
         """Check for signs of life; return the outcome that ends the run if there are none.
@@ -342,14 +342,14 @@ class ServerMonitor:
                 self._client,
                 self._settings,
                 timers=self._timers,
-                heard_at=lambda: server_state.heard_at,
+                last_activity_at=lambda: server_state.last_activity_at,
                 on_wait=wait,
             )
         except TrunklineError as error:
             return RunOutcome("login", error)
         if why is not None:
             return RunOutcome("hung", why)
-        server_state.heard_at = self._now()
+        server_state.last_activity_at = self._now()
         return None
 
     def _suspect(self) -> None:
@@ -364,7 +364,7 @@ class ServerMonitor:
     async def _keep_era(self) -> None:
         """Cache a late answer to the era probe for the next run."""
         await self._state.discovers.wait()
-        if not self._state.discovers_kept:
+        if not self._state.discovery_cached:
             await self._keep(self._state.offering)
 
     # --- idleness ----------------------------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ async def cache_offering(cache: CatalogCache | None, server_state: UpstreamState
     """Cache what a server offers for the next run, if there is a cache."""
     if cache is None or offering is None or server_state.entry.target is not None:
         return
-    async with server_state.keeping:
+    async with server_state.cache_lock:
         discovers = server_state.discovers.is_set()
         put = partial(
             cache.put, probed_at=server_state.probed_at, discovers=discovers, holds_secret=server_state.secrets.holds
@@ -421,4 +421,4 @@ async def cache_offering(cache: CatalogCache | None, server_state: UpstreamState
             await asyncio.to_thread(put, server_state.entry, offering)
         except OSError as error:
             log.warning("the catalog of %s is not cached: %s", server_state.entry.name, error)
-        server_state.discovers_kept = discovers
+        server_state.discovery_cached = discovers

@@ -75,7 +75,7 @@ _LATE_FIRST = 5.0  # A start that timed out has taken long already; it is not re
 
 
 class ServerCommand(IntEnum):
-    """Commands to the task of a server; a higher one takes precedence over a lower one."""
+    """Commands to a server's task. END always wins; of STOP and RESTART the later one; START never replaces another."""
 
     START = 1
     RESTART = 2
@@ -118,14 +118,14 @@ class ServerTask:
         self._timers = context.timers
         settings = state.entry.settings
         self._lazy = settings.start == "lazy"
-        self._asked_for = not self._lazy
+        self._start_requested = not self._lazy
         self._backoff = Backoff()
         self._breaker = Breaker(settings.crashes, settings.crash_seconds)
         self._command: ServerCommand | None = None
-        self._arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: Futures of commands that were sent, and of those being executed.
-        self._unacknowledged: list[asyncio.Future[None]] = []
-        self._acknowledged: list[asyncio.Future[None]] = []
+        self._wakeup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Futures of commands not yet picked up; futures of the command being executed, resolved by `_acknowledge`.
+        self._queued_futures: list[asyncio.Future[None]] = []
+        self._executing_futures: list[asyncio.Future[None]] = []
         self._finished = False
         self._monitor: ServerMonitor | None = None
         self._loss: Exception | None = None
@@ -146,58 +146,58 @@ class ServerTask:
         if self._finished or (command == ServerCommand.START and self._state.state != "known"):
             done.set_result(None)
             return done
-        self._unacknowledged.append(done)
+        self._queued_futures.append(done)
         if (
             self._command is None
             or command == ServerCommand.END
             or (command > ServerCommand.START and self._command < ServerCommand.END)
         ):
             self._command = command
-        if not self._arrival.done():
-            self._arrival.set_result(None)
+        if not self._wakeup.done():
+            self._wakeup.set_result(None)
         return done
 
-    def _take(self) -> ServerCommand | None:
+    def _pop_command(self) -> ServerCommand | None:
         command, self._command = self._command, None
         if command is not None:
-            self._acknowledged += self._unacknowledged
-            self._unacknowledged.clear()
-            self._arrival = asyncio.get_running_loop().create_future()
+            self._executing_futures += self._queued_futures
+            self._queued_futures.clear()
+            self._wakeup = asyncio.get_running_loop().create_future()
         return command
 
     def _acknowledge(self) -> None:
-        heard, self._acknowledged = self._acknowledged, []
-        for done in heard:
+        futures, self._executing_futures = self._executing_futures, []
+        for done in futures:
             if not done.done():
                 done.set_result(None)
 
     async def _next_command(self, seconds: float | None) -> ServerCommand | None:
         """Wait for a command; return None on timeout."""
-        row = None if seconds is None else self._timers.after(seconds, self._wake)
+        timer = None if seconds is None else self._timers.after(seconds, self._wake)
         try:
-            await self._arrival
+            await self._wakeup
         finally:
-            if row is not None:
-                row.cancel()
+            if timer is not None:
+                timer.cancel()
         if self._command is None:
-            self._arrival = asyncio.get_running_loop().create_future()
-        return self._take()
+            self._wakeup = asyncio.get_running_loop().create_future()
+        return self._pop_command()
 
     def _wake(self) -> None:
-        if not self._arrival.done():
-            self._arrival.set_result(None)
+        if not self._wakeup.done():
+            self._wakeup.set_result(None)
 
     async def _unless_commanded(self, work: Coroutine[Any, Any, T]) -> T | ServerCommand:
         """Run something until it is done or a command arrives; in that case cancel it first."""
         task = asyncio.get_running_loop().create_task(work)
         try:
-            either: tuple[asyncio.Future[Any], ...] = (task, self._arrival)
+            either: tuple[asyncio.Future[Any], ...] = (task, self._wakeup)
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
-        command = self._take() if task.cancelled() or task.exception() else None
+        command = self._pop_command() if task.cancelled() or task.exception() else None
         return task.result() if command is None else command
 
     async def _execute(self, command: ServerCommand) -> _Phase | None:
@@ -212,7 +212,7 @@ class ServerTask:
             return None
         if command == ServerCommand.RESTART:
             self._reset_failures()
-        self._asked_for = True
+        self._start_requested = True
         return self._start
 
     async def verify_trust(self) -> str | None:
@@ -243,7 +243,7 @@ class ServerTask:
             self._state.transition_to("broken", self._describe(f"internal error: {error!r}"))
         finally:
             self._finished = True
-            self._acknowledged += self._unacknowledged
+            self._executing_futures += self._queued_futures
             self._acknowledge()
 
     async def _begin(self) -> _Phase | None:
@@ -327,11 +327,11 @@ class ServerTask:
         since = self._timers.clock.now()
         self._late_starts = 0
         self._late_backoff.reset()
-        state.used_at = state.heard_at = since
+        state.used_at = state.last_activity_at = since
         state.offer(offering)
         # Before it is ready: if it is stopped right after that, the catalog is already cached.
         await cache_offering(self._context.cache, state, offering)
-        if not self._asked_for and not state.is_needed:
+        if not self._start_requested and not state.is_needed:
             await client.aclose()
             return partial(self._stay, "known", "starts when it is used")
         outcome: RunOutcome | ServerCommand
@@ -389,7 +389,7 @@ class ServerTask:
                 reason = f"{self._late_starts} starts in a row took too long, the last one: {reason}"
                 return partial(self._stay, "broken", reason, HALF_OPEN_SECONDS)
         if self._lazy and state.offering is not None and not state.is_needed:
-            self._asked_for = False
+            self._start_requested = False
             return partial(self._stay, "known", f"{reason}; starts again when it is used")
         backoff = self._late_backoff if isinstance(error, RequestTimeout) else self._backoff
         return partial(self._wait, backoff.next(self._context.spread()), reason)

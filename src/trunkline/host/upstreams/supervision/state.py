@@ -112,9 +112,9 @@ class UpstreamState:
         self.probed_at: float = 0.0
         #: Set once the server answered ``server/discover``, and whether that is cached for the next run.
         self.discovers: asyncio.Event = asyncio.Event()
-        self.discovers_kept = False
+        self.discovery_cached = False
         #: Serializes writes to the cache.
-        self.keeping: asyncio.Lock = asyncio.Lock()
+        self.cache_lock: asyncio.Lock = asyncio.Lock()
         #: Whether its start is queued.
         self.queued = False
         self.last_error: str | None = None
@@ -125,7 +125,7 @@ class UpstreamState:
         self.active_calls: int = 0
         self.waiting = 0
         self.used_at: float = now()
-        self.heard_at: float = self.used_at
+        self.last_activity_at: float = self.used_at
         #: The shared client during a health check, when no call may use it.
         self.held: Client | None = None
         #: Called when a call timed out or was refused for lack of a login; set while the server runs.
@@ -228,12 +228,12 @@ class EraMemory:
         """Start with a cache; without one nothing is remembered between runs."""
         self._state = state
         self._cache = cache
-        self._met = False
+        self._started_before = False
 
     async def handshake_probed_at(self) -> float | None:
         """Return when the server was last probed, if it needed the handshake; None after the first start of a run."""
-        cache, entry, first = self._cache, self._state.entry, not self._met
-        self._met = True
+        cache, entry, first = self._cache, self._state.entry, not self._started_before
+        self._started_before = True
         if not first or cache is None or entry.target is not None or entry.settings.era != "auto":
             return None
         return await asyncio.to_thread(cache.handshake_probed_at, entry, time.time())

@@ -108,7 +108,7 @@ class _CallTracker:
         now = state.now()
         if not state.active_calls:
             # Its silence counts from here: nothing was expected from it before.
-            state.heard_at = now
+            state.last_activity_at = now
         state.active_calls += 1
         state.used_at = now
 
@@ -118,7 +118,7 @@ class _CallTracker:
         state.used_at = state.now()
         # A response, even an error, is a sign of life.
         if error is None or isinstance(error, RequestFailed | HandlerError | RemoteProtocolError):
-            state.heard_at = state.used_at
+            state.last_activity_at = state.used_at
         if error is None or state.on_suspected_failure is None:
             return
         if isinstance(error, RequestTimeout) or requires_login(error):
@@ -334,7 +334,9 @@ class Upstream:
         """Return True if the process behind a dedicated client is unresponsive; called after a call timed out."""
         settings, never = self.entry.settings, float("-inf")
         try:
-            why = await unresponsive_reason(client, settings, timers=self._context.timers, heard_at=lambda: never)
+            why = await unresponsive_reason(
+                client, settings, timers=self._context.timers, last_activity_at=lambda: never
+            )
         except TrunklineError:
             return False
         return why is not None
@@ -374,7 +376,7 @@ class Upstream:
 
     def record_activity(self) -> None:
         """Record a sign of life that only the caller can see, such as progress."""
-        self._state.heard_at = self._state.now()
+        self._state.last_activity_at = self._state.now()
 
     def changed(self, kinds: Collection[str]) -> None:
         """Record a change of lists that was announced on a dedicated connection; they are listed again."""

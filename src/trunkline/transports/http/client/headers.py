@@ -26,7 +26,7 @@ __all__ = ["HeaderBuilder", "validate_session_id"]
 _POST: Mapping[str, str] = MappingProxyType(
     {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 )
-_KEPT = 256  # Header sets kept: one for each method and name in use.
+_MAX_CACHED = 256  # Header sets kept: one for each method and name in use.
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 
@@ -104,7 +104,7 @@ class HeaderBuilder:
         key = message.method, name
         head = self._built.get(key)
         if head is None:
-            if len(self._built) >= _KEPT:
+            if len(self._built) >= _MAX_CACHED:
                 self._built.clear()
             head = self._built[key] = {**self._post, **build_headers(message.method, name)}
         return head

@@ -108,7 +108,7 @@ class HttpClient:
     """The HTTP connections to one server."""
 
     def __init__(self, options: HttpClientOptions, limits: Limits) -> None:
-        """Open nothing yet; called inside a running event loop.
+        """Create the session without connecting. Must be called in a running event loop.
 
         Raises:
             ConfigError: the certificate file or the proxy is invalid.
@@ -121,7 +121,7 @@ class HttpClient:
         trust = _ssl_context(options)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=trust, keepalive_timeout=_KEEPALIVE_SECONDS),
-            # The connection above has all other timeouts.
+            # `trunkline.connection.Connection` applies the request timeouts; aiohttp only limits connecting.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -141,7 +141,8 @@ class HttpClient:
     ) -> aiohttp.ClientResponse:
         """Send a request and return the response once its headers are there; redirects on the same server are followed.
 
-        A denied request may lead to a login, after which it is sent again; ``quietly``, the user is not involved.
+        A denied request may lead to a login, after which it is sent again. With ``quietly`` no interactive login is
+        started.
 
         Raises:
             ConnectionLost: the network failed.
@@ -265,7 +266,7 @@ def _ssl_context(options: HttpClientOptions) -> Any:
 
 
 def _proxy(url: URL, given: str | None) -> URL | None:
-    """Return the proxy: the one given, else the environment's; for this machine itself only one that was given."""
+    """Return the proxy given, else the environment's. Loopback URLs use a proxy only if one is given explicitly."""
     text = given
     if given is None and not is_loopback(url.host):
         from urllib.request import getproxies, proxy_bypass

@@ -33,7 +33,7 @@ async def bind(host: str, port: int, *, backlog: int, unacknowledged_seconds: fl
         ConfigError: the port is in use or not permitted, or the host is not one of this machine.
     """
     if not 0 <= port <= 65535:
-        raise ConfigError(f"Port {port} does not exist; give one from 0 to 65535 (0: any free one).")
+        raise ConfigError(f"Invalid port {port}: use 0 to 65535 (0 picks a free port).")
     addresses = await _resolve(host, port)
     for attempt in range(ATTEMPTS):
         try:

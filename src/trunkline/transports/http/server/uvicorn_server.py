@@ -207,7 +207,8 @@ class DrainingServer(uvicorn.Server):
                 await self._app.drain(seconds)
         except Exception:
             log.exception("the application could not be drained")
-        # What the application does not wait for, such as the last bytes of a response, has the rest of the time.
+        # Request tasks the application does not wait for, such as one writing the last bytes of a response, get the
+        # remaining time.
         if self.server_state.tasks:
             await asyncio.wait(tuple(self.server_state.tasks), timeout=max(until - loop.time(), GRACE_SECONDS / 2))
 
