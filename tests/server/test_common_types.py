@@ -100,7 +100,7 @@ def test_what_cannot_be_sent_is_refused_at_registration_with_the_functions_own_l
 
     tool.__annotations__ = {"thing": annotation}
 
-    with pytest.raises(TypeError, match=f"'thing': {name} is no type that JSON can be read into") as caught:
+    with pytest.raises(TypeError, match=f"'thing': {name} cannot be read from JSON") as caught:
         Server("types").add_tool(tool)
 
     assert caught.value.__notes__ == [f"defined in {__file__}, line {tool.__code__.co_firstlineno}"]

@@ -62,8 +62,8 @@ class LocalExchange:
         self._outer = outer
         self.method = method
         self.params: Any = None
-        self.kept: Any = None if outer is None else outer.kept
-        self.questions: Any = None if outer is None else outer.questions
+        self.store: Any = None if outer is None else outer.store
+        self.elicitor: Any = None if outer is None else outer.elicitor
         self.task: Any = asyncio.current_task()
         self.id: Any = 0 if outer is None else outer.id
         self.connection: Any = _NoConnection(server) if outer is None else outer.connection
@@ -98,7 +98,7 @@ async def exchange_for(server: Any, method: str, params: Any) -> AsyncIterator[A
     try:
         for lifespan in server._held.get(holder, ()):
             await asyncio.shield(lifespan.ready)
-        with serving((server.context_class)(server, exchange)):
+        with serving((server._context_class)(server, exchange)):
             yield exchange
     finally:
         await server.release(holder)

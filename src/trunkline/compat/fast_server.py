@@ -51,7 +51,7 @@ _DUPLICATES = ("on_duplicate", "on_duplicate_tools", "on_duplicate_resources", "
 class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     """A server with FastMCP's methods."""
 
-    context_class = FastContext
+    _context_class = FastContext
 
     def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
         """Define a server."""

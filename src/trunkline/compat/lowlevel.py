@@ -318,7 +318,7 @@ class LowLevelMethods:
 class Server(LowLevelMethods, HttpMethods, ForeignServer):  # type: ignore[misc]
     """A server that answers each method with one handler."""
 
-    context_class = OfficialContext
+    _context_class = OfficialContext
 
     def __init__(
         self,

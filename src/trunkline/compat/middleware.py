@@ -62,7 +62,7 @@ class MiddlewareContext(Generic[T]):
     @classmethod
     def of(cls, server: Any, message: Any, method: str) -> MiddlewareContext[Any]:
         """Make one for the request being served."""
-        context = current_context() or server.context_class(server, None)
+        context = current_context() or server._context_class(server, None)
         return MiddlewareContext(message=message, fastmcp_context=context, method=method)
 
     def copy(self, **changes: Any) -> MiddlewareContext[T]:

@@ -32,7 +32,7 @@ _SETTINGS = frozenset(Settings.model_fields) | {"event_store", "retry_interval",
 class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     """What both versions have."""
 
-    context_class = OfficialContext
+    _context_class = OfficialContext
     object_kinds = MappingProxyType({"tools": OfficialTool, "prompts": OfficialPrompt, "templates": OfficialTemplate})
 
     def __init__(self, name: str | None, instructions: str | None, options: dict[str, Any]) -> None:

@@ -24,8 +24,8 @@ __all__ = ["OpenAPITool", "server_from_fastapi", "server_from_openapi"]
 
 _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
 _NAME = re.compile(r"[^A-Za-z0-9_]+")
-_LONGEST_NAME = 56
-_MAX_DEPTH = 20
+_LONGEST_NAME = 56  # FastMCP's own limit for names made of operation ids.
+_MAX_DEPTH = 20  # References of honest documents nest a few levels deep.
 
 
 class OpenAPITool(Tool):

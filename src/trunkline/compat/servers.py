@@ -90,7 +90,7 @@ class _ReportingFunction(HandlerFunction):
 class ForeignServer(Server):
     """A server with the methods that both frameworks have."""
 
-    context_class: type[Context] | None = FastContext
+    _context_class: type[Context] | None = FastContext
     #: Whether sync functions run in worker threads.
     threads = True
     #: The classes of objects that stand for what the server offers, where they are not FastMCP's.

@@ -53,7 +53,7 @@ class ComponentRegistry:
     """The tools, prompts, resources and completions of a server, its own and mounted ones."""
 
     #: The class of the context that handlers are given; None: ``Context``, or ``BlockingContext`` in worker threads.
-    context_class: type[Context] | None = None
+    _context_class: type[Context] | None = None
 
     def __init__(self, *, on_duplicate: OnDuplicate = "error") -> None:
         """Create an empty registry."""

@@ -51,7 +51,7 @@ class HandlerFunction:
         self.context_name: str | None = self.signature.context_name
         self._in_loop = not thread
         #: The class of the context that the owner's handlers are given; None: ours, sync or async.
-        self._context_class = owner.context_class
+        self._context_class = owner._context_class
         signature = self.signature
         self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
         # A sync function that takes nothing but its arguments.

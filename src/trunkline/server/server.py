@@ -352,7 +352,7 @@ class Server(ComponentRegistry):
             return await last(request.params)
 
         chain = wrap_middleware([each for server in servers for each in server.middleware], handle)
-        context = (servers[-1].context_class or Context)(servers[-1], exchange)
+        context = (servers[-1]._context_class or Context)(servers[-1], exchange)
         result: T = await chain(ServerRequest(exchange.method, params, context))
         return result
 
