@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ROOT", "Block", "blocks", "pages", "served"]
+__all__ = ["ROOT", "Block", "blocks", "module_of", "pages", "served"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,6 +21,7 @@ _FENCE = re.compile(
     r"```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
+_MODULE = re.compile(r"^<!-- module: (\w+) -->$", re.M)
 _SERVED = re.compile(r"^<!-- served: (\S+) -->$", re.M)
 
 
@@ -51,6 +52,12 @@ def blocks(page: Path) -> Iterator[Block]:
     for found in _FENCE.finditer(text):
         line = text.count("\n", 0, found.start("text"))
         yield Block(page, line, found["language"], found["text"], found["file"], found["needs"])
+
+
+def module_of(page: Path) -> str | None:
+    """Return the name under which blocks of a page import what earlier blocks define; None if they do not."""
+    found = _MODULE.search(page.read_text(encoding="utf-8"))
+    return None if found is None else found.group(1)
 
 
 def served(page: Path) -> str | None:

@@ -23,7 +23,7 @@ import click
 import pytest
 
 from tests.cli.support import serving
-from tests.docs.pages import ROOT, Block, blocks, pages, served
+from tests.docs.pages import ROOT, Block, blocks, module_of, pages, served
 from trunkline.cli.main import _trunkline
 from trunkline.host.authorization.policy.loader import local_path_context, parse_policy
 from trunkline.server.http import AsgiOptions, HttpOptions
@@ -67,6 +67,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     page: Path, module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
+    if (name := module_of(page)) is not None:
+        monkeypatch.setitem(sys.modules, name, module)
     with _address(page) as address, asyncio.Runner() as runner:
         for block in blocks(page):
             if block.language == "python" and _is_here(block.needs):
