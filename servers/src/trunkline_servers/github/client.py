@@ -396,16 +396,35 @@ _LONGEST_TEXT = 40_000
 _SHORTER_TEXT = 4_000
 
 
+#: Answers of GitHub nest a dozen levels; the walks over them are recursive, and how deep they may go differs between
+#: versions of Python.
+_MAX_DEPTH = 200
+
+
+def _is_deeper_than(value: Any, levels: int) -> bool:
+    """Return whether a JSON value is nested deeper than so many levels."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [
+            part
+            for each in layer
+            if isinstance(each, dict | list)
+            for part in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not layer:
+            return False
+    return True
+
+
 def to_content(value: Any, shape: FieldSelection | None = None, *, note: str | None = None) -> list[TextContent]:
     """Return the content of a tool result.
 
     Raises:
         ToolError: it is too large even when shortened, or too deep.
     """
-    try:
-        text, cut = _fit(select_fields(value, shape))
-    except RecursionError:
-        raise ToolError("The answer of GitHub is too deeply nested to be shown") from None
+    if _is_deeper_than(value, _MAX_DEPTH):
+        raise ToolError("The answer of GitHub is too deeply nested to be shown")
+    text, cut = _fit(select_fields(value, shape))
     notes = [each for each in (cut, note) if each]
     return [TextContent(text=text), *(TextContent(text=each) for each in notes)]
 
