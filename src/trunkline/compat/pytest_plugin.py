@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 
-from trunkline.compat.installer import install
+__all__ = ["pytest_load_initial_conftests"]
 
-__all__: list[str] = []
 
-install(mcp=os.environ.get("TRUNKLINE_COMPAT_MCP"), fastmcp=os.environ.get("TRUNKLINE_COMPAT_FASTMCP"))
+def pytest_load_initial_conftests() -> None:
+    """Install the stand-ins before the first conftest file of the tests imports a real package."""
+    from trunkline.compat.installer import install
+
+    install(mcp=os.environ.get("TRUNKLINE_COMPAT_MCP"), fastmcp=os.environ.get("TRUNKLINE_COMPAT_FASTMCP"))
