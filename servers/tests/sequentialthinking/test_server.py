@@ -78,7 +78,7 @@ def test_arguments_are_parsed_leniently(changes: dict[str, Any], member: str, va
     "changes",
     [
         {"nextThoughtNeeded": "yes"},
-        {"nextThoughtNeeded": 1},
+        {"nextThoughtNeeded": 2},
         {"isRevision": "maybe"},
         {"needsMoreThoughts": "2"},
         {"thoughtNumber": 0},
