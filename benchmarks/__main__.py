@@ -11,6 +11,7 @@ from benchmarks.bars import judge
 from benchmarks.driver import ServerFailed
 from benchmarks.gateway_measures import measure_gateway, measure_host
 from benchmarks.http_measures import measure_auth, measure_events, measure_http, measure_http_client, measure_streams
+from benchmarks.instructions import can_count, measure_instructions
 from benchmarks.measures import (
     Budget,
     Row,
@@ -22,12 +23,12 @@ from benchmarks.measures import (
     measure_stdio,
 )
 from benchmarks.report import as_json, as_text
-from benchmarks.subjects import HERE, HOST, HTTP, STDIO, SUBJECTS, Installed, install
+from benchmarks.subjects import HERE, HOST, HTTP, INSTRUCTIONS, STDIO, SUBJECTS, Installed, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SECTIONS = (*STDIO, *HTTP, *HOST)
+SECTIONS = (*STDIO, *HTTP, *HOST, INSTRUCTIONS)
 STARTS_A_ROUND = 3
 # The servers that all gateways stand before.
 BEHIND = ("ours uv", "ours http")
@@ -92,6 +93,8 @@ class Bench:
             case "gateway":
                 stdio, http = self._named("ours uv"), self._named("ours http")
                 yield from measure_gateway(subject, revision, self.budget, stdio=stdio, http=http)
+            case "instructions":
+                yield from measure_instructions(subject, revision)
             case _:
                 yield from measure_host(subject)
 
@@ -129,7 +132,8 @@ def _takes_part(one: Installed, section: str) -> bool:
 
 def _rounds(section: str, wanted: int) -> int:
     """Say how often a section is measured: starts are short and vary, idle streams are long and do not."""
-    return {"start": wanted * STARTS_A_ROUND, "http streams": 1, "host": min(wanted, 2)}.get(section, wanted)
+    once = {"http streams": 1, INSTRUCTIONS: 1 if can_count() else 0}
+    return {"start": wanted * STARTS_A_ROUND, "host": min(wanted, 2), **once}.get(section, wanted)
 
 
 def _arguments() -> argparse.Namespace:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.gateway_measures import ADDED, CARRIED, DECISION, DIRECT, START
 from benchmarks.http_measures import CLIENT_ROWS, CONNECTIONS, PROGRESS, STREAMS
+from benchmarks.instructions import HTTP_CALL, STDIO_CALL
 from benchmarks.measures import Row
 from benchmarks.work import ADD, ADD_SYNC, BLOB_1M, BLOB_32M, ECHO_1M
 
@@ -163,7 +164,14 @@ def _host_bars() -> Iterator[Bar]:
     yield Bar(Row("host", f"{DECISION}, of one server, 500 rules"), "decide_us", NOBODY, at_most=20.0)
 
 
-BARS = (*_bars(), *_http_bars(), *_host_bars())
+def _instruction_bars() -> Iterator[Bar]:
+    for revision in REVISIONS:
+        yield Bar(Row("instructions", HTTP_CALL, revision), "kilo_instructions", "asgi", at_most=1.5)
+        yield Bar(Row("instructions", HTTP_CALL, revision), "kilo_instructions", "mcp http")
+        yield Bar(Row("instructions", STDIO_CALL, revision, 64), "kilo_instructions", SAME_LOOP, at_most=2.4)
+
+
+BARS = (*_bars(), *_http_bars(), *_host_bars(), *_instruction_bars())
 
 
 def judge(samples: Samples, subjects: Sequence[Subject], sections: Sequence[str]) -> list[Verdict]:

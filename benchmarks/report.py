@@ -50,6 +50,7 @@ TABLES = (
     ("gateway", "through_ms", "gateway: ms of one call at a time through it, median"),
     ("gateway", "rate", "gateway: calls a second"),
     ("gateway", "cpu_us", "gateway: CPU us a call"),
+    ("instructions", "kilo_instructions", "thousand instructions a call, by callgrind"),
     ("host", "all_ms", "host: ms until 20 servers are ready"),
     ("host", "of_slowest", "host: the same, of the slowest alone"),
     ("host", "of_sum", "host: the same, of all one after another"),

@@ -17,11 +17,13 @@ from pathlib import Path
 
 from benchmarks.driver import complaint
 
-__all__ = ["HERE", "HOST", "HTTP", "ROOT", "STDIO", "SUBJECTS", "Installed", "Subject", "install"]
+__all__ = ["HERE", "HOST", "HTTP", "INSTRUCTIONS", "ROOT", "STDIO", "SUBJECTS", "Installed", "Subject", "install"]
 
 STDIO = ("stdio", "large", "start", "client", "packages")
 HTTP = ("http", "http auth", "http client", "http streams", "http events")
 HOST = ("gateway", "host")
+#: Counted under callgrind, once: the count does not depend on what else the machine does.
+INSTRUCTIONS = "instructions"
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 INSTALL_SECONDS = 900
@@ -74,6 +76,7 @@ SUBJECTS = (
         arguments=("uvloop",),
         sync_tool=False,
         plain_install=False,
+        sections=(*STDIO, INSTRUCTIONS),
     ),
     Subject(
         "ours",
@@ -91,6 +94,7 @@ SUBJECTS = (
         client="clients/trunkline_client.py",
         floor="floor uv",
         plain_install=False,
+        sections=(*STDIO, INSTRUCTIONS),
     ),
     Subject("mcp", "peers/mcp_server.py", "mcp", "mcp", client="peers/mcp_client.py"),
     Subject("fastmcp", "peers/fastmcp_server.py", "fastmcp", "fastmcp", client="peers/fastmcp_client.py"),
@@ -103,7 +107,7 @@ SUBJECTS = (
         "floor-http",
         sync_tool=False,
         plain_install=False,
-        sections=("http", "http client", "http streams"),
+        sections=("http", "http client", "http streams", INSTRUCTIONS),
     ),
     Subject(
         "ours http",
@@ -112,7 +116,7 @@ SUBJECTS = (
         "trunkline-http",
         client="clients/trunkline_client.py",
         plain_install=False,
-        sections=(*HTTP, "gateway"),
+        sections=(*HTTP, "gateway", INSTRUCTIONS),
     ),
     Subject(
         "ours auth",
@@ -130,7 +134,7 @@ SUBJECTS = (
         "mcp-http",
         client="peers/mcp_client.py",
         plain_install=False,
-        sections=("http", "http client", "http events", "gateway"),
+        sections=("http", "http client", "http events", "gateway", INSTRUCTIONS),
     ),
     Subject(
         "fastmcp http",
