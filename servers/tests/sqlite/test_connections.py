@@ -71,7 +71,7 @@ async def test_a_connection_that_is_kept_holds_up_no_writer(tmp_path: Path) -> N
     path = made(tmp_path / "a.db", 1)
 
     async with reader(path) as client:
-        # The answer may arrive before the reader's thread has let its statement go; a lock that is kept would fail this.
+        # The answer may arrive before the reader's thread has released its statement; a lock that is kept would fail.
         with closing(sqlite3.connect(path, timeout=10)) as other:
             other.execute("BEGIN EXCLUSIVE")
             other.execute("UPDATE t SET a = 2")
