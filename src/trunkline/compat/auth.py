@@ -106,7 +106,7 @@ class StaticTokenVerifier(TokenVerifier):
     """Tokens that are written down, for development."""
 
     def __init__(self, tokens: Mapping[str, Mapping[str, Any]], required_scopes: Any = None, **options: Any) -> None:
-        """Take the tokens and what each stands for."""
+        """Initialize with the tokens and their claims."""
         super().__init__(required_scopes=required_scopes, **options)
         self.tokens = {key: dict(value) for key, value in tokens.items()}
 
@@ -130,7 +130,7 @@ class DebugTokenVerifier(TokenVerifier):
     def __init__(
         self, validate: Any = None, client_id: str = "debug-client", scopes: Any = None, **options: Any
     ) -> None:
-        """Take the function."""
+        """Initialize with the function."""
         super().__init__(**options)
         self._validate = validate
         self._client_id = client_id
@@ -163,7 +163,7 @@ class JWTVerifier(TokenVerifier):
         required_scopes: Any = None,
         **options: Any,
     ) -> None:
-        """Take the key and what the token must say."""
+        """Initialize with the key and the claims that a token must have."""
         super().__init__(required_scopes=required_scopes, **options)
         if (public_key is None) == (jwks_uri is None):
             raise ValueError("Either public_key or jwks_uri must be provided, and not both")
@@ -230,7 +230,7 @@ class IntrospectionTokenVerifier(TokenVerifier):
     def __init__(
         self, *, introspection_url: str, client_id: str, client_secret: str, required_scopes: Any = None, **options: Any
     ) -> None:
-        """Take the endpoint and our credentials there."""
+        """Initialize with the endpoint and our credentials there."""
         super().__init__(required_scopes=required_scopes, **options)
         self.introspection_url, self.client_id, self.client_secret = introspection_url, client_id, client_secret
 
@@ -258,7 +258,7 @@ class RemoteAuthProvider(TokenVerifier):
     def __init__(
         self, token_verifier: Any, authorization_servers: Sequence[Any], base_url: Any, **options: Any
     ) -> None:
-        """Take what verifies, and who issues."""
+        """Initialize with the verifier and the issuers."""
         super().__init__(base_url=base_url, required_scopes=getattr(token_verifier, "required_scopes", None), **options)
         self.token_verifier = token_verifier
         self.authorization_servers = [AnyHttpUrl(str(each)) for each in authorization_servers]

@@ -214,7 +214,7 @@ class ProviderTokenVerifier:
     """Verifies the tokens that a provider issued."""
 
     def __init__(self, provider: Any) -> None:
-        """Take the provider."""
+        """Initialize with the provider."""
         self.provider = provider
 
     async def verify_token(self, token: str) -> Any:
@@ -244,7 +244,7 @@ class BearerAuthBackend:
     """Starlette's authentication by a verifier."""
 
     def __init__(self, token_verifier: Any) -> None:
-        """Take the verifier."""
+        """Initialize with the verifier."""
         self.token_verifier = token_verifier
 
     async def authenticate(self, conn: Any) -> Any:
@@ -264,7 +264,7 @@ class _PassThrough:
     """ASGI middleware that changes nothing: our endpoint asks for tokens itself."""
 
     def __init__(self, app: Any, *_: Any, **__: Any) -> None:
-        """Take the application."""
+        """Initialize with the application."""
         self.app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -50,7 +50,7 @@ class _NoConnection:
         return False
 
     def release_stream(self) -> bool:
-        """Say that there is no stream."""
+        """Return False: there is no stream."""
         return False
 
 

@@ -34,7 +34,7 @@ class Client:
     """FastMCP's client."""
 
     def __init__(self, transport: Any, **options: Any) -> None:
-        """Take a server, a URL, a file, a configuration or a transport."""
+        """Initialize with a server, a URL, a file, a configuration or a transport."""
         self._target = _resolve(transport)
         self.transport = transport
         given = {name: value for name, value in options.items() if value is not None}
@@ -218,7 +218,7 @@ class Client:
         await as_theirs(self._client.set_logging_level(level))
 
     async def send_roots_list_changed(self) -> None:
-        """Tell the server that the roots changed."""
+        """Notify the server that the roots changed."""
         await self._client.notify_roots_changed()
 
 

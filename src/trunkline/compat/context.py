@@ -105,19 +105,19 @@ class ServerSession:
         self._context._notify("notifications/progress", params)
 
     async def send_resource_updated(self, uri: Any) -> None:
-        """Tell subscribers that a resource changed."""
+        """Notify subscribers that a resource changed."""
         self._context.server.changed(str(uri))
 
     async def send_resource_list_changed(self) -> None:
-        """Tell clients that the list of resources changed."""
+        """Notify clients that the list of resources changed."""
         self._context.server.changed("resources")
 
     async def send_tool_list_changed(self) -> None:
-        """Tell clients that the list of tools changed."""
+        """Notify clients that the list of tools changed."""
         self._context.server.changed("tools")
 
     async def send_prompt_list_changed(self) -> None:
-        """Tell clients that the list of prompts changed."""
+        """Notify clients that the list of prompts changed."""
         self._context.server.changed("prompts")
 
     async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
@@ -291,19 +291,19 @@ class _ForeignContext(Context):
     close_standalone_sse_stream = close_sse_stream
 
     async def notify_tools_changed(self) -> None:
-        """Tell clients that the list of tools changed."""
+        """Notify clients that the list of tools changed."""
         self._server.changed("tools")
 
     async def notify_prompts_changed(self) -> None:
-        """Tell clients that the list of prompts changed."""
+        """Notify clients that the list of prompts changed."""
         self._server.changed("prompts")
 
     async def notify_resources_changed(self) -> None:
-        """Tell clients that the list of resources changed."""
+        """Notify clients that the list of resources changed."""
         self._server.changed("resources")
 
     async def notify_resource_updated(self, uri: Any) -> None:
-        """Tell subscribers that a resource changed."""
+        """Notify subscribers that a resource changed."""
         self._server.changed(str(uri))
 
     async def send_notification(self, notification: Any) -> None:

@@ -180,16 +180,16 @@ class _ProgressReporter:
         self.message: str | None = None
 
     async def set_total(self, total: float) -> None:
-        """Say how much there is to do."""
+        """Set the total amount of work."""
         self.total = total
 
     async def increment(self, amount: float = 1) -> None:
-        """Say that some of it is done."""
+        """Report that some of the work is done."""
         self.current = (self.current or 0) + amount
         await self._report()
 
     async def set_message(self, message: str | None) -> None:
-        """Say what is being done."""
+        """Set the message about the current step."""
         self.message = message
         await self._report()
 

@@ -71,7 +71,7 @@ class _CompatLoader(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give it the names that ``import *`` takes."""
+        """Set the names that ``import *`` imports."""
         if not any(line == ALL_TYPES for line in MODULES.get(module.__name__, ())):
             module.__all__ = dir(module)  # type: ignore[attr-defined]
 

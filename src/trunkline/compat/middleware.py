@@ -227,7 +227,7 @@ class TimingMiddleware(Middleware):
     """Logs how long each request took."""
 
     def __init__(self, logger: logging.Logger | None = None, log_level: int = logging.INFO) -> None:
-        """Take where to log."""
+        """Initialize with the logger."""
         self.logger = logger or logging.getLogger("fastmcp.timing")
         self.log_level = log_level
 
@@ -267,7 +267,7 @@ class ErrorHandlingMiddleware(Middleware):
         error_callback: Callable[..., Any] | None = None,
         transform_errors: bool = True,
     ) -> None:
-        """Take where to log, and what to call."""
+        """Initialize with the logger and the callback."""
         self.logger = logger or logging.getLogger("fastmcp.errors")
         self.include_traceback = include_traceback
         self.error_callback = error_callback
@@ -312,7 +312,7 @@ class RetryMiddleware(Middleware):
         retry_exceptions: tuple[type[Exception], ...] = (ConnectionError, TimeoutError),
         logger: logging.Logger | None = None,
     ) -> None:
-        """Take how often, and how long to wait."""
+        """Initialize with the number of retries and the delays."""
         self.max_retries = max_retries
         self.base_delay = base_delay
         self.max_delay = max_delay
@@ -353,7 +353,7 @@ class RateLimitingMiddleware(Middleware):
         get_client_id: Callable[..., Any] | None = None,
         global_limit: bool = False,
     ) -> None:
-        """Take the rate and the size of the bucket."""
+        """Initialize with the rate and the size of the bucket."""
         self.max_requests_per_second = max_requests_per_second
         self.burst_capacity = burst_capacity or int(max_requests_per_second * 2)
         self.get_client_id = get_client_id
@@ -361,7 +361,7 @@ class RateLimitingMiddleware(Middleware):
         self._buckets: dict[str, tuple[float, float]] = {}
 
     async def on_request(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
-        """Take a token, or refuse."""
+        """Consume a token; reject the call if there is none."""
         client = "global" if self.global_limit else await _client_id(self.get_client_id, context)
         tokens, before = self._buckets.get(client, (float(self.burst_capacity), time.monotonic()))
         now = time.monotonic()
@@ -378,7 +378,7 @@ class SlidingWindowRateLimitingMiddleware(Middleware):
     def __init__(
         self, max_requests: int, window_minutes: int = 1, get_client_id: Callable[..., Any] | None = None
     ) -> None:
-        """Take the number and the window."""
+        """Initialize with the number and the window."""
         self.max_requests = max_requests
         self.window_seconds = window_minutes * 60
         self.get_client_id = get_client_id

@@ -132,7 +132,7 @@ def use_pipeline(server: Any) -> None:
 
 
 def _offered(server: Any) -> set[str]:
-    """Return the capabilities that providers and transforms may add: nobody knows before they are asked."""
+    """Return the capabilities that providers and transforms may add; which ones is known only when they list."""
     more = bool(getattr(server, "_providers", ()) or getattr(server, "_transforms", ()) or server.foreign_middleware)
     return {"tools", "resources", "prompts"} if more else set()
 

@@ -112,7 +112,7 @@ class FastMCPProvider(Provider):
     """Everything that a server in this process offers."""
 
     def __init__(self, server: Any) -> None:
-        """Take the server."""
+        """Initialize with the server."""
         super().__init__()
         self.server = server
 

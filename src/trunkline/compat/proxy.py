@@ -95,7 +95,7 @@ class ProxyProvider(Provider):
     """Everything that a server behind offers."""
 
     def __init__(self, client: Any) -> None:
-        """Take a client, or what one connects to."""
+        """Initialize with a client, or what one connects to."""
         super().__init__()
         self._backend = _Backend(client if isinstance(client, Client) else Client(client))
 
@@ -182,6 +182,6 @@ class FastMCPProxy(FastMCP):
     """A server that passes everything on to another."""
 
     def __init__(self, client: Any = None, *, client_factory: Any = None, **options: Any) -> None:
-        """Take a client, or a function that makes one."""
+        """Initialize with a client, or a function that makes one."""
         super().__init__(**options)
         self.add_provider(ProxyProvider(client if client_factory is None else client_factory()))

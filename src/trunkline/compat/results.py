@@ -57,7 +57,7 @@ class ToolResult(OwnToolResult):
         meta: Mapping[str, Any] | None = None,
         is_error: bool = False,
     ) -> None:
-        """Take content, a structured value, or both."""
+        """Initialize with content, a structured value, or both."""
         if content is None and structured_content is None:
             raise ValueError("Either content or structured_content must be provided")
         structured = msgspec.UNSET
@@ -114,7 +114,7 @@ class Message(OwnMessage):
     __slots__ = ()
 
     def __init__(self, content: Any, role: Any = "user") -> None:
-        """Take the content, as text, a model or a value."""
+        """Initialize with the content, as text, a model or a value."""
         super().__init__(to_blocks(content)[0] if not isinstance(content, list) else content, role)
 
     def to_mcp_prompt_message(self) -> Any:
@@ -144,7 +144,7 @@ class UserMessage(Message):
     __slots__ = ()
 
     def __init__(self, content: Any, role: Any = "user") -> None:
-        """Take the content."""
+        """Initialize with the content."""
         super().__init__(content, "user")
 
 
@@ -154,7 +154,7 @@ class AssistantMessage(Message):
     __slots__ = ()
 
     def __init__(self, content: Any, role: Any = "assistant") -> None:
-        """Take the content."""
+        """Initialize with the content."""
         super().__init__(content, "assistant")
 
 
@@ -162,7 +162,7 @@ class PromptResult:
     """A rendered prompt."""
 
     def __init__(self, messages: Any, description: str | None = None, meta: Mapping[str, Any] | None = None) -> None:
-        """Take messages, or one text."""
+        """Initialize with messages, or one text."""
         if isinstance(messages, Message) or not isinstance(messages, str | Sequence):
             raise TypeError("messages must be str or list[Message]")
         items = [messages] if isinstance(messages, str) else messages
@@ -194,7 +194,7 @@ class ResourceContent(OwnContent):
     __slots__ = ()
 
     def __init__(self, content: Any, mime_type: str | None = None, meta: Mapping[str, Any] | None = None) -> None:
-        """Take the content."""
+        """Initialize with the content."""
         if not isinstance(content, str | bytes):
             from trunkline.server.results import encode_json
 
@@ -223,7 +223,7 @@ class ResourceResult:
     """The contents of a resource."""
 
     def __init__(self, contents: Any, meta: Mapping[str, Any] | None = None) -> None:
-        """Take text, bytes, or a list of ``ResourceContent``."""
+        """Initialize with text, bytes, or a list of ``ResourceContent``."""
         if isinstance(contents, str | bytes):
             contents = [ResourceContent(contents)]
         if not isinstance(contents, list):

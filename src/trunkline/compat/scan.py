@@ -24,7 +24,7 @@ class Missing(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        """Say the name and where it stands."""
+        """Return the name with its file and line."""
         return f"{self.name} ({self.path}:{self.line})"
 
 

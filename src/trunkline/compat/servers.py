@@ -313,7 +313,7 @@ class ForeignServer(Server):
         self.stamp = Raw(msgspec.json.encode(self.info))
 
     def introduce(self, options: Any) -> None:
-        """Take over what initialization options say about the server."""
+        """Apply the initialization options to the server."""
         changes = {"name": options.server_name, "version": options.server_version or self.version}
         self.rename(**{name: value for name, value in changes.items() if value})
         if options.instructions:

@@ -116,7 +116,7 @@ class ClientSession:
         client_info: Any = None,
         **options: Any,
     ) -> None:
-        """Take the streams and the callbacks; nothing is sent yet."""
+        """Initialize with the streams and the callbacks; nothing is sent yet."""
         target = getattr(read_stream, "target", None)
         given: dict[str, Any] = {"revision": options.pop("revision", "handshake")}
         if read_timeout_seconds is not None:
@@ -237,7 +237,7 @@ class ClientSession:
         return model_class("EmptyResult")()
 
     async def send_roots_list_changed(self) -> None:
-        """Tell the server that the roots changed."""
+        """Notify the server that the roots changed."""
         await self._client.notify_roots_changed()
 
     async def send_request(self, request: Any, result_type: Any = None, **_: Any) -> Any:
@@ -327,7 +327,7 @@ class MCPClient(ClientSession):
     """The official SDK's ``Client`` of version 2: connects when it is entered."""
 
     def __init__(self, server: Any, *, mode: str = "auto", **options: Any) -> None:
-        """Take a server, a URL or the parameters of a command."""
+        """Initialize with a server, a URL or the parameters of a command."""
         options.pop("raise_exceptions", None)
         target = getattr(server, "_server", server)
         if isinstance(server, StdioServerParameters):

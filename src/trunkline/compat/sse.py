@@ -38,7 +38,7 @@ class SseServerTransport:
     """The oldest HTTP transport, joined to an application by hand: a stream of events, and a path for messages."""
 
     def __init__(self, endpoint: str, *_: Any, **__: Any) -> None:
-        """Take the path that messages are posted to."""
+        """Initialize with the path that messages are posted to."""
         self._endpoint = endpoint
         self._sessions: dict[str, Any] = {}
 
@@ -80,7 +80,7 @@ class SseServerTransport:
             self._sessions.pop(session, None)
 
     async def handle_post_message(self, scope: Any, receive: Any, send: Any) -> None:
-        """Take a message of a client."""
+        """Receive a message of a client."""
         from starlette.requests import Request
         from starlette.responses import Response
 

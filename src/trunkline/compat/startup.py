@@ -35,7 +35,7 @@ def install_for_program(*, mcp: str | None = None, fastmcp: str | None = None) -
 
 
 def announce(missing: Sequence[Missing]) -> None:
-    """Say on stderr what is replaced, and list what is missing."""
+    """Print on stderr what is replaced, and list what is missing."""
     sys.stderr.write(f"{describe(missing)}\n")
     sys.stderr.flush()
 

@@ -52,7 +52,7 @@ class StreamLink(Link):
     """A link over two streams of ``SessionMessage``."""
 
     def __init__(self, read_stream: Any, write_stream: Any) -> None:
-        """Take what is received from and sent to."""
+        """Initialize with the stream to receive from and the one to send to."""
         self._read, self._write = read_stream, write_stream
         self._limits = Limits()
         self._tasks: list[asyncio.Task[None]] = []

@@ -54,6 +54,6 @@ class InMemorySubscriptionBus:
         return lambda: self._listeners.remove(listener)
 
     async def publish(self, event: Any) -> None:
-        """Tell every listener."""
+        """Notify every listener."""
         for listener in tuple(self._listeners):
             listener(event)

@@ -39,7 +39,7 @@ class ArgTransform:
         required: Any = _NOTHING,
         examples: Any = _NOTHING,
     ) -> None:
-        """Take the changes.
+        """Initialize with the changes.
 
         Raises:
             ValueError: two of them contradict each other.

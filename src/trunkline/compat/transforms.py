@@ -71,7 +71,7 @@ class Namespace(Transform):
     """Puts names and URIs under a namespace."""
 
     def __init__(self, prefix: str) -> None:
-        """Take the namespace."""
+        """Initialize with the namespace."""
         self._prefix = prefix
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class Visibility(Transform):
     """Shows or hides what matches."""
 
     def __init__(self, enabled: bool, **criteria: Any) -> None:
-        """Take what is meant; nothing means everything."""
+        """Initialize with the criteria; without any, everything matches."""
         self._enabled = enabled
         self.names = set(criteria.get("names") or ())
         self.keys = {str(key) for key in criteria.get("keys") or ()}
@@ -186,7 +186,7 @@ class ToolTransform(Transform):
     """Renames and changes tools by their name."""
 
     def __init__(self, transforms: Mapping[str, Any]) -> None:
-        """Take what becomes of each tool."""
+        """Initialize with the transformation of each tool."""
         self._transforms = dict(transforms)
         self._names = {_new_name(name, how): name for name, how in self._transforms.items()}
         if len(self._names) < len(self._transforms):
@@ -230,7 +230,7 @@ class _AsTools(Transform):
     """Offers something else as two tools."""
 
     def __init__(self, provider: Any = None) -> None:
-        """Take the server whose things are offered."""
+        """Initialize with the server whose components are offered."""
         self._provider = provider
 
     def _server(self) -> Any:

@@ -33,7 +33,7 @@ class FastMCPTransport(ClientTransport):
     """A server in this process."""
 
     def __init__(self, mcp: Any, **_: Any) -> None:
-        """Take the server."""
+        """Initialize with the server."""
         self.server = mcp
 
     def target(self) -> Any:
@@ -47,7 +47,7 @@ class StreamableHttpTransport(ClientTransport):
     _kind = "http"
 
     def __init__(self, url: Any, headers: Any = None, auth: Any = None, **_: Any) -> None:
-        """Take the URL and headers."""
+        """Initialize with the URL and headers."""
         self.url = str(url)
         self.headers = dict(headers or {})
         self.auth = auth
@@ -70,7 +70,7 @@ class StdioTransport(ClientTransport):
     """A server that is started by a command."""
 
     def __init__(self, command: str, args: Any = (), env: Any = None, cwd: Any = None, **_: Any) -> None:
-        """Take the command."""
+        """Initialize with the command."""
         self.command, self.args, self.env, self.cwd = command, [str(each) for each in args], env, cwd
 
     def target(self) -> Any:
@@ -83,7 +83,7 @@ class PythonStdioTransport(StdioTransport):
     """A Python file."""
 
     def __init__(self, script_path: Any, args: Any = (), python_cmd: str = sys.executable, **options: Any) -> None:
-        """Take the file."""
+        """Initialize with the file."""
         super().__init__(python_cmd, [str(script_path), *(args or ())], **options)
 
 
@@ -91,7 +91,7 @@ class NodeStdioTransport(StdioTransport):
     """A JavaScript file."""
 
     def __init__(self, script_path: Any, args: Any = (), node_cmd: str = "node", **options: Any) -> None:
-        """Take the file."""
+        """Initialize with the file."""
         super().__init__(node_cmd, [str(script_path), *(args or ())], **options)
 
 
@@ -100,7 +100,7 @@ class _PackageTransport(StdioTransport):
     _before: tuple[str, ...] = ()
 
     def __init__(self, package: str, args: Any = (), **options: Any) -> None:
-        """Take the package."""
+        """Initialize with the package."""
         super().__init__(self._command, [*self._before, package, *(args or ())], **options)
 
 
