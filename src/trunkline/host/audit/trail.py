@@ -296,9 +296,9 @@ class AuditTrail:
         return self._append(members)
 
     def _append(self, members: bytes) -> int:
-        seq, prev = self._head.seq + 1, self._head.hash
-        body = b'{"seq":%d,"at":%.6f,"prev":"%s",%s' % (seq, self._clock(), prev.encode(), members)
-        seal = sha256(prev.encode() + body).hexdigest()
+        seq, prev = self._head.seq + 1, self._head.hash.encode()
+        body = b'{"seq":%d,"at":%.6f,"prev":"%s",%s' % (seq, self._clock(), prev, members)
+        seal = sha256(prev + body).hexdigest()
         line = b'%s,"hash":"%s"}\n' % (body[:-1], seal.encode())
         if self._size and self._size + len(line) > self._max_bytes:
             self._rotate()

@@ -274,6 +274,8 @@ class Redaction:
         if text in self._short:
             return HIDDEN
         limit = self._text_length
+        if len(text) <= limit and not self._hidden_in(text):
+            return text
         window = text[: limit + self._margin]
         kept: list[str] = []
         at, end = 0, min(limit, len(text))
@@ -313,7 +315,7 @@ class _Copy:
 
     def of(self, value: Any, pointers: Sequence[Segments], depth: int) -> Any:
         """Copy a value; the pointers are relative to it."""
-        if () in pointers:
+        if pointers and () in pointers:
             return HIDDEN
         if isinstance(value, str):
             return self._rules.text(value)
