@@ -296,12 +296,15 @@ class Redaction:
         about = "" if at else f", sha256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
         return f"{''.join(kept)}... ({len(text)} characters{about})"
 
+    def hides(self, name: str) -> bool:
+        """Return True if a member of this name is a credential."""
+        return names_secret(name) if self._names is None else name.lower() in self._names
+
     def member(self, name: str) -> tuple[str, bool]:
         """Return the name of a member as it may be shown, and whether its value is a credential; cached."""
         found = self._names_seen.get(name)
         if found is None:
-            hidden = names_secret(name) if self._names is None else name.lower() in self._names
-            found = (self.text(name), hidden)
+            found = (self.text(name), self.hides(name))
             if len(name) <= _LONGEST_NAME:
                 if len(self._names_seen) >= _MOST_NAMES:
                     self._names_seen.clear()
