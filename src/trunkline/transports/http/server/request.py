@@ -12,7 +12,15 @@ from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.asgi import Headers, HTTPException, Receive, Scope, Send
 from trunkline.transports.http.server.origin_policy import is_json
 
-__all__ = ["CONNECTION_KEY", "ClientConnection", "HttpRequest", "McpHeaders", "RequestHeaders", "send_response"]
+__all__ = [
+    "CONNECTION_KEY",
+    "ClientConnection",
+    "DirectExchange",
+    "HttpRequest",
+    "McpHeaders",
+    "RequestHeaders",
+    "send_response",
+]
 
 #: The key of the ASGI scope under which the HTTP server provides the `ClientConnection` of a request.
 CONNECTION_KEY = "trunkline.connection"
@@ -33,6 +41,24 @@ class ClientConnection(Protocol):
 
     def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
         """Remove a callback."""
+
+
+class DirectExchange:
+    """The object behind ``receive`` and ``send`` of the HTTP server of this package.
+
+    It does in one step what the two do in several. Middleware that replaces one of the two sees all messages: then
+    there is no such object.
+    """
+
+    __slots__ = ()
+
+    def take_body(self) -> bytes | None:
+        """Return the body if all of it has arrived."""
+        raise NotImplementedError
+
+    def write_json(self, body: bytes) -> bool:
+        """Write a whole response with status 200; return False if ``send`` must be used instead."""
+        raise NotImplementedError
 
 
 class McpHeaders(Mapping[str, str]):
@@ -92,7 +118,7 @@ class RequestHeaders(Mapping[str, str]):
 class HttpRequest:
     """An HTTP request, and the method that sends a whole response to it."""
 
-    __slots__ = ("_mirrored", "headers", "json_only", "limits", "principal", "receive", "scope", "send")
+    __slots__ = ("_mirrored", "direct", "headers", "json_only", "limits", "principal", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         """Wrap what the ASGI server passes; of a repeated header the last counts, where repeating is allowed."""
@@ -106,6 +132,11 @@ class HttpRequest:
         self._mirrored: McpHeaders | None = None
         #: The client does not accept a stream.
         self.json_only: bool = False
+        #: The shorter way to receive and send, if both are the HTTP server's own methods.
+        self.direct: DirectExchange | None = None
+        exchange = getattr(send, "__self__", None)
+        if isinstance(exchange, DirectExchange) and getattr(receive, "__self__", None) is exchange:
+            self.direct = exchange
 
     @property
     def connection(self) -> ClientConnection | None:
@@ -128,6 +159,11 @@ class HttpRequest:
         """The origin of the message: its sender, and the headers that mirror it."""
         self._mirrored = McpHeaders(self.headers)
         return Origin("http", self.principal, self._mirrored)
+
+    def add_response_headers(self, headers: Headers) -> None:
+        """Add headers to the response, whatever it is."""
+        self.send = _with_headers(self.send, headers)
+        self.direct = None
 
     def drop_headers(self) -> None:
         """Free the headers: a stream may be open for long, and the headers of its request are not read again."""
@@ -152,6 +188,10 @@ class HttpRequest:
         length = headers.get(b"content-length")
         if length is not None and len(length) > 6 and length.isdigit() and int(length[:20]) > limit:
             raise self._too_long()
+        if self.direct is not None and (whole := self.direct.take_body()) is not None:
+            if len(whole) > limit:
+                raise self._too_long()
+            return whole
         message = await self.receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             body: bytes = message.get("body", b"")
@@ -187,3 +227,14 @@ async def send_response(send: Send, status: int, headers: Headers, body: bytes =
     sized = headers if status == 204 else [*headers, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": sized})
     await send({"type": "http.response.body", "body": body})
+
+
+def _with_headers(send: Send, headers: Headers) -> Send:
+    """Return a ``send`` that adds headers to every response."""
+
+    async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *headers]}
+        await send(message)
+
+    return send_with_headers

@@ -184,6 +184,14 @@ class SingleRequestTransport(Link):
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
             if self._answer is not None:
+                if (
+                    self._status == 200
+                    and not headers
+                    and self._insufficient_scope is None
+                    and request.direct is not None
+                    and request.direct.write_json(self._answer)
+                ):
+                    return
                 head = [JSON] if headers is None or (unless_error and self._failed) else [JSON, *headers]
                 if self._insufficient_scope is not None:
                     head += self._open_responses.challenge(self._insufficient_scope, request)

@@ -16,16 +16,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from contextvars import Context
+from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.request import CONNECTION_KEY
+from trunkline.transports.http.server.uvicorn_cycle import JsonHead, UvicornCycle
 
 __all__ = ["ConnectionTracker", "UvicornProtocol"]
 
@@ -43,6 +48,13 @@ _HEAD_TOO_LARGE = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The head of the 
 _TOO_MUCH_FRAMING = (HTTPStatus.BAD_REQUEST, "The chunks of the body are far larger than what is in them.")
 
 _Message = MutableMapping[str, Any]
+#: Path, raw path and query of a request target.
+_Target = tuple[str, bytes, bytes]
+
+#: How many parsed request targets are kept, and how long one may be; most servers have one path.
+_TARGETS = 64
+_TARGET_BYTES = 256
+_ASGI = MappingProxyType({"version": "3.0", "spec_version": "2.3"})
 
 
 class ConnectionTracker:
@@ -61,9 +73,15 @@ class ConnectionTracker:
         shortest = min(limits.header_seconds, limits.body_seconds, limits.idle_seconds, limits.keep_alive_seconds)
         self.tick = min(TICK_SECONDS, shortest / 4)
         self.log = _ConnectionLog(logging.getLogger("trunkline.transports"))
+        #: The headers of most responses, shared by all connections.
+        self.json_head = JsonHead()
+        #: Parsed request targets of recent requests.
+        self.targets: dict[bytes, _Target] = {}
         self._clock = clock
         self.now = clock()
         self._timer: asyncio.TimerHandle | None = None
+        #: Starts the task of a request; set with the first connection.
+        self.create_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task
 
     def add(self, connection: UvicornProtocol) -> None:
         """Add a connection."""
@@ -72,6 +90,7 @@ class ConnectionTracker:
         if self._timer is None:
             self.now = self._clock()
             self._arm()
+            self.create_task = _task_factory(connection.loop)
 
     def remove(self, connection: UvicornProtocol) -> None:
         """Remove a connection that is closed."""
@@ -147,7 +166,7 @@ class UvicornProtocol(HttpToolsProtocol):
         #: Whether the server stops, so that each response is the connection's last.
         self.ending = False
         self._rejection = _INVALID
-        self._earlier: tuple[RequestResponseCycle, ...] = ()
+        self._earlier: tuple[UvicornCycle, ...] = ()
         self._disconnect_callbacks: tuple[Callable[[], None], ...] = ()
         self._unsent = 0
         self._unsent_since = tracker.now
@@ -285,6 +304,12 @@ class UvicornProtocol(HttpToolsProtocol):
     # These run for every request: where uvicorn's own method is short it is repeated here, without the checks for
     # WebSockets, and elsewhere the class is named instead of `super()`, which costs three times as much.
 
+    def on_message_begin(self) -> None:
+        """Start to parse a request."""
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+
     def on_headers_complete(self) -> None:
         """Start a request, if it is acceptable."""
         if self.parser.should_upgrade():
@@ -294,21 +319,62 @@ class UvicornProtocol(HttpToolsProtocol):
         if self.pipeline and len(self.pipeline) >= PIPELINED:
             self._stop_parsing(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
         before = self.cycle
-        # With this, an application that waits for long needs no task that waits for its client to disconnect.
-        self.scope[CONNECTION_KEY] = self  # type: ignore[literal-required]
-        HttpToolsProtocol.on_headers_complete(self)
+        version = self.parser.get_http_version()
+        path, raw_path, query = self.tracker.targets.get(self.url) or self._parse_target(self.url)
+        self.scope = {  # type: ignore[assignment]
+            "type": "http",
+            "asgi": _ASGI.copy(),
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": self.parser.get_method().decode("ascii"),
+            "root_path": self.root_path,
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "state": self.app_state.copy(),
+            # With this, an application that waits for long needs no task that waits for its client to disconnect.
+            CONNECTION_KEY: self,
+        }
+        keep_alive = version != "1.0" and self.parser.should_keep_alive() and not self.ending
+        cycle = self.cycle = UvicornCycle(self, self.scope, keep_alive=keep_alive)
         # The parser reports trailers as headers: they must not be added to those that the application has checked.
         self.headers = []
         self.phase = _BODY
         self.since = self.tracker.now
-        if self.pipeline:
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
             # Uvicorn stops reading here, and would not notice that the client of the current request disconnects.
-            self.flow.resume_reading()
-            self._earlier = tuple(cycle for cycle in (*self._earlier, before) if not cycle.response_complete)
-        if self.ending:
-            self.cycle.keep_alive = False
-        if self.scope["http_version"] not in _VERSIONS:
+            self.pipeline.appendleft((cycle, self.app))
+            self._earlier = tuple(each for each in (*self._earlier, before) if not each.response_complete)
+        if version not in _VERSIONS:
             self._stop_parsing(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
+
+    def _parse_target(self, url: bytes) -> _Target:
+        """Parse a request target; an invalid one raises an error of the parser."""
+        parsed = httptools.parse_url(url)
+        raw_path = parsed.path
+        path = raw_path.decode("ascii")
+        if "%" in path:
+            path = unquote(path)
+        target = (self.root_path + path, self.root_path.encode("ascii") + raw_path, parsed.query or b"")
+        targets = self.tracker.targets
+        if len(url) <= _TARGET_BYTES:
+            if len(targets) >= _TARGETS:
+                targets.clear()
+            targets[url] = target
+        return target
+
+    def _start_asgi_task(self, cycle: UvicornCycle, app: Any) -> None:  # type: ignore[override]
+        if getattr(self.config, "reset_contextvars", False):
+            task = self.loop.create_task(cycle.run_asgi(app), context=Context())
+        else:
+            task = self.tracker.create_task(cycle.run_asgi(app))
+        cycle.task = task
+        self.tasks.add(task)
 
     def on_chunk_header(self) -> None:
         """Reject a chunked body that two parsers could read in two ways."""
@@ -324,10 +390,15 @@ class UvicornProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle.response_complete:
             return
-        cycle.body += body
+        if cycle.body:
+            cycle.body = bytearray(cycle.body) if type(cycle.body) is bytes else cycle.body
+            cycle.body += body
+        else:
+            # Most bodies are one part, and need no copy.
+            cycle.body = body
         if len(cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-        cycle.message_event.set()
+        cycle.set()
 
     def on_message_complete(self) -> None:
         """Wait for the next request."""
@@ -336,7 +407,7 @@ class UvicornProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if not cycle.response_complete:
             cycle.more_body = False
-            cycle.message_event.set()
+            cycle.set()
         self.phase = _BETWEEN
         self.since = self.tracker.now
         self.framing = 0
@@ -347,7 +418,8 @@ class UvicornProtocol(HttpToolsProtocol):
             HttpToolsProtocol.on_response_complete(self)
             return
         self.server_state.total_requests += 1
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.phase == _BETWEEN:
             self.since = self.tracker.now
 
@@ -386,7 +458,7 @@ class UvicornProtocol(HttpToolsProtocol):
             current.disconnected = True
             current.message_event.set()
 
-    def _unanswered(self) -> RequestResponseCycle | None:
+    def _unanswered(self) -> UvicornCycle | None:
         """Return the last request without a complete response."""
         for cycle in (self.cycle, *reversed(self._earlier)):
             if cycle is not None and not cycle.response_complete and not cycle.disconnected:
@@ -398,6 +470,13 @@ class UvicornProtocol(HttpToolsProtocol):
         lines += [b"%s: %s" % header for header in self.server_state.default_headers]
         lines += [b"content-type: text/plain; charset=utf-8", b"content-length: %d" % len(sentence)]
         return b"\r\n".join([*lines, b"connection: close", b"", sentence.encode()])
+
+
+def _task_factory(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
+    """Return a function that starts tasks without the loop's wrapper, unless the loop is customised."""
+    if loop.get_task_factory() is not None or loop.get_debug():
+        return loop.create_task
+    return partial(asyncio.Task, loop=loop)
 
 
 async def _overloaded(
