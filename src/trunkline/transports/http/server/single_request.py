@@ -76,6 +76,7 @@ class SingleRequestTransport(Link):
         "_status",
         "_stream",
         "_waiter",
+        "_withdrawn",
         "_work",
         "can_stream",
         "receiver",
@@ -109,8 +110,9 @@ class SingleRequestTransport(Link):
         #: Whether the client has disconnected; and the error to send if it has not and there is no answer.
         self._disconnected = False
         self._failure: HTTPException | None = None
-        #: The coroutine that serves the request, if ``respond`` is to run it.
+        #: The coroutine that serves the request, if ``respond`` is to run it; and whether the client has cancelled it.
         self._work: Coroutine[Any, Any, None] | None = None
+        self._withdrawn = False
         #: Done once the form of the response is known.
         self._waiter: asyncio.Future[None] | None = None
         #: Reports a disconnect, until cancelled; and for how many rounds of the clock the request has been open.
@@ -284,10 +286,12 @@ class SingleRequestTransport(Link):
         """
         task = asyncio.current_task()
         assert task is not None
-        if not self._disconnected and self._failure is None and task.cancelling():
+        if not (self._disconnected or self._withdrawn) and self._failure is None and task.cancelling():
             raise asyncio.CancelledError
         while task.cancelling():
             task.uncancel()
+        if self._withdrawn:
+            self._close()
 
     async def _respond_without_answer(self, request: HttpRequest) -> None:
         if self._failure is not None:
