@@ -405,4 +405,3 @@ def _without_sessions(method: str, version: bytes) -> HTTPException:
 
 def _unsupported(version: bytes) -> HTTPException:
     return HTTPException(400, f"Unsupported MCP-Protocol-Version {version[:40].decode('latin-1')!r}")
-

@@ -142,9 +142,9 @@ class SessionRequestTransport(HandshakeRequestTransport):
             self._stream.release()
 
     def cancelled(self, id: RequestId, task: asyncio.Task[None] | None) -> None:
-        """Called when the client has cancelled a request: what its handler still sends while it is cancelled goes first.
+        """Called when the client has cancelled a request; the response ends once its handler has ended.
 
-        That may be that it needs no answer to a request of its own.
+        What the handler still sends meanwhile (that it needs no answer to a request of its own) goes out first.
         """
         if task is None or task.done():
             self.withdraw(id)

@@ -146,7 +146,7 @@ class UvicornCycle(RequestResponseCycle, DirectExchange):
                 if self.response_complete or self.disconnected:
                     return
                 self.logger.error("The application returned before its response was complete.")
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:
                 self.logger.error("Exception in ASGI application\n", exc_info=error)
             if self.response_started:
                 self.transport.close()
@@ -154,7 +154,7 @@ class UvicornCycle(RequestResponseCycle, DirectExchange):
                 await self.send_500_response()
         finally:
             # A callback of the task would cost an entry in the loop's queue for each request.
-            self.connection.tasks.discard(self.task)  # type: ignore[arg-type]
+            self.connection.tasks.discard(self.task)
 
     async def receive(self) -> Any:
         """Return the next part of the body, or the disconnect."""
@@ -198,7 +198,7 @@ class UvicornCycle(RequestResponseCycle, DirectExchange):
             return True
         head = connection.tracker.json_head.encode(connection.server_state.default_headers)
         if len(body) <= _JOINED:
-            self.transport.write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+            connection.write_grouped(b"%b%d\r\n\r\n%b" % (head, len(body), body))
         else:
             self.transport.write(b"%b%d\r\n\r\n" % (head, len(body)))
             self.transport.write(body)

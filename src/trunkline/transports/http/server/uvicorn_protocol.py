@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from contextvars import Context
@@ -47,10 +48,16 @@ _INVALID = (HTTPStatus.BAD_REQUEST, "This is not a valid HTTP request.")
 _HEAD_TOO_LARGE = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The head of the request is too large.")
 _TOO_MUCH_FRAMING = (HTTPStatus.BAD_REQUEST, "The chunks of the body are far larger than what is in them.")
 
+#: Starts a task for a coroutine.
+TaskFactory = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
 _Message = MutableMapping[str, Any]
 #: Path, raw path and query of a request target.
 _Target = tuple[str, bytes, bytes]
 
+#: From so many connections on, responses are written in groups. Below that a single client is served, which has one
+#: connection for its requests and perhaps another for a stream.
+GROUPED_FROM = 3
 #: How many parsed request targets are kept, and how long one may be; most servers have one path.
 _TARGETS = 64
 _TARGET_BYTES = 256
@@ -80,8 +87,10 @@ class ConnectionTracker:
         self._clock = clock
         self.now = clock()
         self._timer: asyncio.TimerHandle | None = None
+        #: Connections with a response that is to be written with those of the others.
+        self._unwritten: list[UvicornProtocol] = []
         #: Starts the task of a request; set with the first connection.
-        self.create_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task
+        self.start_task: TaskFactory = asyncio.create_task
 
     def add(self, connection: UvicornProtocol) -> None:
         """Add a connection."""
@@ -90,7 +99,7 @@ class ConnectionTracker:
         if self._timer is None:
             self.now = self._clock()
             self._arm()
-            self.create_task = _task_factory(connection.loop)
+            self.start_task = _task_factory(connection.loop)
 
     def remove(self, connection: UvicornProtocol) -> None:
         """Remove a connection that is closed."""
@@ -99,6 +108,22 @@ class ConnectionTracker:
             self.empty.set()
             self._timer.cancel()
             self._timer = None
+
+    def write_soon(self, connection: UvicornProtocol) -> None:
+        """Write the response of a connection at the next turn of the loop, with those of the others.
+
+        Written at once, the responses of many busy connections come back as requests one by one, and each costs a turn
+        of the loop and its system calls; written a turn later they come back in groups, which measured a fifth to a
+        quarter less processor time per call.
+        """
+        if not self._unwritten:
+            connection.loop.call_soon(self._write_all)
+        self._unwritten.append(connection)
+
+    def _write_all(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        for connection in unwritten:
+            connection.write_now()
 
     def sweep(self) -> None:
         """Check the timeouts of all connections."""
@@ -137,9 +162,11 @@ class UvicornProtocol(HttpToolsProtocol):
     __slots__ = (
         "_disconnect_callbacks",
         "_earlier",
+        "_new",
         "_rejection",
         "_unsent",
         "_unsent_since",
+        "_unwritten",
         "discarding",
         "ending",
         "framing",
@@ -148,6 +175,8 @@ class UvicornProtocol(HttpToolsProtocol):
         "since",
         "tracker",
     )
+
+    cycle: UvicornCycle
 
     def __init__(self, *args: Any, tracker: ConnectionTracker, access_log: bool = False, **kwargs: Any) -> None:
         """Accept uvicorn's arguments and the tracker; the access log is off by default."""
@@ -166,10 +195,14 @@ class UvicornProtocol(HttpToolsProtocol):
         #: Whether the server stops, so that each response is the connection's last.
         self.ending = False
         self._rejection = _INVALID
+        #: A request whose task is not started yet.
+        self._new: UvicornCycle | None = None
         self._earlier: tuple[UvicornCycle, ...] = ()
         self._disconnect_callbacks: tuple[Callable[[], None], ...] = ()
         self._unsent = 0
         self._unsent_since = tracker.now
+        #: A response that the tracker will have written at the next turn of the loop.
+        self._unwritten = b""
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -211,6 +244,7 @@ class UvicornProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close as soon as no request is in progress and none has begun to arrive."""
         self.ending = True
+        self.write_now()
         if self.phase != _HEAD or not self.framing or self._unanswered():
             super().shutdown()
 
@@ -250,6 +284,22 @@ class UvicornProtocol(HttpToolsProtocol):
         elif now - self._unsent_since > timeout:
             self.transport.abort()
 
+    # --- bytes out ----------------------------------------------------------------------------------------------------
+
+    def write_grouped(self, data: bytes) -> None:
+        """Write a whole response, together with those of other connections if there are many."""
+        if len(self.connections) < GROUPED_FROM:
+            self.transport.write(data)
+        else:
+            self._unwritten = data
+            self.tracker.write_soon(self)
+
+    def write_now(self) -> None:
+        """Write the response that waits for the next turn of the loop; whatever else is written comes after it."""
+        if self._unwritten:
+            data, self._unwritten = self._unwritten, b""
+            self.transport.write(data)
+
     # --- bytes in -----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
@@ -276,6 +326,9 @@ class UvicornProtocol(HttpToolsProtocol):
             self._reject(*self._rejection)
         if self.framing > self.header_bytes and not self.discarding:
             self._reject(*(_HEAD_TOO_LARGE if self.phase == _HEAD else _TOO_MUCH_FRAMING))
+        if self._new is not None:
+            cycle, self._new = self._new, None
+            self._start(cycle, self.tracker.start_task)
 
     def _feed_without_upgrade(self, data: bytes | memoryview, upgrade: httptools.HttpParserUpgrade) -> None:
         """Parse a request again without its ``Upgrade`` header.
@@ -318,10 +371,12 @@ class UvicornProtocol(HttpToolsProtocol):
             self._stop_parsing(*_HEAD_TOO_LARGE)
         if self.pipeline and len(self.pipeline) >= PIPELINED:
             self._stop_parsing(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
+        if self._unwritten:
+            self.write_now()
         before = self.cycle
         version = self.parser.get_http_version()
         path, raw_path, query = self.tracker.targets.get(self.url) or self._parse_target(self.url)
-        self.scope = {  # type: ignore[assignment]
+        self.scope = {
             "type": "http",
             "asgi": _ASGI.copy(),
             "http_version": version,
@@ -336,7 +391,7 @@ class UvicornProtocol(HttpToolsProtocol):
             "headers": self.headers,
             "state": self.app_state.copy(),
             # With this, an application that waits for long needs no task that waits for its client to disconnect.
-            CONNECTION_KEY: self,
+            CONNECTION_KEY: self,  # type: ignore[misc]
         }
         keep_alive = version != "1.0" and self.parser.should_keep_alive() and not self.ending
         cycle = self.cycle = UvicornCycle(self, self.scope, keep_alive=keep_alive)
@@ -345,7 +400,8 @@ class UvicornProtocol(HttpToolsProtocol):
         self.phase = _BODY
         self.since = self.tracker.now
         if before is None or before.response_complete:
-            self._start_asgi_task(cycle, self.app)
+            # Its task is started when all data at hand is parsed: then the body is usually there.
+            self._new = cycle
         else:
             # Uvicorn stops reading here, and would not notice that the client of the current request disconnects.
             self.pipeline.appendleft((cycle, self.app))
@@ -369,12 +425,18 @@ class UvicornProtocol(HttpToolsProtocol):
         return target
 
     def _start_asgi_task(self, cycle: UvicornCycle, app: Any) -> None:  # type: ignore[override]
+        """Start the next pipelined request; called by uvicorn's class at the end of the response before it."""
+        self._start(cycle, self.loop.create_task)
+
+    def _start(self, cycle: UvicornCycle, create_task: TaskFactory) -> None:
+        work = cycle.run_asgi(self.app)
         if getattr(self.config, "reset_contextvars", False):
-            task = self.loop.create_task(cycle.run_asgi(app), context=Context())
+            task = self.loop.create_task(work, context=Context())
         else:
-            task = self.tracker.create_task(cycle.run_asgi(app))
-        cycle.task = task
-        self.tasks.add(task)
+            task = create_task(work)
+        if not task.done():
+            cycle.task = task
+            self.tasks.add(task)
 
     def on_chunk_header(self) -> None:
         """Reject a chunked body that two parsers could read in two ways."""
@@ -415,6 +477,7 @@ class UvicornProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Continue with the next request; the sweep closes idle connections, where uvicorn sets a timer for each."""
         if self.pipeline or self.transport.is_closing():
+            self.write_now()
             HttpToolsProtocol.on_response_complete(self)
             return
         self.server_state.total_requests += 1
@@ -435,6 +498,7 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def _reject(self, status: HTTPStatus, sentence: str) -> None:
         """Accept no more input and send an error, unless another response has begun: then that one is the last."""
+        self.write_now()
         self.discarding = True
         self.logger.debug("Rejected a request of %s: %d, %s", self.client, status, sentence)
         in_body = self.phase in (_BODY, _CHUNKS)
@@ -472,10 +536,15 @@ class UvicornProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"connection: close", b"", sentence.encode()])
 
 
-def _task_factory(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
-    """Return a function that starts tasks without the loop's wrapper, unless the loop is customised."""
+def _task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
+    """Return a function that starts tasks without the loop's wrapper, unless the loop is customised.
+
+    From Python 3.12 on a task runs at once until it first waits: a request that never does needs no turn of the loop.
+    """
     if loop.get_task_factory() is not None or loop.get_debug():
         return loop.create_task
+    if sys.version_info >= (3, 12):
+        return partial(asyncio.Task, loop=loop, eager_start=True)
     return partial(asyncio.Task, loop=loop)
 
 
