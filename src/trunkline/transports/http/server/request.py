@@ -28,9 +28,7 @@ CONNECTION_KEY = "trunkline.connection"
 _WHITESPACE = b" \t"
 _NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
 # The headers that are read of every request.
-_NAMES: Mapping[str, bytes] = MappingProxyType(
-    {name: name.encode() for name in ("mcp-protocol-version", "mcp-method", "mcp-name")}
-)
+_NAMES = {name: name.encode() for name in ("mcp-protocol-version", "mcp-method", "mcp-name")}
 
 
 class ClientConnection(Protocol):
@@ -75,9 +73,7 @@ class McpHeaders(Mapping[str, str]):
         # Only what mirrors the message is readable here: a token goes no further than to its verifier.
         wanted = _NAMES.get(name) or (name.encode("latin-1") if name.startswith("mcp-") else b"")
         value = self._headers.get(wanted)
-        if value is None:
-            return default
-        return (value if value[-1:] not in _WHITESPACE else value.strip(_WHITESPACE)).decode("latin-1")
+        return default if value is None else value.decode("latin-1").strip(" \t")
 
     def clear(self) -> None:
         """Drop the headers."""
@@ -147,7 +143,7 @@ class HttpRequest:
     def field(self, name: bytes) -> bytes | None:
         """Return a header's value; RFC 9110, 5.5: the whitespace around it is no part of it."""
         value = self.headers.get(name)
-        return value if value is None or value[-1:] not in _WHITESPACE else value.strip(_WHITESPACE)
+        return None if value is None else value.strip(_WHITESPACE)
 
     @property
     def address(self) -> str:
