@@ -289,7 +289,10 @@ class Endpoint:
             if not json and not stream:
                 raise HTTPException(406, "Accept must name application/json and text/event-stream")
             request.json_only = request.json_only or not stream
-        incoming = decode(await request.body(), self._limits)
+        body = request.take_body()
+        incoming = decode(await request.body() if body is None else body, self._limits)
+        # A large body is freed while the request is served.
+        del body
         if self.draining and requests_of(incoming):
             # A request in flight may still wait for an answer that its client posts.
             raise stopping()

@@ -36,20 +36,18 @@ class JsonHead:
     Uvicorn creates a new list of default headers each second, with the date.
     """
 
-    __slots__ = ("_encoded", "_headers")
+    __slots__ = ("default_headers", "encoded")
 
     def __init__(self) -> None:
-        """Encode at the first use."""
-        self._headers: _Headers | None = None
-        self._encoded = b""
+        """Encode nothing yet."""
+        self.default_headers: _Headers | None = None
+        self.encoded = b""
 
-    def encode(self, default_headers: _Headers) -> bytes:
-        """Return the encoded headers."""
-        if self._headers is not default_headers:
-            self._headers = default_headers
-            lines = [b"%b: %b\r\n" % header for header in (*default_headers, JSON)]
-            self._encoded = b"".join((STATUS_LINE[200], *lines, b"content-length: "))
-        return self._encoded
+    def encode(self, default_headers: _Headers) -> None:
+        """Encode the headers for other default headers."""
+        self.default_headers = default_headers
+        lines = [b"%b: %b\r\n" % header for header in (*default_headers, JSON)]
+        self.encoded = b"".join((STATUS_LINE[200], *lines, b"content-length: "))
 
 
 class UvicornCycle(RequestResponseCycle, DirectExchange):
@@ -196,14 +194,18 @@ class UvicornCycle(RequestResponseCycle, DirectExchange):
             return False
         if self.disconnected:
             return True
-        head = connection.tracker.json_head.encode(connection.server_state.default_headers)
-        if len(body) <= _JOINED:
-            connection.write_grouped(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        head = connection.tracker.json_head
+        if head.default_headers is not connection.server_state.default_headers:
+            head.encode(connection.server_state.default_headers)
+        size = len(body)
+        if size <= _JOINED:
+            connection.write_grouped(b"%b%d\r\n\r\n%b" % (head.encoded, size, body))
         else:
-            self.transport.write(b"%b%d\r\n\r\n" % (head, len(body)))
+            self.transport.write(b"%b%d\r\n\r\n" % (head.encoded, size))
             self.transport.write(body)
         self.waiting_for_100_continue = False
         self.response_started = self.response_complete = True
-        self.set()
+        if self._event is not None:
+            self._event.set()
         connection.on_response_complete()
         return True
