@@ -347,7 +347,7 @@ def decode_result(method: Method, raw: Raw) -> Any:
         msgspec.ValidationError: a member is missing or has the wrong type.
     """
     # Searching the bytes is much cheaper than decoding each result twice; only a hit is decoded.
-    if method.input_required and b"input_required" in bytes(raw):
+    if method.input_required and bytes(raw).find(b"input_required") >= 0:
         result = _decoder(t.Result).decode(raw)
         if result.result_type == "input_required":
             return _decoder(t.InputRequiredResult).decode(raw)

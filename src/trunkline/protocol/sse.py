@@ -165,7 +165,7 @@ class EventReader:
                 self._add_data(value)
             case b"event":
                 self._event = value.decode(errors="replace")
-            case b"id" if b"\0" not in value:
+            case b"id" if 0 not in value:
                 self._id = value.decode(errors="replace")
             case b"retry" if value.isdigit() and len(value) <= _RETRY_DIGITS:
                 self.retry = self._retry = int(value)

@@ -522,7 +522,8 @@ def test_a_client_that_reads_slowly_stays_connected() -> None:
             connection.tracker.sweep()
             return wire.ended
 
-        connection.data_received(SMUGGLED)
+        # Its answer is not complete: the limit of an idle connection must not apply.
+        connection.data_received(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
         connection.pause_writing()
         assert [sweep_after(50, unsent) for unsent in (5000, 4000, 3000, 3000)] == ["", "", "", ""]
         assert sweep_after(50, 3000) == "aborted"
@@ -546,7 +547,9 @@ def test_a_closing_connection_whose_last_bytes_are_not_read_is_dropped() -> None
 def test_a_body_does_not_time_out_while_the_server_does_not_read() -> None:
     def check(connection: UvicornProtocol, wire: Wire, clock: list[float]) -> None:
         wire.pause_reading = wire.resume_reading = lambda: None  # type: ignore[method-assign]
-        connection.data_received(HEAD + b"Content-Length: 200000\r\n\r\n" + b"x" * 100_000)
+        # The application at this path does not read.
+        head = HEAD.replace(b" / ", b" /wait ", 1)
+        connection.data_received(head + b"Content-Length: 200000\r\n\r\n" + b"x" * 100_000)
         clock[0] += 100
         connection.tracker.sweep()
         assert wire.ended == ""

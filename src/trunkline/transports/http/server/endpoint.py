@@ -13,7 +13,7 @@ tokens itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -153,7 +153,8 @@ class Endpoint:
             if self._check_head(request) and scope["method"] != "OPTIONS":
                 # A preflight is answered with headers of its own.
                 cors = self._origin_policy.cors_headers(request.headers[b"origin"])
-                request.send = _with_headers(send, cors) if cors else send
+                if cors:
+                    request.add_response_headers(cors)
             path: str = scope["path"]
             if root := scope.get("root_path"):
                 path = _relative_path(root, path)
@@ -288,7 +289,10 @@ class Endpoint:
             if not json and not stream:
                 raise HTTPException(406, "Accept must name application/json and text/event-stream")
             request.json_only = request.json_only or not stream
-        incoming = decode(await request.body(), self._limits)
+        body = request.take_body()
+        incoming = decode(await request.body() if body is None else body, self._limits)
+        # A large body is freed while the request is served.
+        del body
         if self.draining and requests_of(incoming):
             # A request in flight may still wait for an answer that its client posts.
             raise stopping()
@@ -404,14 +408,3 @@ def _without_sessions(method: str, version: bytes) -> HTTPException:
 
 def _unsupported(version: bytes) -> HTTPException:
     return HTTPException(400, f"Unsupported MCP-Protocol-Version {version[:40].decode('latin-1')!r}")
-
-
-def _with_headers(send: Send, headers: Headers) -> Send:
-    """Return a ``send`` that adds headers to every response."""
-
-    async def send_with_headers(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *headers]}
-        await send(message)
-
-    return send_with_headers

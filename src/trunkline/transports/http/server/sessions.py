@@ -141,8 +141,21 @@ class SessionRequestTransport(HandshakeRequestTransport):
         if self._stream is not None:
             self._stream.release()
 
+    def cancelled(self, id: RequestId, task: asyncio.Task[None] | None) -> None:
+        """Called when the client has cancelled a request; the response ends once its handler has ended.
+
+        What the handler still sends meanwhile (that it needs no answer to a request of its own) goes out first.
+        """
+        if task is None or task.done():
+            self.withdraw(id)
+        elif self._work is None:
+            task.add_done_callback(lambda _: self.withdraw(id))
+        else:
+            # `respond` runs in this task, and ends the response once the handler has ended.
+            self._withdrawn = True
+
     def withdraw(self, id: RequestId) -> None:
-        """Called when a request is cancelled: once all are, the response ends without an answer."""
+        """Called when a cancelled request is over: once all are, the response ends without an answer."""
         self.ids -= {id}
         if not (self.ids or self._closed):
             self._close()
@@ -313,13 +326,7 @@ class HttpSession:
         transport, receiver = found[0], found[0].receiver
         served = getattr(receiver, "exchanges", {}).get(wanted)
         receiver.message_received(message, self.origin)
-        task: asyncio.Task[None] | None = getattr(served, "task", None)
-        if task is None or task.done():
-            transport.withdraw(wanted)
-        else:
-            # What the handler still sends while it is cancelled (that it needs no answer to a request of its own) goes
-            # out first.
-            task.add_done_callback(lambda _: transport.withdraw(wanted))
+        transport.cancelled(wanted, getattr(served, "task", None))
 
     def _progress_target(self, message: Message) -> Receiver | None:
         params = _decode_params(message, ProgressNotificationParams)
@@ -441,10 +448,14 @@ class SessionEndpoint:
             incoming = batch
         if session.in_flight >= self._limits.in_flight:
             raise too_many("requests in flight")
+        single = type(incoming) is Request
+        ids = frozenset((incoming.id,)) if single else requests_of(incoming)  # type: ignore[union-attr]
         transport = SessionRequestTransport(
-            request, self.open_responses, session=session, ids=requests_of(incoming), retry_ms=self._retry_ms
+            request, self.open_responses, session=session, ids=ids, retry_ms=self._retry_ms
         )
-        receiver = self._acceptor.accept_one(transport, session.session, f"{transport.name}.", None)
+        # Other HTTP servers may cancel the task of a client that disconnects, which must not cancel its request.
+        inline = transport.run_inline if single and request.direct is not None else None
+        receiver = self._acceptor.accept_one(transport, session.session, f"{transport.name}.", inline)
         # The same principal may present another token: its scopes count for this request.
         origin = session.origin
         if request.principal is not None:

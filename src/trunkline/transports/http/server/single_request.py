@@ -76,6 +76,7 @@ class SingleRequestTransport(Link):
         "_status",
         "_stream",
         "_waiter",
+        "_withdrawn",
         "_work",
         "can_stream",
         "receiver",
@@ -109,8 +110,9 @@ class SingleRequestTransport(Link):
         #: Whether the client has disconnected; and the error to send if it has not and there is no answer.
         self._disconnected = False
         self._failure: HTTPException | None = None
-        #: The coroutine that serves the request, if ``respond`` is to run it.
+        #: The coroutine that serves the request, if ``respond`` is to run it; and whether the client has cancelled it.
         self._work: Coroutine[Any, Any, None] | None = None
+        self._withdrawn = False
         #: Done once the form of the response is known.
         self._waiter: asyncio.Future[None] | None = None
         #: Reports a disconnect, until cancelled; and for how many rounds of the clock the request has been open.
@@ -176,14 +178,24 @@ class SingleRequestTransport(Link):
                 await self._work
                 if not self._closed or self._disconnected or self._failure is not None:
                     self._work_stopped()
-                # The answers of one turn of the loop are sent together: under load that saves a fifth of the processor
-                # time of each, since clients come back in groups and not one by one.
-                await asyncio.sleep(0)
+                if request.direct is None:
+                    # The answers of one turn of the loop are sent together, which the HTTP server of this package does
+                    # itself: under load that saves a fifth of the processor time of each, since clients come back in
+                    # groups and not one by one.
+                    await asyncio.sleep(0)
             elif not self._decided:
                 self._open_responses.request_started(self)
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
             if self._answer is not None:
+                if (
+                    self._status == 200
+                    and not headers
+                    and self._insufficient_scope is None
+                    and request.direct is not None
+                    and request.direct.write_json(self._answer)
+                ):
+                    return
                 head = [JSON] if headers is None or (unless_error and self._failed) else [JSON, *headers]
                 if self._insufficient_scope is not None:
                     head += self._open_responses.challenge(self._insufficient_scope, request)
@@ -276,10 +288,12 @@ class SingleRequestTransport(Link):
         """
         task = asyncio.current_task()
         assert task is not None
-        if not self._disconnected and self._failure is None and task.cancelling():
+        if not (self._disconnected or self._withdrawn) and self._failure is None and task.cancelling():
             raise asyncio.CancelledError
         while task.cancelling():
             task.uncancel()
+        if self._withdrawn:
+            self._close()
 
     async def _respond_without_answer(self, request: HttpRequest) -> None:
         if self._failure is not None:

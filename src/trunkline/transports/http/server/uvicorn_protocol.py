@@ -15,17 +15,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from contextvars import Context
+from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.request import CONNECTION_KEY
+from trunkline.transports.http.server.uvicorn_cycle import JsonHead, UvicornCycle
 
 __all__ = ["ConnectionTracker", "UvicornProtocol"]
 
@@ -42,7 +48,20 @@ _INVALID = (HTTPStatus.BAD_REQUEST, "This is not a valid HTTP request.")
 _HEAD_TOO_LARGE = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The head of the request is too large.")
 _TOO_MUCH_FRAMING = (HTTPStatus.BAD_REQUEST, "The chunks of the body are far larger than what is in them.")
 
+#: Starts a task for a coroutine.
+TaskFactory = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
 _Message = MutableMapping[str, Any]
+#: Path, raw path and query of a request target.
+_Target = tuple[str, bytes, bytes]
+
+#: From so many connections on, responses are written in groups. Below that a single client is served, which has one
+#: connection for its requests and perhaps another for a stream.
+GROUPED_FROM = 3
+#: How many parsed request targets are kept, and how long one may be; most servers have one path.
+_TARGETS = 64
+_TARGET_BYTES = 256
+_ASGI = MappingProxyType({"version": "3.0", "spec_version": "2.3"})
 
 
 class ConnectionTracker:
@@ -61,9 +80,17 @@ class ConnectionTracker:
         shortest = min(limits.header_seconds, limits.body_seconds, limits.idle_seconds, limits.keep_alive_seconds)
         self.tick = min(TICK_SECONDS, shortest / 4)
         self.log = _ConnectionLog(logging.getLogger("trunkline.transports"))
+        #: The headers of most responses, shared by all connections.
+        self.json_head = JsonHead()
+        #: Parsed request targets of recent requests.
+        self.targets: dict[bytes, _Target] = {}
         self._clock = clock
         self.now = clock()
         self._timer: asyncio.TimerHandle | None = None
+        #: Connections with a response that is to be written with those of the others.
+        self._unwritten: list[UvicornProtocol] = []
+        #: Starts the task of a request; set with the first connection.
+        self.start_task: TaskFactory = asyncio.create_task
 
     def add(self, connection: UvicornProtocol) -> None:
         """Add a connection."""
@@ -72,6 +99,7 @@ class ConnectionTracker:
         if self._timer is None:
             self.now = self._clock()
             self._arm()
+            self.start_task = _task_factory(connection.loop)
 
     def remove(self, connection: UvicornProtocol) -> None:
         """Remove a connection that is closed."""
@@ -80,6 +108,22 @@ class ConnectionTracker:
             self.empty.set()
             self._timer.cancel()
             self._timer = None
+
+    def write_soon(self, connection: UvicornProtocol) -> None:
+        """Write the response of a connection at the next turn of the loop, with those of the others.
+
+        Written at once, the responses of many busy connections come back as requests one by one, and each costs a turn
+        of the loop and its system calls; written a turn later they come back in groups, which measured a fifth to a
+        quarter less processor time per call.
+        """
+        if not self._unwritten:
+            connection.loop.call_soon(self._write_all)
+        self._unwritten.append(connection)
+
+    def _write_all(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        for connection in unwritten:
+            connection.write_now()
 
     def sweep(self) -> None:
         """Check the timeouts of all connections."""
@@ -118,9 +162,11 @@ class UvicornProtocol(HttpToolsProtocol):
     __slots__ = (
         "_disconnect_callbacks",
         "_earlier",
+        "_new",
         "_rejection",
         "_unsent",
         "_unsent_since",
+        "_unwritten",
         "discarding",
         "ending",
         "framing",
@@ -129,6 +175,8 @@ class UvicornProtocol(HttpToolsProtocol):
         "since",
         "tracker",
     )
+
+    cycle: UvicornCycle
 
     def __init__(self, *args: Any, tracker: ConnectionTracker, access_log: bool = False, **kwargs: Any) -> None:
         """Accept uvicorn's arguments and the tracker; the access log is off by default."""
@@ -147,10 +195,14 @@ class UvicornProtocol(HttpToolsProtocol):
         #: Whether the server stops, so that each response is the connection's last.
         self.ending = False
         self._rejection = _INVALID
-        self._earlier: tuple[RequestResponseCycle, ...] = ()
+        #: A request whose task is not started yet.
+        self._new: UvicornCycle | None = None
+        self._earlier: tuple[UvicornCycle, ...] = ()
         self._disconnect_callbacks: tuple[Callable[[], None], ...] = ()
         self._unsent = 0
         self._unsent_since = tracker.now
+        #: A response that the tracker will have written at the next turn of the loop.
+        self._unwritten = b""
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -192,6 +244,7 @@ class UvicornProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close as soon as no request is in progress and none has begun to arrive."""
         self.ending = True
+        self.write_now()
         if self.phase != _HEAD or not self.framing or self._unanswered():
             super().shutdown()
 
@@ -231,6 +284,22 @@ class UvicornProtocol(HttpToolsProtocol):
         elif now - self._unsent_since > timeout:
             self.transport.abort()
 
+    # --- bytes out ----------------------------------------------------------------------------------------------------
+
+    def write_grouped(self, data: bytes) -> None:
+        """Write a whole response, together with those of other connections if there are many."""
+        if len(self.connections) < GROUPED_FROM:
+            self.transport.write(data)
+        else:
+            self._unwritten = data
+            self.tracker.write_soon(self)
+
+    def write_now(self) -> None:
+        """Write the response that waits for the next turn of the loop; whatever else is written comes after it."""
+        if self._unwritten:
+            data, self._unwritten = self._unwritten, b""
+            self.transport.write(data)
+
     # --- bytes in -----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
@@ -257,6 +326,9 @@ class UvicornProtocol(HttpToolsProtocol):
             self._reject(*self._rejection)
         if self.framing > self.header_bytes and not self.discarding:
             self._reject(*(_HEAD_TOO_LARGE if self.phase == _HEAD else _TOO_MUCH_FRAMING))
+        if self._new is not None:
+            cycle, self._new = self._new, None
+            self._start(cycle, self.tracker.start_task)
 
     def _feed_without_upgrade(self, data: bytes | memoryview, upgrade: httptools.HttpParserUpgrade) -> None:
         """Parse a request again without its ``Upgrade`` header.
@@ -285,6 +357,12 @@ class UvicornProtocol(HttpToolsProtocol):
     # These run for every request: where uvicorn's own method is short it is repeated here, without the checks for
     # WebSockets, and elsewhere the class is named instead of `super()`, which costs three times as much.
 
+    def on_message_begin(self) -> None:
+        """Start to parse a request."""
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+
     def on_headers_complete(self) -> None:
         """Start a request, if it is acceptable."""
         if self.parser.should_upgrade():
@@ -293,22 +371,72 @@ class UvicornProtocol(HttpToolsProtocol):
             self._stop_parsing(*_HEAD_TOO_LARGE)
         if self.pipeline and len(self.pipeline) >= PIPELINED:
             self._stop_parsing(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
+        if self._unwritten:
+            self.write_now()
         before = self.cycle
-        # With this, an application that waits for long needs no task that waits for its client to disconnect.
-        self.scope[CONNECTION_KEY] = self  # type: ignore[literal-required]
-        HttpToolsProtocol.on_headers_complete(self)
+        version = self.parser.get_http_version()
+        path, raw_path, query = self.tracker.targets.get(self.url) or self._parse_target(self.url)
+        self.scope = {
+            "type": "http",
+            "asgi": _ASGI.copy(),
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": self.parser.get_method().decode("ascii"),
+            "root_path": self.root_path,
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "state": self.app_state.copy(),
+            # With this, an application that waits for long needs no task that waits for its client to disconnect.
+            CONNECTION_KEY: self,  # type: ignore[misc]
+        }
+        keep_alive = version != "1.0" and self.parser.should_keep_alive() and not self.ending
+        cycle = self.cycle = UvicornCycle(self, self.scope, keep_alive=keep_alive)
         # The parser reports trailers as headers: they must not be added to those that the application has checked.
         self.headers = []
         self.phase = _BODY
         self.since = self.tracker.now
-        if self.pipeline:
+        if before is None or before.response_complete:
+            # Its task is started when all data at hand is parsed: then the body is usually there.
+            self._new = cycle
+        else:
             # Uvicorn stops reading here, and would not notice that the client of the current request disconnects.
-            self.flow.resume_reading()
-            self._earlier = tuple(cycle for cycle in (*self._earlier, before) if not cycle.response_complete)
-        if self.ending:
-            self.cycle.keep_alive = False
-        if self.scope["http_version"] not in _VERSIONS:
+            self.pipeline.appendleft((cycle, self.app))
+            self._earlier = tuple(each for each in (*self._earlier, before) if not each.response_complete)
+        if version not in _VERSIONS:
             self._stop_parsing(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
+
+    def _parse_target(self, url: bytes) -> _Target:
+        """Parse a request target; an invalid one raises an error of the parser."""
+        parsed = httptools.parse_url(url)
+        raw_path = parsed.path
+        path = raw_path.decode("ascii")
+        if "%" in path:
+            path = unquote(path)
+        target = (self.root_path + path, self.root_path.encode("ascii") + raw_path, parsed.query or b"")
+        targets = self.tracker.targets
+        if len(url) <= _TARGET_BYTES:
+            if len(targets) >= _TARGETS:
+                targets.clear()
+            targets[url] = target
+        return target
+
+    def _start_asgi_task(self, cycle: UvicornCycle, app: Any) -> None:  # type: ignore[override]
+        """Start the next pipelined request; called by uvicorn's class at the end of the response before it."""
+        self._start(cycle, self.loop.create_task)
+
+    def _start(self, cycle: UvicornCycle, create_task: TaskFactory) -> None:
+        work = cycle.run_asgi(self.app)
+        if getattr(self.config, "reset_contextvars", False):
+            task = self.loop.create_task(work, context=Context())
+        else:
+            task = create_task(work)
+        if not task.done():
+            cycle.task = task
+            self.tasks.add(task)
 
     def on_chunk_header(self) -> None:
         """Reject a chunked body that two parsers could read in two ways."""
@@ -324,10 +452,15 @@ class UvicornProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle.response_complete:
             return
-        cycle.body += body
+        if cycle.body:
+            cycle.body = bytearray(cycle.body) if type(cycle.body) is bytes else cycle.body
+            cycle.body += body
+        else:
+            # Most bodies are one part, and need no copy.
+            cycle.body = body
         if len(cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-        cycle.message_event.set()
+        cycle.set()
 
     def on_message_complete(self) -> None:
         """Wait for the next request."""
@@ -336,7 +469,7 @@ class UvicornProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if not cycle.response_complete:
             cycle.more_body = False
-            cycle.message_event.set()
+            cycle.set()
         self.phase = _BETWEEN
         self.since = self.tracker.now
         self.framing = 0
@@ -344,10 +477,12 @@ class UvicornProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Continue with the next request; the sweep closes idle connections, where uvicorn sets a timer for each."""
         if self.pipeline or self.transport.is_closing():
+            self.write_now()
             HttpToolsProtocol.on_response_complete(self)
             return
         self.server_state.total_requests += 1
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.phase == _BETWEEN:
             self.since = self.tracker.now
 
@@ -363,6 +498,7 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def _reject(self, status: HTTPStatus, sentence: str) -> None:
         """Accept no more input and send an error, unless another response has begun: then that one is the last."""
+        self.write_now()
         self.discarding = True
         self.logger.debug("Rejected a request of %s: %d, %s", self.client, status, sentence)
         in_body = self.phase in (_BODY, _CHUNKS)
@@ -386,7 +522,7 @@ class UvicornProtocol(HttpToolsProtocol):
             current.disconnected = True
             current.message_event.set()
 
-    def _unanswered(self) -> RequestResponseCycle | None:
+    def _unanswered(self) -> UvicornCycle | None:
         """Return the last request without a complete response."""
         for cycle in (self.cycle, *reversed(self._earlier)):
             if cycle is not None and not cycle.response_complete and not cycle.disconnected:
@@ -398,6 +534,18 @@ class UvicornProtocol(HttpToolsProtocol):
         lines += [b"%s: %s" % header for header in self.server_state.default_headers]
         lines += [b"content-type: text/plain; charset=utf-8", b"content-length: %d" % len(sentence)]
         return b"\r\n".join([*lines, b"connection: close", b"", sentence.encode()])
+
+
+def _task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
+    """Return a function that starts tasks without the loop's wrapper, unless the loop is customised.
+
+    From Python 3.12 on a task runs at once until it first waits: a request that never does needs no turn of the loop.
+    """
+    if loop.get_task_factory() is not None or loop.get_debug():
+        return loop.create_task
+    if sys.version_info >= (3, 12):
+        return partial(asyncio.Task, loop=loop, eager_start=True)
+    return partial(asyncio.Task, loop=loop)
 
 
 async def _overloaded(
