@@ -304,11 +304,12 @@ class Connection:
         if not self._unstarted:
             return
         received, self._unstarted = self._unstarted, []
+        loop = self._loop
         # What is queued meanwhile leaves below, or with the last answer.
         scheduled, self._flush_scheduled = self._flush_scheduled, True
         for exchange in received:
             if exchange._work is not None:
-                self._create_task(self._run(exchange))
+                asyncio.Task(self._run(exchange), loop=loop, eager_start=True)
         self._flush_scheduled = scheduled
         if self.peer.unsent:
             self.flush()
@@ -345,7 +346,8 @@ class Connection:
         self.peer.send_result(id, result)
         if exchange._batch is not None:
             self._collect(id, exchange._batch)
-        self._after_answer()
+        if not exchanges or not self._flush_scheduled:
+            self._after_answer()
 
     def _answer_error(self, exchange: Exchange, error: ErrorReply) -> None:
         if not exchange.open:

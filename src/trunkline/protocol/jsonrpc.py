@@ -177,11 +177,15 @@ def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
     if len(data) > 2 * limits.depth and _too_deep(data, limits.depth):
         text = f"Parse error: nested deeper than {limits.depth}"
         return InvalidMessage(-32700, text, _valid_id(envelope.id), response=_is_response(envelope))
+    id, method, params = envelope.id, envelope.method, envelope.params
+    if method is not UNSET and params is not UNSET and type(id) is int:
+        if len(data) == _REQUEST_SIZE + len(str(id)) + len(method) + len(params):
+            # The usual request is exactly as long as these members require: there is nothing else in it.
+            return Request(id, method, params)
     if len(data) != _least_size(envelope) and (repeated := _repeated_members(data, envelope)):
         text = f"Invalid request: given twice in one message: {', '.join(sorted(repeated))}"
-        id = None if "id" in repeated else _valid_id(envelope.id)
-        return InvalidMessage(-32600, text, id, response=_is_response(envelope))
-    method = envelope.method
+        valid_id = None if "id" in repeated else _valid_id(id)
+        return InvalidMessage(-32600, text, valid_id, response=_is_response(envelope))
     if method is UNSET:
         return _read_response(envelope)
     if envelope.result is not UNSET or envelope.error is not UNSET:
@@ -288,9 +292,9 @@ def _least_size(envelope: _Envelope) -> int:
     if not size:
         return 0
     if method is not UNSET and params is not UNSET:
-        return _REQUEST_SIZE + size + len(method) + memoryview(params).nbytes
+        return _REQUEST_SIZE + size + len(method) + len(params)
     if envelope.result is not UNSET and method is UNSET:
-        return _RESPONSE_SIZE + size + memoryview(envelope.result).nbytes
+        return _RESPONSE_SIZE + size + len(envelope.result)
     return 0
 
 

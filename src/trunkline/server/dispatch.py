@@ -96,9 +96,9 @@ class ServerConnection:
             # The same code as over HTTP: the request is not at fault, but JSON-RPC has no code for this.
             return ErrorReply(-32600, "The server is stopping")
         admitted = validate_request(exchange, self.session, origin, self._profile)
-        if isinstance(admitted, RejectedRequest):
+        if type(admitted) is RejectedRequest:
             return ErrorReply(admitted.code, admitted.message, admitted.data)
-        exchange.admitted = admitted
+        exchange.admitted = admitted  # type: ignore[assignment]
         if exchange.method == "initialize":
             self._open(admitted)
         return dispatch(self.server, exchange)
