@@ -1,8 +1,9 @@
 """Who is measured: ours, the peers and the floor, and how each is installed.
 
 A subject is a row of `SUBJECTS`. Python subjects get a virtual environment of their own below `.venvs`, made with the
-interpreter that runs the bench, so that all of them share one Python; the TypeScript ones share `node_modules`. A
-subject that cannot be installed stays in the report with the reason. Nothing here knows what is measured.
+interpreter that runs the bench and in a folder of its version, so that all of them share one Python; the TypeScript
+ones share `node_modules`. A subject that cannot be installed stays in the report with the reason. Nothing here knows
+what is measured.
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ def install(subject: Subject) -> Installed:
 
 
 def _install_python(subject: Subject) -> Installed:
-    home = HERE / ".venvs" / subject.environment
+    home = HERE / ".venvs" / f"{sys.version_info.major}.{sys.version_info.minor}" / subject.environment
     python = home / "bin" / "python"
     requirements = HERE / "requirements" / f"{subject.environment}.txt"
     wanted = requirements.read_text(encoding="utf-8") + _our_dependencies(subject)

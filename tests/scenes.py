@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from trunkline.connection import Connection, ErrorReply, Exchange, Timeouts
+from trunkline.connection import Connection, Exchange, Timeouts
 from trunkline.protocol.caller import MEMORY, Origin
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.peer import NotificationReceived
+from trunkline.service import ErrorReply
 from trunkline.testing.clock import FakeClock
 from trunkline.timers import Timers
 from trunkline.transports.link import Link, Receiver

@@ -9,7 +9,7 @@ import pytest
 
 from tests.scenes import Scene, answer, cancel, codes, echo, failure, request, result
 from tests.support import run_async
-from trunkline.connection import ErrorReply, Exchange
+from trunkline.connection import Exchange
 from trunkline.errors import (
     InvalidParams,
     MissingCapability,
@@ -17,6 +17,7 @@ from trunkline.errors import (
     RequestFailed,
 )
 from trunkline.protocol.limits import Limits
+from trunkline.service import ErrorReply
 
 # --- serving ---------------------------------------------------------------------------------------------------------
 

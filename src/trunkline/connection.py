@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from trunkline.errors import (
     ConnectionLost,
@@ -48,50 +47,18 @@ from trunkline.protocol.peer import (
     ResponseReceived,
     ResponseUnreadable,
 )
+from trunkline.service import ErrorReply, Service, TaskFactory, eager_task_factory, task_factory
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
 from trunkline.types import ProgressNotificationParams, RequestId
 
-__all__ = ["Connection", "ErrorReply", "Exchange", "Service", "TaskFactory", "Timeouts", "task_factory"]
+__all__ = ["Connection", "Exchange", "Timeouts"]
 
 log = logging.getLogger("trunkline")
 
 # A sender that has queued this many messages yields to the event loop: the first messages leave early, a cancellation
 # is noticed, and memory use stays flat.
 _BURST = 64
-
-#: Starts a task for a coroutine.
-TaskFactory = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-
-
-class ErrorReply(Struct, frozen=True):
-    """The error response to a request that is rejected."""
-
-    code: int
-    message: str
-    data: Any = msgspec.UNSET
-    #: The scopes that the caller's token lacks, if that is why it was rejected.
-    insufficient_scope: InsufficientScope | None = None
-
-
-class Service(Protocol):
-    """Handles the messages of a connection; its methods are called in the order in which messages arrive."""
-
-    @property
-    def session(self) -> Session | None:
-        """The session that the connection belongs to; None if there is none."""
-
-    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | ErrorReply:
-        """Validate a request; return the coroutine that produces its result, or the error to respond with."""
-
-    def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
-        """Handle a notification."""
-
-    def accepts_batches(self) -> bool:
-        """Return whether the other side may send JSON-RPC batches."""
-
-    def input_ended(self) -> None:
-        """Called when no more messages will arrive; endless streams should end."""
 
 
 class Exchange:
@@ -147,6 +114,7 @@ class Connection:
         "_loop",
         "_pending",
         "_timers",
+        "_unstarted",
         "cleanup",
         "exchanges",
         "holder",
@@ -170,7 +138,14 @@ class Connection:
         The ids of our own requests begin with ``prefix``. Requests are served in tasks started by ``create_task``.
         """
         self._loop = asyncio.get_running_loop()
-        self._create_task = task_factory(self._loop) if create_task is None else create_task
+        #: The requests of the current read, if they are started together at its end; else each starts on arrival.
+        self._unstarted: list[Exchange] | None = None
+        if create_task is None:
+            create_task = task_factory(self._loop)
+            eager = eager_task_factory(self._loop)
+            if eager is not None and link.deliver_in_bursts(self._start_received):
+                create_task, self._unstarted = eager, []
+        self._create_task: TaskFactory = create_task
         self._link = link
         self.service: Service = service
         self._limits = limits
@@ -276,7 +251,7 @@ class Connection:
         self.input_ended = True
         self._error = reason
         self.service.input_ended()
-        for exchange in [each for each in self.exchanges.values() if each._work is not None]:
+        for exchange in [each for each in self.exchanges.values() if each._work is not None and each.task is not None]:
             self._task_cancelled(exchange)
         if error is not None or not self.exchanges:
             self._hang_up()
@@ -315,10 +290,35 @@ class Connection:
             self._answer_error(exchange, work)
             return
         exchange._work = work  # type: ignore[assignment]
-        exchange.task = self._create_task(self._run(exchange))
+        if self._unstarted is None:
+            exchange.task = self._create_task(self._run(exchange))
+        else:
+            self._unstarted.append(exchange)
+
+    def _start_received(self) -> None:
+        """Start the requests of one read, in order; called by the link, outside of any task.
+
+        They start eagerly, but only now: one that was cancelled in the same read never starts, no handler runs while
+        the link is reading, and all that do not suspend are answered with one write.
+        """
+        if not self._unstarted:
+            return
+        received, self._unstarted = self._unstarted, []
+        loop = self._loop
+        # What is queued meanwhile leaves below, or with the last answer.
+        scheduled, self._flush_scheduled = self._flush_scheduled, True
+        for exchange in received:
+            if exchange._work is not None:
+                asyncio.Task(self._run(exchange), loop=loop, eager_start=True)
+        self._flush_scheduled = scheduled
+        if self.peer.unsent:
+            self.flush()
 
     async def _run(self, exchange: Exchange) -> None:
         """Await the result and send it; the one place where a handler's exception becomes an error response."""
+        if exchange.task is None:
+            # Started eagerly: the task runs before its creator has it.
+            exchange.task = asyncio.current_task()
         work, exchange._work = exchange._work, None
         assert work is not None
         try:
@@ -346,7 +346,8 @@ class Connection:
         self.peer.send_result(id, result)
         if exchange._batch is not None:
             self._collect(id, exchange._batch)
-        self._after_answer()
+        if not exchanges or not self._flush_scheduled:
+            self._after_answer()
 
     def _answer_error(self, exchange: Exchange, error: ErrorReply) -> None:
         if not exchange.open:
@@ -392,11 +393,12 @@ class Connection:
 
     def _cancelled(self, event: RequestCancelled) -> None:
         exchange = self.exchanges.pop(event.id)
-        assert exchange.task is not None
-        exchange.task.cancel()
+        if exchange.task is not None:
+            exchange.task.cancel()
         if exchange._work is not None:
             # A task cancelled before its first step never runs, and would leave the coroutine unawaited.
             exchange._work.close()
+            exchange._work = None
         if exchange._batch is not None:
             self._send_batch(exchange._batch.add(event.id, None))
 
@@ -590,10 +592,3 @@ class Connection:
                 await asyncio.wait(tasks, timeout=self._limits.exit_seconds)
         finally:
             await self._link.aclose()
-
-
-def task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
-    """Return a function that starts tasks without the loop's wrapper, which costs as much, unless it is customised."""
-    if loop.get_task_factory() is not None or loop.get_debug():
-        return loop.create_task
-    return partial(asyncio.Task, loop=loop)

@@ -34,7 +34,15 @@ MAX_FUNCTION = 60
 
 _CORE = frozenset({"errors", "types", "protocol"})
 _BELOW_TRANSPORTS = _CORE | {"backplane", "net"}
-_BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests", "connection", "auth", "compat"}
+_BELOW_ROLES = _BELOW_TRANSPORTS | {
+    "auth",
+    "compat",
+    "connection",
+    "pending_requests",
+    "service",
+    "timers",
+    "transports",
+}
 _BELOW_HOST = _BELOW_ROLES | {"server", "client"}
 
 #: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names;
@@ -50,7 +58,8 @@ LAYERS = MappingProxyType(
         "transports": _BELOW_TRANSPORTS,
         "timers": _CORE,
         "pending_requests": _CORE | {"timers"},
-        "connection": _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests"},
+        "service": _CORE | {"connection"},
+        "connection": _BELOW_TRANSPORTS | {"transports", "timers", "pending_requests", "service"},
         "auth": _BELOW_TRANSPORTS,
         "compat": frozenset({"errors"}),
         "shims": _BELOW_HOST,

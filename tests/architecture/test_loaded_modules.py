@@ -42,7 +42,18 @@ HEAVY = (
 )  # fmt: skip
 
 #: The parts of the package that a stdio server is made of.
-OWN = ("_lazy", "connection", "errors", "pending_requests", "protocol", "server", "timers", "transports", "types")
+OWN = (
+    "_lazy",
+    "connection",
+    "errors",
+    "pending_requests",
+    "protocol",
+    "server",
+    "service",
+    "timers",
+    "transports",
+    "types",
+)
 OWN_TRANSPORTS = ("codec_errors", "link", "pipes", "stdio", "stdio_server")
 
 

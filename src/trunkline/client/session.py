@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.client.options import ClientSettings
 from trunkline.client.request_handlers import RequestHandlers, UndeclaredCapability, read_result
-from trunkline.connection import Connection, ErrorReply, Exchange, Timeouts
+from trunkline.connection import Connection, Exchange, Timeouts
 from trunkline.errors import (
     ConnectionLost,
     LocalProtocolError,
@@ -39,6 +39,7 @@ from trunkline.protocol.methods import (
 from trunkline.protocol.negotiation import Agreement, revision_of_late_answer
 from trunkline.protocol.peer import NotificationReceived
 from trunkline.protocol.revisions import NEWEST, Feature, Revision
+from trunkline.service import ErrorReply
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
 from trunkline.types import InputRequest, InputRequiredResult, ProgressNotificationParams, RequestId

@@ -18,6 +18,7 @@ __all__ = ["LineReader", "OversizedLine"]
 _SMALL = 4096
 # The part of an oversized line that is reported: enough for an envelope, with other members beside its id.
 _HEAD = 4096
+_CARRIAGE_RETURN = 13  # A number: bytes are searched for a number without first failing to read it as one.
 _TAIL = 1024  # Enough for the last members, among them an id that comes last.
 
 
@@ -64,6 +65,11 @@ class LineReader:
         """Feed bytes; return the lines they complete, without newline or carriage return, empty ones left out."""
         pieces = data.split(b"\n")
         rest = pieces.pop()
+        if _CARRIAGE_RETURN not in data and not self._size and not self._skipping and len(data) <= self._max_bytes:
+            # The usual read: whole lines, none of which can be too long, and perhaps the beginning of one more.
+            if rest:
+                self._hold(rest)
+            return list(filter(None, pieces))
         lines: list[bytes | OversizedLine] = []
         if pieces and (self._size or self._skipping):
             lines += self._close(pieces.pop(0))

@@ -172,7 +172,12 @@ class Peer:
         """Process one message of the other side; return the event it causes, if any."""
         kind = type(message)
         if kind is Request:
-            return self._request_received(message)  # type: ignore[arg-type]
+            id = message.id
+            if id not in self._serving and len(self._serving) < self._limit:
+                self._serving[id] = message.method  # type: ignore[assignment, index, union-attr]
+                return RequestReceived(id, message.method, message.params)  # type: ignore[arg-type, union-attr]
+            self._reject(id)  # type: ignore[arg-type]
+            return None
         if kind is Response:
             return self._response_received(message.id, message.result, None)  # type: ignore[union-attr]
         if kind is Notification:
@@ -197,17 +202,13 @@ class Peer:
             del self._serving[id]
         return [RequestCancelled(id, "the other side is gone") for id in ids]
 
-    def _request_received(self, message: Request) -> RequestReceived | None:
-        id = message.id
+    def _reject(self, id: RequestId) -> None:
+        """Reject a request whose id is in use, or one too many."""
         if id in self._serving:
             # It would be unclear which of the two an answer belongs to, and the first still needs one.
             self._queue_error(id, -32600, f"Invalid request: id {id!r} is already in flight")
-            return None
-        if len(self._serving) >= self._limit:
+        else:
             self._queue_error(id, -32603, f"Too many requests in flight; the limit is {self._limit}. Try again later.")
-            return None
-        self._serving[id] = message.method
-        return RequestReceived(id, message.method, message.params)
 
     def _response_received(
         self, id: RequestId | None, result: Raw | None, error: ErrorObject | None

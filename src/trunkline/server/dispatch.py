@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.connection import Connection, ErrorReply, Exchange
+from trunkline.connection import Connection, Exchange
 from trunkline.errors import HandlerError, MethodNotFound, MissingCapability, RequestFailed
 from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.downgrade import adapt_params, adapt_result
@@ -26,6 +26,7 @@ from trunkline.protocol.revisions import Feature
 from trunkline.server.context import Context, wants_level
 from trunkline.server.handler_functions import find_caller_error
 from trunkline.server.subscriptions import ChangeNotice, change_notification
+from trunkline.service import ErrorReply
 from trunkline.types import RequestParams
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ class ServerConnection:
             # The same code as over HTTP: the request is not at fault, but JSON-RPC has no code for this.
             return ErrorReply(-32600, "The server is stopping")
         admitted = validate_request(exchange, self.session, origin, self._profile)
-        if isinstance(admitted, RejectedRequest):
+        if type(admitted) is RejectedRequest:
             return ErrorReply(admitted.code, admitted.message, admitted.data)
-        exchange.admitted = admitted
+        exchange.admitted = admitted  # type: ignore[assignment]
         if exchange.method == "initialize":
             self._open(admitted)
         return dispatch(self.server, exchange)

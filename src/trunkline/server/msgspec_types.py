@@ -355,7 +355,7 @@ class UntypedResult:
             data = msgspec.json.encode(value, enc_hook=encode_hook)
         except _UNWRITABLE as error:
             raise InvalidResult(f"cannot be encoded as JSON: {error}") from error
-        if b"null" in data:
+        if data.find(b"null") >= 0:
             reject_non_finite(_plain(value))
         return data
 
@@ -388,7 +388,7 @@ class MsgspecResult(UntypedResult):
             self._decode(data)
         except (msgspec.DecodeError, *_UNWRITABLE) as error:
             raise self._error(value, error) from error
-        if self._holds_floats and b"null" in data:
+        if self._holds_floats and data.find(b"null") >= 0:
             reject_non_finite(_plain(value))
         return data
 

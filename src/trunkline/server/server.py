@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 import trunkline.types as t
-from trunkline.connection import Connection, Exchange, TaskFactory
+from trunkline.connection import Connection, Exchange
 from trunkline.errors import ConfigError
 from trunkline.protocol.caller import Caller, Origin, ScopeHierarchy, Session, supports
 from trunkline.protocol.limits import Limits
@@ -32,6 +32,7 @@ from trunkline.server.listing import Listing, VisibilityFilter
 from trunkline.server.options import own_options
 from trunkline.server.subscriptions import Subscriber, SubscriptionStream
 from trunkline.server.validation_errors import did_you_mean
+from trunkline.service import TaskFactory
 from trunkline.timers import Clock, TimerHandle, Timers
 from trunkline.transports.link import Link
 

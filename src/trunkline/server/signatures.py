@@ -72,7 +72,7 @@ class PydanticResult(UntypedResult):
             data = self._reader.write(value)
         except ValueError as error:
             raise _result_error(error) from None
-        if b"null" in data:
+        if data.find(b"null") >= 0:
             reject_non_finite(self._reader.plain(value))
         return data
 

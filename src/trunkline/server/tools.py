@@ -311,11 +311,16 @@ def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestPa
         if tool.headers:
             check_headers(tool, exchange, params.arguments)
         if tool.mounted_by:
-            found = tool
-            return server.call_mounted(tool, exchange, params, lambda given: found.call(exchange, given.arguments))
+            return _call_mounted(server, tool, exchange, params)
         return tool.call(exchange, params.arguments)
 
     return tools_call
+
+
+def _call_mounted(
+    server: Server, tool: ToolDefinition, exchange: Exchange, params: t.CallToolRequestParams
+) -> Awaitable[t.CallToolResult]:
+    return server.call_mounted(tool, exchange, params, lambda given: tool.call(exchange, given.arguments))
 
 
 def check_headers(tool: HasHeaderParameters, exchange: Exchange, arguments: Raw | None) -> None:

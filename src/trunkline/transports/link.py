@@ -90,6 +90,15 @@ class Link(ABC):
         """The id of the process at the other end, if the link started one."""
         return None
 
+    def deliver_in_bursts(self, burst_ended: Callable[[], None]) -> bool:
+        """Call ``burst_ended`` after each read, once all messages that it brought have been delivered.
+
+        The receiver may then run handlers at once, so it must be called outside of any task, in a callback of the event
+        loop. Return False, and never call it, where messages are delivered one by one. Called before ``attach``. A
+        wrapper declares it by itself, if it delivers nothing later than the inner link does.
+        """
+        return False
+
     def set_revision(self, revision: Revision) -> None:
         """Use a protocol revision from now on; called with the first assumption, and again once one is agreed."""
         return

@@ -114,12 +114,18 @@ class PipeLink(Link):
             write_fd, high_water=limits.write_bytes, on_broken=self._output_broken, tuner=self._tuner
         )
         self._receiver: Receiver | None = None
+        self._burst_ended: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         #: Whether the loop watches the descriptor; where it cannot, a thread reads.
         self._reading = False
         self._reading_thread = False
         self._ended = False
         self._released = False
+
+    def deliver_in_bursts(self, burst_ended: Callable[[], None]) -> bool:
+        """Call ``burst_ended`` after each read."""
+        self._burst_ended = burst_ended
+        return True
 
     def attach(self, receiver: Receiver) -> None:
         """Start to read."""
@@ -192,8 +198,10 @@ class PipeLink(Link):
         assert receiver is not None
         for line in self._lines.feed(data):
             if self._ended:
-                return
+                break
             receiver.message_received(decode(line, limits) if isinstance(line, bytes) else too_long_error(line), origin)
+        if self._burst_ended is not None:
+            self._burst_ended()
 
     def _input_ended(self, error: OSError | None) -> None:
         """Deliver the last line if it has no newline, then report the end of the input."""
@@ -201,6 +209,8 @@ class PipeLink(Link):
         for line in self._lines.finish():
             if isinstance(line, bytes) and self._receiver is not None and not self._ended:
                 self._receiver.message_received(decode(line, self._limits), self._origin)
+        if self._burst_ended is not None:
+            self._burst_ended()
         self._input_closed(error)
 
     def _input_closed(self, error: OSError | None) -> None:
