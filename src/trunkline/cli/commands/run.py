@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import http_option
-from trunkline.cli.targets import load_server, split_spec
+from trunkline.cli.targets import load_installed_server, load_server, split_spec
 from trunkline.net.addresses import ListenAddress, reachable_url
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ _EPILOG = """\
 Examples:
   trunkline run weather.py
   trunkline run weather.py:server --http
+  trunkline run weather.py --reload
+  trunkline run -m weather.server --http 8000 --reload
   trunkline run weather.py --http 0.0.0.0:8443 --certfile cert.pem --keyfile key.pem --allow-unauthenticated
   trunkline run weather.py --http 8000 --allowed-host mcp.example.com
   trunkline run --compat server_for_fastmcp.py
@@ -49,6 +52,10 @@ class _RunCommand(click.Command):
 
 @click.command(epilog=_EPILOG, cls=_RunCommand)
 @click.argument("spec", metavar="FILE[:OBJECT]", required=False)
+@click.option("-m", "module", metavar="MODULE[:OBJECT]", help="Run the server in a module instead of a file.")
+@click.option(
+    "--reload", is_flag=True, help="Load the server again when its source files change; clients stay connected."
+)
 @click.option(
     "--compat",
     is_flag=True,
@@ -66,6 +73,8 @@ class _RunCommand(click.Command):
 def command(
     spec: str | None,
     *,
+    module: str | None,
+    reload: bool,
     compat: bool,
     address: ListenAddress | None,
     path: str | None,
@@ -75,7 +84,7 @@ def command(
     allow_unauthenticated: bool,
     no_sse: bool,
 ) -> int:
-    """Run the server in FILE, over stdio until the client disconnects, or over HTTP until Ctrl-C or SIGTERM.
+    """Run the server in FILE or MODULE, over stdio until the client disconnects, or over HTTP until Ctrl-C or SIGTERM.
 
     OBJECT is the name of the server in the file. It defaults to server, mcp or app, or to the only Server in the file.
     The file is imported, so code under if __name__ == "__main__" does not run.
@@ -84,10 +93,14 @@ def command(
     Trunkline in this process.
     """
     if compat:
+        if reload:
+            raise click.UsageError("--reload cannot be combined with --compat: such a server runs as a program.")
         return _run_compat(click.get_current_context().meta[_COMPAT])
-    if spec is None:
-        raise click.UsageError("Missing argument 'FILE[:OBJECT]'.")
-    given = {
+    if (spec is None) == (module is None):
+        raise click.UsageError(
+            "Missing argument 'FILE[:OBJECT]'." if spec is None else "Give either FILE or -m MODULE."
+        )
+    given: dict[str, object] = {
         "path": path,
         "certfile": certfile,
         "keyfile": keyfile,
@@ -97,10 +110,37 @@ def command(
     }
     if address is None:
         _check_stdio(given)
-        load_server(spec).run()
     else:
-        _serve_http(load_server(spec), {**given, "host": address.host, "port": address.port})
+        given |= {"host": address.host, "port": address.port}
+    _run(spec, module, None if address is None else given, reload=reload)
     return Exit.OK
+
+
+def _run(spec: str | None, module: str | None, http: Mapping[str, object] | None, *, reload: bool) -> None:
+    """Load a server and run it: over stdio, or over HTTP with the given options."""
+
+    def load() -> Server:
+        return load_server(spec) if spec is not None else load_installed_server(str(module))
+
+    if reload:
+        from trunkline.cli.reload import ProjectModules, run_reloading
+        from trunkline.server.run import run_async
+
+        run_reloading(
+            ProjectModules(load, _roots(spec)),
+            lambda server: run_async(server, "stdio") if http is None else _serve_http(server, http),
+        )
+    elif http is None:
+        load().run()
+    else:
+        from trunkline.server.run import run_loop
+
+        run_loop(_serve_http(load(), http))
+
+
+def _roots(spec: str | None) -> list[str]:
+    """Return the directories whose modules belong to the project: the current one, and that of the file."""
+    return [os.getcwd()] if spec is None else [os.getcwd(), os.path.dirname(os.path.abspath(split_spec(spec)[0]))]
 
 
 def _run_compat(arguments: Sequence[str]) -> int:
@@ -136,8 +176,8 @@ def _check_stdio(given: Mapping[str, object]) -> None:
             raise click.UsageError(f"--{option} needs --http.")
 
 
-def _serve_http(server: Server, options: Mapping[str, object]) -> None:
-    from trunkline.server.run import run_async, run_loop
+def _serve_http(server: Server, options: Mapping[str, object]) -> Coroutine[Any, Any, None]:
+    from trunkline.server.run import run_async
 
     path = options["path"] or server.http_options.get("streamable_http_path") or "/mcp"
 
@@ -148,4 +188,4 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
         print_notice(f"{one_line(server.name)} is served at {url}{everywhere}; try: trunkline list tools {url}")
 
     given = {name: value for name, value in options.items() if value is not None}
-    run_loop(run_async(server, "http", **given, started=tell))
+    return run_async(server, "http", **given, started=tell)
