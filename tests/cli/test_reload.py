@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -104,18 +104,32 @@ def log() -> list[str]:
     return []
 
 
-async def until(client: Client, tool: str, wanted: str) -> None:
-    """Wait until a tool returns a text."""
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until a condition holds."""
     async with asyncio.timeout(SECONDS):
-        while (await client.call_tool(tool)).data != wanted:
+        while not await condition():  # noqa: ASYNC110 - the condition is in another process
             await asyncio.sleep(0.02)
+
+
+async def until_returned(client: Client, tool: str, wanted: str) -> None:
+    """Wait until a tool returns a text."""
+
+    async def returned() -> bool:
+        return bool((await client.call_tool(tool)).data == wanted)
+
+    await until(returned)
 
 
 async def until_written(path: Path, wanted: str) -> None:
     """Wait until a file contains a text."""
-    async with asyncio.timeout(SECONDS):
-        while not path.exists() or wanted not in path.read_text(encoding="utf-8"):
-            await asyncio.sleep(0.02)
+
+    async def written() -> bool:
+        try:
+            return wanted in await asyncio.to_thread(path.read_text, encoding="utf-8")
+        except FileNotFoundError:
+            return False
+
+    await until(written)
 
 
 async def names(client: Client) -> list[str]:
@@ -150,9 +164,9 @@ async def test_a_broken_edit_keeps_the_server_of_before(
         await until_written(project / "tried", "")
         assert (await client.call_tool("value")).data == "one"
         (project / "main.py").write_text(SERVER + TOOL, encoding="utf-8")
-        async with asyncio.timeout(SECONDS):
-            while "added" not in await names(client):
-                await asyncio.sleep(0.05)
+        async with asyncio.timeout(SECONDS), client.listen() as changes:
+            if "added" not in await names(client):
+                await anext(aiter(changes))
         assert (await client.call_tool("added", {"x": 1})).data == 2
     text = "".join(log)
     assert "def broken(:" in text
@@ -165,9 +179,9 @@ async def test_a_module_that_the_server_imports_is_watched(transport: str, proje
     async with connected(transport, "auto", project, log) as client:
         assert (await client.call_tool("value")).data == "one"
         (project / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
-        await until(client, "value", "two")
+        await until_returned(client, "value", "two")
         (project / "helper.py").write_text('VALUE = "six"\n', encoding="utf-8")
-        await until(client, "value", "six")
+        await until_returned(client, "value", "six")
     assert "no list changed" in "".join(log)
 
 
@@ -178,7 +192,7 @@ async def test_a_running_call_finishes_with_the_old_code(transport: str, project
         call = asyncio.ensure_future(client.call_tool("slow"))
         (project / "main.py").write_text(SERVER + SLOW.replace("old", "new"), encoding="utf-8")
         (project / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
-        await until(client, "value", "two")
+        await until_returned(client, "value", "two")
         assert not call.done()
         (project / "go").touch()
         assert (await call).data == "old code"
@@ -196,14 +210,14 @@ async def test_the_lifespan_of_the_new_server_is_entered_before_the_old_one_is_e
 
     write("one")
     async with connected(transport, "auto", project, log) as client:
-        await until(client, "value", "one")
+        await until_returned(client, "value", "one")
         write("two")
-        await until(client, "value", "two")
+        await until_returned(client, "value", "two")
         write("three", 'raise OSError("no database")')
         await until_written(project / "log", "enter three")
         assert (await client.call_tool("value")).data == "two"
         write("four")
-        await until(client, "value", "four")
+        await until_returned(client, "value", "four")
     text = "".join(log)
     assert "OSError: no database" in text
     assert "its lifespan failed; the server of before keeps running" in text
@@ -222,7 +236,7 @@ async def test_a_module_is_run_by_its_name(project: Path, log: list[str]) -> Non
     async with Client(words, cwd=str(project), env=env, on_stderr=lambda text: log.append(text.decode())) as client:
         assert (await client.call_tool("value")).data == "one"
         (package / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
-        await until(client, "value", "two")
+        await until_returned(client, "value", "two")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ __all__ = ["ProjectModules", "run_reloading"]
 
 #: Seconds between two looks at the files; longer if looking is slow, so that it costs at most a twentieth of the time.
 _INTERVAL = 0.25
+#: Even on a slow network file system, an edit is noticed within seconds.
 _LONGEST_INTERVAL = 5.0
 #: A file that is being written is read only after it has stayed the same for this many seconds.
 _SETTLED = 0.05
