@@ -100,7 +100,7 @@ def command(
         raise click.UsageError(
             "Missing argument 'FILE[:OBJECT]'." if spec is None else "Give either FILE or -m MODULE."
         )
-    given: dict[str, object] = {
+    given = {
         "path": path,
         "certfile": certfile,
         "keyfile": keyfile,
@@ -108,34 +108,42 @@ def command(
         "allow_unauthenticated": allow_unauthenticated or None,
         "sse": False if no_sse else None,
     }
+    if spec is None or reload:
+        return _run_source(spec, module, given, address, reload=reload)
     if address is None:
         _check_stdio(given)
+        load_server(spec).run()
     else:
-        given |= {"host": address.host, "port": address.port}
-    _run(spec, module, None if address is None else given, reload=reload)
+        _serve_http(load_server(spec), {**given, "host": address.host, "port": address.port})
     return Exit.OK
 
 
-def _run(spec: str | None, module: str | None, http: Mapping[str, object] | None, *, reload: bool) -> None:
-    """Load a server and run it: over stdio, or over HTTP with the given options."""
+def _run_source(
+    spec: str | None, module: str | None, given: Mapping[str, object], address: ListenAddress | None, *, reload: bool
+) -> int:
+    """Run the server of a module, or one that is loaded again when its files change."""
 
     def load() -> Server:
         return load_server(spec) if spec is not None else load_installed_server(str(module))
 
-    if reload:
-        from trunkline.cli.reload import ProjectModules, run_reloading
+    def serve(server: Server) -> Coroutine[Any, Any, None]:
+        if address is not None:
+            return _http_server(server, {**given, "host": address.host, "port": address.port})
         from trunkline.server.run import run_async
 
-        run_reloading(
-            ProjectModules(load, _roots(spec)),
-            lambda server: run_async(server, "stdio") if http is None else _serve_http(server, http),
-        )
-    elif http is None:
-        load().run()
+        return run_async(server, "stdio")
+
+    if address is None:
+        _check_stdio(given)
+    if reload:
+        from trunkline.cli.reload import ProjectModules, run_reloading
+
+        run_reloading(ProjectModules(load, _roots(spec)), serve)
     else:
         from trunkline.server.run import run_loop
 
-        run_loop(_serve_http(load(), http))
+        run_loop(serve(load()))
+    return Exit.OK
 
 
 def _roots(spec: str | None) -> list[str]:
@@ -176,7 +184,14 @@ def _check_stdio(given: Mapping[str, object]) -> None:
             raise click.UsageError(f"--{option} needs --http.")
 
 
-def _serve_http(server: Server, options: Mapping[str, object]) -> Coroutine[Any, Any, None]:
+def _serve_http(server: Server, options: Mapping[str, object]) -> None:
+    from trunkline.server.run import run_loop
+
+    run_loop(_http_server(server, options))
+
+
+def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any, Any, None]:
+    """Return the coroutine that serves over HTTP, and prints where once it listens."""
     from trunkline.server.run import run_async
 
     path = options["path"] or server.http_options.get("streamable_http_path") or "/mcp"
