@@ -23,6 +23,7 @@ __all__ = ["main"]
 #: The commands with their one-line help; each is the ``command`` of its module in ``trunkline.cli.commands``.
 _VERBS: Mapping[str, str] = MappingProxyType(
     {
+        "new": "Create a project with a server, its tests and a client configuration.",
         "run": "Run the server in a Python file, over stdio or HTTP.",
         "chat": "Chat with a model that uses your configured servers.",
         "ask": "Ask a model one question, with your configured servers.",

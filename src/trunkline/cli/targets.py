@@ -19,6 +19,7 @@ __all__ = [
     "ConfiguredTarget",
     "UrlTarget",
     "check_own_library",
+    "load_installed_server",
     "load_server",
     "resolve_target",
     "split_spec",
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from trunkline.server.server import Server
 
 
+_IMPORTLIB = os.path.join(os.path.dirname(os.__file__), "importlib", "")
 #: The names that are searched for a server, in this order.
 _USUAL_NAMES = ("server", "mcp", "app")
 #: Other libraries for servers, and the names of their server classes.
@@ -56,6 +58,34 @@ def load_server(spec: str) -> Server:
     check_own_library(path)
     module = _load_module(os.path.abspath(path))
     return _find_server(module, path) if name is None else _named_server(module, path, name)
+
+
+def load_installed_server(spec: str) -> Server:
+    """Import ``MODULE[:object]``, from the current directory or the installed packages, and return its server.
+
+    Raises:
+        CommandError: there is no such module, or it is not clear which object is the server.
+    """
+    from importlib import import_module
+
+    name, _, wanted = spec.partition(":")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise CommandError(f"{name!r} is not the name of a module, such as package.server", Exit.USAGE)
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
+        raise CommandError(
+            f"there is no module {error.name}; run this in the folder of its package, or install the package",
+            Exit.CONFIG,
+        ) from error
+    except Exception as error:
+        raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
+    return _find_server(module, name) if not wanted else _named_server(module, name, wanted)
 
 
 def check_own_library(path: str) -> None:
@@ -124,15 +154,19 @@ def _load_module(path: str) -> ModuleType:
     return module
 
 
-def _users_traceback(error: Exception, path: str) -> str:
-    """Format an exception of a file, from the file's own first frame on."""
+def _users_traceback(error: Exception, path: str | None, name: str | None = None) -> str:
+    """Format an exception of a file, from the file's own first frame on; of a module, from after the import system."""
     import traceback
 
     frames: TracebackType | None = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename != path:
+    while frames is not None and (
+        frames.tb_frame.f_code.co_filename.startswith(("<frozen importlib", __file__, _IMPORTLIB))
+        if path is None
+        else frames.tb_frame.f_code.co_filename != path
+    ):
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-    return f"{path} cannot be loaded:\n{text}"
+    return f"{name or path} cannot be loaded:\n{text}"
 
 
 def _find_server(module: ModuleType, path: str) -> Server:

@@ -123,6 +123,11 @@ class ServerConnection:
                 exchange.task.cancel()
         self.server.hub.detach(self)
 
+    def replace_server(self, server: Server) -> None:
+        """Serve the next requests with another server; the session stays open."""
+        self.server = server
+        self._profile = server.profile
+
     # --- as a listener of the change hub -----------------------------------------------------------------------------
 
     def notify_change(self, notice: ChangeNotice) -> None:

@@ -80,11 +80,12 @@ class HttpOptions(AsgiOptions, total=False):
 class ServerAcceptor:
     """Accepts the links of an endpoint on behalf of a server."""
 
-    __slots__ = ("_create_task", "_held", "_server", "_timers")
+    __slots__ = ("__weakref__", "_create_task", "_held", "_server", "_timers")
 
     def __init__(self, server: Server) -> None:
         """Create the acceptor; lifespans are acquired with the first link."""
         self._server = server
+        server.acceptors.add(self)
         self._held = False
         self._timers: Timers | None = None
         self._create_task: TaskFactory | None = None
@@ -116,6 +117,14 @@ class ServerAcceptor:
     def end_subscriptions(self) -> None:
         """End all subscriptions with a result."""
         self._server.hub.end("the server is shutting down")
+
+    def replace_server(self, server: Server) -> None:
+        """Accept links on behalf of another server; requests that are running stay with the old one."""
+        held, self._held = self._held, False
+        self._server = server
+        server.acceptors.add(self)
+        if held:
+            self._acquire()
 
     async def release(self) -> None:
         """Release the lifespans."""

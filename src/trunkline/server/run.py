@@ -147,7 +147,7 @@ async def _serve_stdio(server: Server, link: Link) -> None:
             await _first_of(connection.closed, stop)
             # A client that closed the input before it sent the signal does not wait for responses.
             if stop.is_set() and not connection.input_ended:
-                await _drain(server, connection, stop_now)
+                await _drain(connection, stop_now)
     finally:
         try:
             await connection.aclose()
@@ -185,9 +185,11 @@ async def _first_of(future: asyncio.Future[T], event: asyncio.Event, *, seconds:
     return future.done()
 
 
-async def _drain(server: Server, connection: Connection, stop_now: asyncio.Event) -> None:
+async def _drain(connection: Connection, stop_now: asyncio.Event) -> None:
     """Reject new requests; wait until the running ones are answered, time is up, or a second signal arrives."""
     assert isinstance(connection.service, ServerConnection)
+    # Another server may have taken over the connection.
+    server = connection.service.server
     connection.service.stopping = True
     # Subscriptions would never finish; they are ended with a result.
     server.hub.end("the server is shutting down")

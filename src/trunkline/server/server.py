@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args
+from weakref import WeakSet
 
 import msgspec
 from msgspec import Raw, Struct
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from trunkline.auth.verifiers import ServerAuth
     from trunkline.server.dispatch import Middleware
     from trunkline.server.elicitors import Elicitor
-    from trunkline.server.http import AsgiOptions, HttpOptions
+    from trunkline.server.http import AsgiOptions, HttpOptions, ServerAcceptor
     from trunkline.server.registry import Definition
     from trunkline.server.request_state import StateSeal
     from trunkline.server.run import Lifespan
@@ -140,6 +141,8 @@ class Server(ComponentRegistry):
         self._notification_tasks: set[asyncio.Future[Any]] = set()
         #: The lifespans in use, by holder: a connection, or the acceptor of an HTTP endpoint.
         self._held: dict[object, list[Lifespan]] = {}
+        #: The acceptors of this server's HTTP endpoints.
+        self.acceptors: WeakSet[ServerAcceptor] = WeakSet()
         #: The server's name and version, encoded once and added to every result.
         self.stamp: Raw = Raw(msgspec.json.encode(self.info))
         self._pool: WorkerPool | None = None
@@ -218,6 +221,17 @@ class Server(ComponentRegistry):
                 held.append(server._lifespan)
         return held
 
+    async def lifespans_ready(self, holder: object) -> None:
+        """Wait until the lifespans of a holder are entered; raise the exception of one that failed."""
+        for lifespan in self._held.get(holder, ()):
+            assert lifespan.ready is not None
+            await asyncio.shield(lifespan.ready)
+
+    async def release_all(self) -> None:
+        """Release the lifespans of every holder."""
+        for holder in tuple(self._held):
+            await self.release(holder)
+
     async def _clean_up(self, connection: Connection) -> None:
         """Clean up after a connection has ended."""
         assert isinstance(connection.service, ServerConnection)
@@ -288,6 +302,28 @@ class Server(ComponentRegistry):
         self._closed = True
         if self._pool is not None:
             self._pool.close()
+
+    # --- internal: used while another server takes over ---------------------------------------------------------------
+
+    def announce(self, *kinds: str) -> None:
+        """Declare capabilities even while there is nothing of their kind."""
+        self.announced = self.announced | frozenset(kinds)
+        self._refresh()
+
+    def lifespan_holders(self) -> tuple[object, ...]:
+        """Return what holds lifespans of this server: connections, and acceptors of HTTP endpoints."""
+        return tuple(self._held)
+
+    def adopt(self, connection: Connection) -> None:
+        """Continue a connection that another server accepted."""
+        self._held[connection] = []
+        self._acquire_lifespans(connection)
+        connection.cleanup = self._clean_up
+
+    def inherit_seal(self, other: Server) -> None:
+        """Use the keys of another server, unless the two are configured with different ones."""
+        if self._state_keys == other._state_keys:
+            self._seal = other._seal
 
     # --- notifications -----------------------------------------------------------------------------------------------
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.cli.hosted import write_config
 from tests.cli.support import DEMO, Outcome, run
 from trunkline.devtools.client_configs.files import APPS, Machine, files_of
+from trunkline.devtools.client_configs.formats import format_of
 
 JSONC = '{\n\t// mine\n\t"theme": "dark",\n\t"mcpServers": {\n\t\t"old": {"command": "x"}, /* keep */\n\t},\n}\n'
 
@@ -42,8 +47,10 @@ class Desk:
 
     def servers(self, app: str, scope: str = "user") -> dict[str, Any]:
         """What an application has now."""
-        found: dict[str, Any] = json.loads(self.path(app, scope).read_text(encoding="utf-8"))
-        return found["servers" if app == "vscode" else "mcpServers"]  # type: ignore[no-any-return]
+        file = next(file for file in files_of(app, self.machine) if file.scope == scope)
+        # These parsers are not those under test.
+        parse: Any = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}[format_of(str(file.path))]
+        return parse(file.path.read_text(encoding="utf-8"))[file.key_path[0]]  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=["linux", "darwin", "win32"])
@@ -67,7 +74,7 @@ def desk(
 def test_a_server_is_put_into_a_file_that_was_not_there(desk: Desk, app: str) -> None:
     assert desk.run(DEMO, "--into", app).code == 0
     entry = desk.servers(app)["demo"]
-    assert (entry["command"], entry["args"][-1]) == (sys.executable, DEMO)
+    assert (entry["cmd" if app == "goose" else "command"], entry["args"][-1]) == (sys.executable, DEMO)
     assert desk.path(app).stat().st_mode & 0o777 == 0o600
 
 
@@ -276,3 +283,176 @@ def test_the_outcome_is_json_if_asked_for(desk: Desk) -> None:
         "demo",
         desk.path("cursor").parent,
     )
+
+
+# --- every application -----------------------------------------------------------------------------------------------
+
+#: Files as their owners wrote them, with comments and settings of all kinds.
+OWN = {
+    "json": '// mine\n{\n\t"theme": "dark", // why\n\t"KEY": {\n\t\t"old": {"command": "x"}, /* keep */\n\t},\n}\n',
+    "toml": "# mine\nmodel = 'm' # why\n\n[KEY.old]\ncommand = 'x'\n# keep\n\n[tui]\ntheme = 'dark'\n",
+    "yaml": "# mine\nGOOSE_MODEL: m # why\nKEY:\n  old: # keep\n    cmd: x\n    args: []\n\n# last\nlist:\n- a\n",
+}
+#: A setting of that file, changed by another program after an installation.
+LATER = {"json": ('"dark"', '"light"'), "toml": ("'m'", "'n'"), "yaml": ("m # why", "n # why")}
+
+
+def own_text(desk: Desk, app: str) -> str:
+    file = next(iter(files_of(app, desk.machine)))
+    return OWN[format_of(str(file.path))].replace("KEY", file.key_path[0])
+
+
+def change_later(path: Path) -> tuple[str, str]:
+    old, new = LATER[format_of(str(path))]
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    return old, new
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_every_line_of_a_file_survives_and_undo_restores_it(desk: Desk, app: str) -> None:
+    text = own_text(desk, app)
+    path = desk.write(app, text)
+    path.chmod(0o640)
+    ended = desk.run(DEMO, "--into", app, "--env", "API_KEY=s3cret")
+    assert (ended.code, "s3cret" in ended.out) == (0, False)
+    changed = path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in text.splitlines() if line in changed] == text.splitlines()
+    assert path.stat().st_mode & 0o777 == 0o640
+    ended = desk.run("--undo", "--into", app)
+    assert (ended.code, path.read_text(encoding="utf-8"), "s3cret" in ended.out) == (0, text, False)
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_undo_takes_back_the_entry_alone_if_the_file_was_changed_since(desk: Desk, app: str) -> None:
+    text = own_text(desk, app)
+    path = desk.write(app, text)
+    desk.run(DEMO, "--into", app)
+    old, new = change_later(path)
+    ended = desk.run("--undo", "--into", app)
+    assert (ended.code, path.read_text(encoding="utf-8")) == (0, text.replace(old, new))
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_undo_puts_back_the_entry_that_was_replaced(desk: Desk, app: str) -> None:
+    path = desk.write(app, own_text(desk, app).replace("old", "demo"))
+    assert desk.run(DEMO, "--into", app).code == 2
+    assert desk.run(DEMO, "--into", app, "--replace").code == 0
+    _, new = change_later(path)
+    assert desk.run("--undo", "--into", app).code == 0
+    changed = path.read_text(encoding="utf-8")
+    assert (new in changed, sys.executable in changed) == (True, False)
+    assert ("cmd: x" if app == "goose" else '"x"') in changed
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_print_prints_the_entry_alone_and_changes_nothing(desk: Desk, app: str) -> None:
+    ended = desk.run(DEMO, "--into", app, "--print", "--env", "API_KEY=s3cret")
+    assert (ended.code, ended.err) == (0, "")
+    assert not desk.path(app).exists()
+    desk.run(DEMO, "--into", app, "--env", "API_KEY=s3cret")
+    assert desk.path(app).read_text(encoding="utf-8") == ended.out
+
+
+@pytest.mark.parametrize(
+    ("app", "text"),
+    [
+        ("goose", "extensions: {old: {cmd: x}}\n"),
+        ("codex", "mcp_servers = {old = {command = 'x'}}\n"),
+        ("codex", "not toml"),
+        ("zed", '{"context_servers": []}'),
+        ("zed", "{"),
+    ],
+)
+def test_a_file_that_cannot_be_changed_safely_names_the_way_out(desk: Desk, app: str, text: str) -> None:
+    path = desk.write(app, text)
+    ended = desk.run(DEMO, "--into", app)
+    assert (ended.code, path.read_text(encoding="utf-8")) == (2, text)
+    assert "Add --print to see the entry" in ended.err
+    assert desk.run(DEMO, "--into", app, "--print").code == 0
+
+
+@pytest.mark.parametrize(
+    ("app", "entry"),
+    [
+        ("gemini-cli", {"httpUrl": "https://a.test/mcp", "headers": {"X": "y"}}),
+        ("codex", {"url": "https://a.test/mcp", "http_headers": {"X": "y"}}),
+        ("windsurf", {"serverUrl": "https://a.test/mcp", "headers": {"X": "y"}}),
+        ("zed", {"url": "https://a.test/mcp", "headers": {"X": "y"}}),
+        (
+            "goose",
+            {
+                "enabled": True,
+                "type": "streamable_http",
+                "name": "a-test",
+                "description": "",
+                "uri": "https://a.test/mcp",
+                "headers": {"X": "y"},
+                "timeout": 300,
+            },
+        ),
+    ],
+)
+def test_a_url_is_written_as_the_application_wants_it(desk: Desk, app: str, entry: dict[str, Any]) -> None:
+    assert desk.run("https://a.test/mcp", "--into", app, "--header", "X: y").code == 0
+    assert desk.servers(app) == {"a-test": entry}
+
+
+def test_goose_is_not_given_variables_that_it_refuses(desk: Desk) -> None:
+    ended = desk.run(DEMO, "--into", "goose", "--env", "PATH=/x")
+    assert ended.code == 2
+    assert "Goose does not let an entry set PATH" in ended.err
+
+
+@pytest.mark.parametrize("extra", ["--json", "--dry-run", "--replace"])
+def test_print_stands_alone(desk: Desk, extra: str) -> None:
+    assert desk.run(DEMO, "--into", "zed", "--print", extra).code == 1
+
+
+def test_a_link_to_a_file_elsewhere_stays_a_link(desk: Desk, tmp_path: Path) -> None:
+    real, link = tmp_path / "dotfiles.toml", desk.path("codex")
+    real.write_text("# mine\n", encoding="utf-8")
+    link.parent.mkdir(parents=True)
+    link.symlink_to(real)
+    assert desk.run(DEMO, "--into", "codex").code == 0
+    assert (link.is_symlink(), "demo" in real.read_text(encoding="utf-8")) == (True, True)
+    assert desk.run("--undo", "--into", "codex").code == 0
+    assert (link.is_symlink(), real.read_text(encoding="utf-8")) == (True, "# mine\n")
+
+
+#: Pieces of random files; ``{}`` is replaced by a number, since a key may occur once.
+PIECES = {
+    "json": ("// a\n", "/* b\n c */", "\n", " ", "\t"),
+    "toml": ("# a\n", "\n", "x{} = 1 # b\n", "[t{}]\ny = '''\n[mcp_servers.demo]\n'''\n"),
+    "yaml": ("# a\n", "\n", "x{}: 1 # b\n", "y{}:\n- extensions\n", "z{}: |\n  extensions:\n    demo:\n"),
+}
+
+
+@pytest.mark.parametrize("app", APPS)
+@settings(
+    max_examples=6,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+@given(data=st.data())
+def test_any_file_with_comments_comes_back_byte_for_byte(app: str, data: st.DataObject, desk: Desk) -> None:
+    file = next(iter(files_of(app, desk.machine)))
+    kind = format_of(str(file.path))
+    drawn = data.draw(st.lists(st.sampled_from(PIECES[kind]), max_size=6))
+    text = "".join(piece.replace("{}", str(number)) for number, piece in enumerate(drawn))
+    if kind == "json":
+        cut = data.draw(st.integers(0, len(drawn)))
+        one, two = "".join(drawn[:cut]), "".join(drawn[cut:])
+        comma = data.draw(st.sampled_from(["", ","]))
+        text = f'{one}{{{two}"a": [1, {one}2], {two}"{file.key_path[0]}": {{"old": {{}}{comma}{two}}}{comma}}}{one}'
+    if data.draw(st.booleans()):
+        text = text.replace("\n", "\r\n")
+    path = desk.path(app)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    assert desk.run(DEMO, "--into", app).code == 0
+    assert path.read_bytes() != text.encode()
+    assert desk.run("--undo", "--into", app).code == 0
+    assert path.read_bytes() == text.encode()
+    assert os.listdir(path.parent) == [path.name]

@@ -42,7 +42,7 @@ FORMS = st.sampled_from([None, 2, 4, "\t"])
         ),
         pytest.param(
             '{\n  "mcpServers": {\n    "b": 1,\n  },\n}',
-            '{\n  "mcpServers": {\n    "b": 1,\n    "a": {\n      "command": "x"\n    }\n  },\n}',
+            '{\n  "mcpServers": {\n    "b": 1,\n    "a": {\n      "command": "x"\n    },\n  },\n}',
             id="comma-at-the-end",
         ),
         pytest.param(

@@ -37,9 +37,9 @@ Examples:
   trunkline import cursor --yes --remove-originals
   trunkline import ./.vscode/mcp.json --to mcp.json --conflict rename
 
-APP is claude-desktop, claude-code, cursor or vscode; without APP or FILE, the files of all of them are searched. A
-server from a project's file runs in that project's directory. Permissions granted in an application are not imported,
-and entries that start this gateway are skipped.
+APP is claude-desktop, claude-code, cursor, vscode, gemini-cli, codex, goose, windsurf or zed; without APP or FILE, the
+files of all of them are searched. A server from a project's file runs in that project's directory. Permissions granted
+in an application are not imported, and entries that start this gateway are skipped.
 
 --allow-reading allows the tools that each server marks as read-only when it is first listed. All other tools, and those
 added or changed later, need approval; trunkline grants list shows what is allowed. Trunkline prompts in call, ask and

@@ -1,7 +1,8 @@
 """``trunkline install``: adds a server, or the gateway, to another application's configuration, and undoes that.
 
 Only the one entry is changed: comments and everything else in the file are kept, and a file that cannot be parsed is
-not touched. A backup is written beside it; ``--undo`` restores it byte for byte. Nothing is started, no shell is used.
+not touched. A backup is written beside it; ``--undo`` restores it byte for byte, or takes back this entry alone if the
+file was changed since. ``--print`` prints the entry instead. Nothing is started, no shell is used.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import approval_option, config_option, json_option, with_json_errors
+from trunkline.errors import ConfigError
 
 if TYPE_CHECKING:
     from trunkline.cli.targets import ConfiguredTarget
@@ -28,12 +30,13 @@ Examples:
   trunkline install "npx -y @modelcontextprotocol/server-everything" --into vscode --project
   trunkline install https://mcp.example.com/mcp --into cursor --dry-run
   trunkline install --gateway -c mcp.json --into claude-code
+  trunkline install weather.py --into codex --print
   trunkline install --undo --into claude-desktop
 
 Applications start servers in a directory of their own and pass on few environment variables, so absolute paths are
 written; add variables with --env. Restart the application afterwards.
 """
-_APPS = ("claude-desktop", "claude-code", "cursor", "vscode")
+_APPS = ("claude-desktop", "claude-code", "cursor", "vscode", "gemini-cli", "codex", "goose", "windsurf", "zed")
 #: The options that describe a new entry.
 _NEW = ("target", "gateway", "config", "approval", "name", "env", "header")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -53,6 +56,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for requests to a URL; repeatable.")
 @click.option("--replace", is_flag=True, help="Replace a server of the same name.")
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--print", "only_print", is_flag=True, help="Print the entry to paste, and change nothing.")
 @click.option("--undo", is_flag=True, help="Undo the last change to the application's file.")
 @json_option
 def command(*, app: str, undo: bool, as_json: bool, **given: Any) -> int:
@@ -61,19 +65,21 @@ def command(*, app: str, undo: bool, as_json: bool, **given: Any) -> int:
     TARGET is a .py file (or FILE:OBJECT), a quoted command, a URL, or the name of a configured server.
     """
     if undo:
-        wrong = [name for name in (*_NEW, "replace") if given[name]]
+        wrong = [name for name in (*_NEW, "replace", "only_print") if given[name]]
         if wrong:
             raise click.UsageError(f"{_option(wrong[0])} has no effect with --undo.")
         return with_json_errors(lambda: _undo(_file(app, project=given["project"]), given["dry_run"], as_json), as_json)
     if bool(given["target"]) == given["gateway"]:
         raise click.UsageError("Give either TARGET or --gateway.")
+    if given["only_print"] and (as_json or given["dry_run"] or given["replace"]):
+        raise click.UsageError("--print has no effect on a file, so --json, --dry-run and --replace have none with it.")
     if given["approval"] and not given["gateway"]:
         raise click.UsageError("--approval needs --gateway: other servers have no approval mode.")
     return with_json_errors(lambda: _install(app, given, as_json), as_json)
 
 
 def _option(name: str) -> str:
-    return "TARGET" if name == "target" else f"--{name}"
+    return "TARGET" if name == "target" else "--print" if name == "only_print" else f"--{name}"
 
 
 def _file(app: str, *, project: bool) -> AppFile:
@@ -91,7 +97,7 @@ def _file(app: str, *, project: bool) -> AppFile:
 
 def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
     from trunkline.devtools.client_configs.files import read_app_file, write_with_backup
-    from trunkline.devtools.client_configs.json_edit import put_member
+    from trunkline.devtools.client_configs.formats import put_server, render_server
 
     file = _file(app, project=given["project"])
     name, entry = _entry(app, given)
@@ -99,7 +105,15 @@ def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
         raise CommandError(
             f"invalid name {name!r}: only letters, digits, - and _ are allowed; set one with --name", Exit.USAGE
         )
-    document = read_app_file(file)
+    if given["only_print"]:
+        # Bare: it is pasted or piped, and must be exact. Nothing that the user did not give is in it.
+        click.echo(render_server(str(file.path), file.key_path, name, entry), nl=False)
+        return Exit.OK
+    try:
+        document = read_app_file(file)
+        changed = put_server(document.text, str(file.path), file.key_path, name, entry)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; nothing was changed. Add --print to see the entry, and paste it") from error
     there = document.servers.get(name)
     if there == entry:
         return _tell(file, name, "already installed", diff="", backup=None, as_json=as_json)
@@ -108,11 +122,10 @@ def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
             f"{file.path}: there is another server {name!r}; choose a name with --name, or add --replace",
             Exit.CONFIG,
         )
-    changed = put_member(document.text, file.key_path, name, entry)
     diff = _diff(document.text, changed, file)
     if given["dry_run"]:
         return _tell(file, name, "not changed", diff=diff, backup=None, as_json=as_json)
-    backup = write_with_backup(file.path, document.encoded(changed), before=document.content)
+    backup = write_with_backup(file.path, document.encoded(changed), before=document.content, server=name)
     told = _tell(file, name, "installed", diff=diff, backup=str(backup.path), as_json=as_json)
     if given["gateway"] and not as_json:
         from trunkline.cli.gateway_options import approval_summary
@@ -132,15 +145,25 @@ def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     target = None if given["gateway"] else resolve_target(given["target"], given["config"])
     if isinstance(target, ConfiguredTarget):
         _check_unused(given, ("env", "header"), "the entry of the server defines that")
-        return given["name"] or target.server or "", _from_configuration(app, target)
+        name = _name(app, given["name"] or target.server or "")
+        return name, _from_configuration(app, target, name)
     if isinstance(target, UrlTarget):
         _check_unused(given, ("env",), "TARGET is a URL")
-        return given["name"] or suggest_name((), target.url), url_entry(app, target.url, headers)
+        name = _name(app, given["name"] or suggest_name((), target.url))
+        return name, url_entry(app, target.url, headers, name=name)
     _check_unused(given, ("header",), "TARGET is started with a command")
     if target is None:
         files, mode = _configuration(given["config"]), given["approval"] or "client"
-        return given["name"] or "trunkline", gateway_entry(app, files, env, approval=mode)
-    return given["name"] or suggest_name(target.command), command_entry(app, target.command, {**target.env, **env})
+        name = _name(app, given["name"] or "trunkline")
+        return name, gateway_entry(app, files, env, approval=mode, name=name)
+    name = _name(app, given["name"] or suggest_name(target.command))
+    return name, command_entry(app, target.command, {**target.env, **env}, name=name)
+
+
+def _name(app: str, name: str) -> str:
+    """Return the name of a server as the application keeps it."""
+    # Goose looks for an extension under the lower-case form of its name.
+    return name.lower() if app == "goose" else name
 
 
 def _configuration(files: tuple[str, ...]) -> tuple[str, ...]:
@@ -162,7 +185,7 @@ def _check_unused(given: Mapping[str, Any], names: tuple[str, ...], why: str) ->
             raise click.UsageError(f"--{name} has no effect: {why}.")
 
 
-def _from_configuration(app: str, target: ConfiguredTarget) -> dict[str, Any]:
+def _from_configuration(app: str, target: ConfiguredTarget, name: str) -> dict[str, Any]:
     """Return an entry as it is written in its configuration file, without substituting variables."""
     from trunkline.devtools.client_configs.entries import translate_entry
     from trunkline.host.config.jsonc import to_python
@@ -178,7 +201,7 @@ def _from_configuration(app: str, target: ConfiguredTarget) -> dict[str, Any]:
         and scoped.document.file == entry.source.file
         and member.name == entry.name
     )
-    return translate_entry(app, entry.name, to_python(written))
+    return translate_entry(app, name, to_python(written))
 
 
 # --- undoing ---------------------------------------------------------------------------------------------------------
@@ -187,7 +210,7 @@ def _from_configuration(app: str, target: ConfiguredTarget) -> dict[str, Any]:
 def _undo(file: AppFile, dry_run: bool, as_json: bool) -> int:
     from trunkline.devtools.client_configs.files import restore_backup
 
-    backup, now, old = restore_backup(file.path, dry_run=dry_run)
+    backup, now, old = restore_backup(file.path, file=file, dry_run=dry_run)
     diff = _diff(_text(now), _text(old), file)
     what = "not changed" if dry_run else "restored" if old is not None else "restored; the file is removed again"
     return _tell(file, None, what, diff=diff, backup=str(backup.path) if dry_run else None, as_json=as_json)

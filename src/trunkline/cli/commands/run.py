@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import http_option
-from trunkline.cli.targets import load_server, split_spec
+from trunkline.cli.targets import load_installed_server, load_server, split_spec
 from trunkline.net.addresses import ListenAddress, reachable_url
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ _EPILOG = """\
 Examples:
   trunkline run weather.py
   trunkline run weather.py:server --http
+  trunkline run weather.py --reload
+  trunkline run -m weather.server --http 8000 --reload
   trunkline run weather.py --http 0.0.0.0:8443 --certfile cert.pem --keyfile key.pem --allow-unauthenticated
   trunkline run weather.py --http 8000 --allowed-host mcp.example.com
   trunkline run --compat server_for_fastmcp.py
@@ -49,6 +52,10 @@ class _RunCommand(click.Command):
 
 @click.command(epilog=_EPILOG, cls=_RunCommand)
 @click.argument("spec", metavar="FILE[:OBJECT]", required=False)
+@click.option("-m", "module", metavar="MODULE[:OBJECT]", help="Run the server in a module instead of a file.")
+@click.option(
+    "--reload", is_flag=True, help="Load the server again when its source files change; clients stay connected."
+)
 @click.option(
     "--compat",
     is_flag=True,
@@ -66,6 +73,8 @@ class _RunCommand(click.Command):
 def command(
     spec: str | None,
     *,
+    module: str | None,
+    reload: bool,
     compat: bool,
     address: ListenAddress | None,
     path: str | None,
@@ -75,7 +84,7 @@ def command(
     allow_unauthenticated: bool,
     no_sse: bool,
 ) -> int:
-    """Run the server in FILE, over stdio until the client disconnects, or over HTTP until Ctrl-C or SIGTERM.
+    """Run the server in FILE or MODULE, over stdio until the client disconnects, or over HTTP until Ctrl-C or SIGTERM.
 
     OBJECT is the name of the server in the file. It defaults to server, mcp or app, or to the only Server in the file.
     The file is imported, so code under if __name__ == "__main__" does not run.
@@ -84,9 +93,13 @@ def command(
     Trunkline in this process.
     """
     if compat:
+        if reload:
+            raise click.UsageError("--reload cannot be combined with --compat: such a server runs as a program.")
         return _run_compat(click.get_current_context().meta[_COMPAT])
-    if spec is None:
-        raise click.UsageError("Missing argument 'FILE[:OBJECT]'.")
+    if (spec is None) == (module is None):
+        raise click.UsageError(
+            "Missing argument 'FILE[:OBJECT]'." if spec is None else "Give either FILE or -m MODULE."
+        )
     given = {
         "path": path,
         "certfile": certfile,
@@ -95,12 +108,47 @@ def command(
         "allow_unauthenticated": allow_unauthenticated or None,
         "sse": False if no_sse else None,
     }
+    if spec is None or reload:
+        return _run_source(spec, module, given, address, reload=reload)
     if address is None:
         _check_stdio(given)
         load_server(spec).run()
     else:
         _serve_http(load_server(spec), {**given, "host": address.host, "port": address.port})
     return Exit.OK
+
+
+def _run_source(
+    spec: str | None, module: str | None, given: Mapping[str, object], address: ListenAddress | None, *, reload: bool
+) -> int:
+    """Run the server of a module, or one that is loaded again when its files change."""
+
+    def load() -> Server:
+        return load_server(spec) if spec is not None else load_installed_server(str(module))
+
+    def serve(server: Server) -> Coroutine[Any, Any, None]:
+        if address is not None:
+            return _http_server(server, {**given, "host": address.host, "port": address.port})
+        from trunkline.server.run import run_async
+
+        return run_async(server, "stdio")
+
+    if address is None:
+        _check_stdio(given)
+    if reload:
+        from trunkline.cli.reload import ProjectModules, run_reloading
+
+        run_reloading(ProjectModules(load, _roots(spec)), serve)
+    else:
+        from trunkline.server.run import run_loop
+
+        run_loop(serve(load()))
+    return Exit.OK
+
+
+def _roots(spec: str | None) -> list[str]:
+    """Return the directories whose modules belong to the project: the current one, and that of the file."""
+    return [os.getcwd()] if spec is None else [os.getcwd(), os.path.dirname(os.path.abspath(split_spec(spec)[0]))]
 
 
 def _run_compat(arguments: Sequence[str]) -> int:
@@ -137,7 +185,14 @@ def _check_stdio(given: Mapping[str, object]) -> None:
 
 
 def _serve_http(server: Server, options: Mapping[str, object]) -> None:
-    from trunkline.server.run import run_async, run_loop
+    from trunkline.server.run import run_loop
+
+    run_loop(_http_server(server, options))
+
+
+def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any, Any, None]:
+    """Return the coroutine that serves over HTTP, and prints where once it listens."""
+    from trunkline.server.run import run_async
 
     path = options["path"] or server.http_options.get("streamable_http_path") or "/mcp"
 
@@ -148,4 +203,4 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
         print_notice(f"{one_line(server.name)} is served at {url}{everywhere}; try: trunkline list tools {url}")
 
     given = {name: value for name, value in options.items() if value is not None}
-    run_loop(run_async(server, "http", **given, started=tell))
+    return run_async(server, "http", **given, started=tell)

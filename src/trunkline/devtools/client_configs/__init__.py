@@ -1,8 +1,9 @@
-"""Configuration files of other MCP applications: Claude Desktop, Claude Code, Cursor and VS Code.
+"""Configuration files of other MCP applications, such as Claude Desktop, VS Code, Codex (TOML) and Goose (YAML).
 
-``files`` knows where they are, reads them, and writes them with a backup; ``json_edit`` changes one entry of a text and
-nothing else; ``masking`` hides secrets in a diff; ``import_plan`` plans an import from them; ``entries`` builds the
-entry that is installed into one. Nothing here starts a server.
+``files`` knows where they are, reads them, and writes them with a backup; ``formats`` changes one entry of a text and
+nothing else, with an editor per format (``json_edit``, ``toml_edit``, ``yaml_edit``); ``entries`` builds the entry that
+is installed into one, and masks secrets in a diff; ``import_plan`` plans an import from them. Nothing here starts a
+server.
 """
 
 __all__: list[str] = []

@@ -17,10 +17,12 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from trunkline.devtools.client_configs.files import APPS
+from trunkline.devtools.client_configs.formats import format_of
 from trunkline.devtools.client_configs.json_edit import span_of, walk
 from trunkline.errors import ConfigError
 from trunkline.host.config.spelling import snake
@@ -44,10 +46,12 @@ _USER = re.compile(r"(?<=://)[^\s/?#@]*@")
 _MASK = "***"
 
 
-def masked_text(text: str) -> str:
-    """Return a JSON text with everything masked that could be a secret."""
+def masked_text(text: str, path: str = "") -> str:
+    """Return the text of a file with everything masked that could be a secret."""
     if not text.strip():
         return text
+    if format_of(path) != "json":
+        return _masked_lines(text)
     pieces: list[str] = []
     at = 0
     before = ""
@@ -63,10 +67,45 @@ def masked_text(text: str) -> str:
     return "".join([*pieces, text[at:]])
 
 
+#: A line of TOML or YAML with a value: everything before the value, the name, and the value.
+_LINE_VALUE = re.compile(r"""(\s*(?:- )?["']?([A-Za-z0-9_.-]+)["']?\s*[=:]\s+)(\S.*)""")
+_SECTION = re.compile(r"""\s*\[.*?([A-Za-z0-9_-]+)["']?\]\s*|\s*([A-Za-z0-9_-]+)\s*:\s*""")
+#: Sections whose values are masked, whatever their names.
+_SECRET_SECTIONS = frozenset({"env", "envs", "headers", "http_headers"})
+
+
+def _masked_lines(text: str) -> str:
+    """Mask values in TOML or YAML, line by line."""
+    lines = []
+    inside: int | None = None
+    for line in text.split("\n"):
+        depth = len(line) - len(line.lstrip(" "))
+        section = _SECTION.fullmatch(line)
+        if section is not None:
+            name = section.group(1) or section.group(2)
+            if inside is None or section.group(1) is not None or depth <= inside:
+                inside = depth if name in _SECRET_SECTIONS else None
+        elif inside and depth <= inside and line.strip():
+            inside = None
+        value = _LINE_VALUE.fullmatch(line.rstrip("\r"))
+        if value is not None and not line.lstrip().startswith("#"):
+            secret = inside is not None or value.group(2) in _SECRET_SECTIONS
+            if secret or names_secret(value.group(2), setting=True):
+                line = value.group(1) + (value.group(3) if value.group(3) in ("{}", "[]") else f'"{_MASK}"')
+        lines.append(_shown_line(line))
+    return "\n".join(lines)
+
+
+def _shown_line(line: str) -> str:
+    if "://" in line:
+        line = re.sub(r"(?<=[?&])([^=\s\"'&]+=)[^&\s\"'#]+", rf"\1{_MASK}", _USER.sub(f"{_MASK}@", line))
+    return hide_secrets(line, _MASK)
+
+
 def masked_diff(before: str, after: str, name: str) -> str:
     """Return a unified diff of two texts, both masked."""
     lines = difflib.unified_diff(
-        masked_text(before).splitlines(), masked_text(after).splitlines(), name, name, lineterm="", n=2
+        masked_text(before, name).splitlines(), masked_text(after, name).splitlines(), name, name, lineterm="", n=2
     )
     return "\n".join(lines)
 
@@ -106,27 +145,81 @@ _REACHING = ("command", "args", "env", "env_file", "cwd", "url", "headers")
 _GATEWAY = "install the gateway instead: trunkline install --gateway -c FILE"
 
 
+#: The member that holds a URL, and what else says so; elsewhere it is ``url``, and ``type`` is ``http``.
+_URL_MEMBERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
+    {"gemini-cli": ("httpUrl", {}), "codex": ("url", {}), "windsurf": ("serverUrl", {}), "zed": ("url", {})}
+)
+#: How each application writes a variable of the environment; the others substitute none.
+_VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "claude-code": "${%s}",
+        "cursor": "${env:%s}",
+        "vscode": "${env:%s}",
+        "gemini-cli": "${%s}",
+        "windsurf": "${env:%s}",
+    }
+)
+#: Applications that start a server only in a directory of their own.
+_NO_DIRECTORY = frozenset({"goose", "windsurf", "zed"})
+#: Variables that Goose refuses to set for a server, in any case.
+_REFUSED_BY_GOOSE = frozenset({"PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "NODE_OPTIONS"})
+#: Seconds; Goose wants a number, and this is its own default.
+_GOOSE_TIMEOUT = 300
+
+
 def command_entry(
-    app: str, command: Sequence[str], env: Mapping[str, str], *, cwd: str | None = None
+    app: str, command: Sequence[str], env: Mapping[str, str], *, name: str = "server", cwd: str | None = None
 ) -> dict[str, Any]:
     """Return the entry of a server that the application starts, in a directory of its own.
 
     Raises:
-        ConfigError: the program is not found.
+        ConfigError: the program is not found, or the application cannot start it like this.
     """
     program = shutil.which(command[0])
     if program is None:
         raise ConfigError(f"command not found: {command[0]}; install it, or give its full path")
-    entry: dict[str, Any] = {"type": "stdio"} if app == "vscode" else {}
-    entry |= {"command": os.path.abspath(program), "args": list(command[1:])}
-    if env:
-        entry["env"] = dict(env)
-    if cwd is not None:
-        entry["cwd"] = os.path.abspath(cwd)
-    return entry
+    return _stdio_entry(
+        app,
+        name,
+        {
+            "command": os.path.abspath(program),
+            "args": list(command[1:]),
+            **({"env": dict(env)} if env else {}),
+            **({} if cwd is None else {"cwd": os.path.abspath(cwd)}),
+        },
+    )
 
 
-def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str], *, approval: str) -> dict[str, Any]:
+def _stdio_entry(app: str, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a server with a command, in the application's own terms."""
+    if app in _NO_DIRECTORY and "cwd" in entry:
+        raise ConfigError(f"{name}: {APPS[app]} cannot start a server in another directory; {_GATEWAY} --into {app}")
+    if app == "vscode":
+        return {"type": "stdio", **entry}
+    if app == "zed":
+        # Zed needs the list, even an empty one.
+        return {"command": entry["command"], "args": entry.get("args", []), "env": entry.get("env", {})}
+    if app != "goose":
+        return dict(entry)
+    env = entry.get("env") or {}
+    refused = next((key for key in env if key.upper() in _REFUSED_BY_GOOSE), None)
+    if refused is not None:
+        raise ConfigError(f"{name}: Goose does not let an entry set {refused}; unset it, or {_GATEWAY} --into {app}")
+    return {
+        "enabled": True,
+        "type": "stdio",
+        "name": name,
+        "description": "",
+        "cmd": entry["command"],
+        "args": list(entry.get("args") or ()),
+        "envs": dict(env),
+        "timeout": _GOOSE_TIMEOUT,
+    }
+
+
+def gateway_entry(
+    app: str, files: Sequence[str], env: Mapping[str, str], *, approval: str, name: str = "trunkline"
+) -> dict[str, Any]:
     """Return the entry of our gateway for these files; its approval mode is explicit, for the user to see.
 
     Applications pass on few variables, so those that locate its state and configuration are included.
@@ -135,10 +228,10 @@ def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str], *, app
     words = [sys.executable, "-P", "-m", "trunkline", "serve", "--approval", approval]
     for file in files:
         words += ["-c", os.path.abspath(file)]
-    return command_entry(app, words, {**folder_variables(), **env})
+    return command_entry(app, words, {**folder_variables(), **env}, name=name)
 
 
-def url_entry(app: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
+def url_entry(app: str, url: str, headers: Mapping[str, str], *, name: str = "server") -> dict[str, Any]:
     """Return the entry of a server at a URL.
 
     Raises:
@@ -149,8 +242,19 @@ def url_entry(app: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
             f"{APPS[app]} does not read URLs from its file; add the URL under Connectors in its settings, or add it "
             f"to your own configuration and {_GATEWAY} --into {app}"
         )
-    entry: dict[str, Any] = {"type": "http", "url": url}
-    return {**entry, "headers": dict(headers)} if headers else entry
+    if app == "goose":
+        return {
+            "enabled": True,
+            "type": "streamable_http",
+            "name": name,
+            "description": "",
+            "uri": url,
+            "headers": dict(headers),
+            "timeout": _GOOSE_TIMEOUT,
+        }
+    key, kind = _URL_MEMBERS.get(app, ("url", {"type": "http"}))
+    members = {"http_headers" if app == "codex" else "headers": dict(headers)} if headers else {}
+    return {**kind, key: url, **members}
 
 
 def translate_entry(app: str, name: str, raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,9 +265,9 @@ def translate_entry(app: str, name: str, raw: Mapping[str, Any]) -> dict[str, An
     """
     entry = {key: value for key, value in raw.items() if snake(key) in _REACHING}
     if "url" in entry:
-        made = url_entry(app, entry["url"], entry.get("headers") or {})
+        made = url_entry(app, entry["url"], entry.get("headers") or {}, name=name)
     else:
-        made = {**({"type": "stdio"} if app == "vscode" else {}), **entry}
+        made = _stdio_entry(app, name, entry)
     translated: dict[str, Any] = _translated(made, app, name)
     return translated
 
@@ -182,8 +286,8 @@ def _translated(value: Any, app: str, name: str) -> Any:
 
 def _reference(inside: str, app: str, name: str) -> str:
     variable = _VARIABLE.fullmatch(inside)
-    if variable is not None and app != "claude-desktop":
-        return f"${{{variable.group(1)}}}" if app == "claude-code" else f"${{env:{variable.group(1)}}}"
+    if variable is not None and app in _VARIABLES:
+        return _VARIABLES[app] % variable.group(1)
     if app == "claude-code" and ":-" in inside and not inside.startswith(("input:", "secret:")):
         return f"${{{inside.removeprefix('env:')}}}"
     raise ConfigError(f"{name}: {APPS[app]} cannot substitute ${{{inside}}}; {_GATEWAY} --into {app}")

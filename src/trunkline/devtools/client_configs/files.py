@@ -20,8 +20,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from trunkline.devtools.client_configs.formats import parse_document, put_server, remove_server
 from trunkline.errors import ConfigError
-from trunkline.host.config.jsonc import InvalidJson, parse_jsonc, to_python
 from trunkline.host.state_files import write_staged
 
 __all__ = [
@@ -50,6 +50,11 @@ APPS: Mapping[str, str] = MappingProxyType(
         "claude-code": "Claude Code",
         "cursor": "Cursor",
         "vscode": "VS Code",
+        "gemini-cli": "Gemini CLI",
+        "codex": "Codex",
+        "goose": "Goose",
+        "windsurf": "Windsurf",
+        "zed": "Zed",
     }
 )
 
@@ -75,6 +80,11 @@ class Machine(Struct, frozen=True, kw_only=True):
             return self.home / "Library" / "Application Support"
         if self.system == "win32":
             return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming")
+        return self.dot_config
+
+    @property
+    def dot_config(self) -> Path:
+        """The directory of XDG, which some applications use on macOS too."""
         return Path(self.environ.get("XDG_CONFIG_HOME") or self.home / ".config")
 
 
@@ -140,14 +150,64 @@ def _vscode(machine: Machine) -> tuple[AppFile, ...]:
     )
 
 
+def _gemini_cli(machine: Machine) -> tuple[AppFile, ...]:
+    project = machine.project
+    return (
+        AppFile(app="gemini-cli", scope="user", path=machine.home / ".gemini" / "settings.json"),
+        AppFile(app="gemini-cli", scope="project", path=project / ".gemini" / "settings.json", folder=project),
+    )
+
+
+def _codex(machine: Machine) -> tuple[AppFile, ...]:
+    own = Path(machine.environ.get("CODEX_HOME") or machine.home / ".codex") / "config.toml"
+    project, servers = machine.project, ("mcp_servers",)
+    return (
+        AppFile(app="codex", scope="user", path=own, key_path=servers),
+        # Codex reads it only in a project that its user trusts.
+        AppFile(
+            app="codex", scope="project", path=project / ".codex" / "config.toml", key_path=servers, folder=project
+        ),
+    )
+
+
+def _goose(machine: Machine) -> tuple[AppFile, ...]:
+    windows = machine.settings / "Block" / "goose" / "config"
+    folder = windows if machine.system == "win32" else machine.dot_config / "goose"
+    return (AppFile(app="goose", scope="user", path=folder / "config.yaml", key_path=("extensions",)),)
+
+
+def _windsurf(machine: Machine) -> tuple[AppFile, ...]:
+    path = machine.home / ".codeium" / "windsurf" / "mcp_config.json"
+    return (AppFile(app="windsurf", scope="user", path=path),)
+
+
+def _zed(machine: Machine) -> tuple[AppFile, ...]:
+    folder = machine.settings / "Zed" if machine.system == "win32" else machine.dot_config / "zed"
+    project, servers = machine.project, ("context_servers",)
+    return (
+        AppFile(app="zed", scope="user", path=folder / "settings.json", key_path=servers),
+        AppFile(app="zed", scope="project", path=project / ".zed" / "settings.json", key_path=servers, folder=project),
+    )
+
+
 _FILES = MappingProxyType(
-    {"claude-desktop": _claude_desktop, "claude-code": _claude_code, "cursor": _cursor, "vscode": _vscode}
+    {
+        "claude-desktop": _claude_desktop,
+        "claude-code": _claude_code,
+        "cursor": _cursor,
+        "vscode": _vscode,
+        "gemini-cli": _gemini_cli,
+        "codex": _codex,
+        "goose": _goose,
+        "windsurf": _windsurf,
+        "zed": _zed,
+    }
 )
 
 
 # Some applications keep the history of conversations in the same file.
 _MOST_BYTES = 64 * 1024 * 1024
-_NAME = re.compile(r"\.trunkline-(\d{8}T\d{6})-(\d+)-([0-9a-f]{16})\.(bak|absent)")
+_NAME = re.compile(r"\.trunkline-(\d{8}T\d{6})-(\d+)-([0-9a-f]{16})(?:-([A-Za-z0-9_-]+))?\.(bak|absent)")
 
 
 class Backup(Struct, frozen=True, kw_only=True):
@@ -161,6 +221,8 @@ class Backup(Struct, frozen=True, kw_only=True):
     digest: str
     #: True if the file did not exist before.
     absent: bool
+    #: The one server that was written; None if the change was another.
+    server: str | None = None
 
 
 def read_bytes(path: Path) -> bytes | None:
@@ -182,9 +244,16 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def write_with_backup(
-    path: Path, content: bytes, *, before: bytes | None, clock: Callable[[], float] = time.time
+    path: Path,
+    content: bytes,
+    *,
+    before: bytes | None,
+    server: str | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> Backup:
     """Replace the contents of a file that was read as ``before``; return the backup.
+
+    If the change is that of one server, its name lets the change be undone after others have changed the file.
 
     Raises:
         ConfigError: the file has changed since it was read, or cannot be written.
@@ -192,7 +261,7 @@ def write_with_backup(
     real = Path(os.path.realpath(path))
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
-        backup = _write_backup(real, before, _digest(content), clock)
+        backup = _write_backup(real, before, _digest(content), clock, server)
         try:
             _replace(real, content, before=before)
         except BaseException:
@@ -204,13 +273,15 @@ def write_with_backup(
     return backup
 
 
-def _write_backup(real: Path, before: bytes | None, digest: str, clock: Callable[[], float]) -> Backup:
+def _write_backup(
+    real: Path, before: bytes | None, digest: str, clock: Callable[[], float], server: str | None
+) -> Backup:
     stamp = time.strftime("%Y%m%dT%H%M%S", time.localtime(clock()))
     number = max((each.number + 1 for each in backups_of(real) if each.at == stamp), default=0)
-    kind = "absent" if before is None else "bak"
-    path = real.with_name(f"{real.name}.trunkline-{stamp}-{number}-{digest}.{kind}")
+    kind, suffix = "absent" if before is None else "bak", "" if server is None else f"-{server}"
+    path = real.with_name(f"{real.name}.trunkline-{stamp}-{number}-{digest}{suffix}.{kind}")
     os.replace(write_staged(str(path), before or b""), path)
-    return Backup(path=path, at=stamp, number=number, digest=digest, absent=before is None)
+    return Backup(path=path, at=stamp, number=number, digest=digest, absent=before is None, server=server)
 
 
 def _replace(real: Path, content: bytes, *, before: bytes | None) -> None:
@@ -234,41 +305,67 @@ def backups_of(path: Path) -> list[Backup]:
     for name in os.listdir(real.parent) if real.parent.is_dir() else ():
         match = _NAME.fullmatch(name[len(real.name) :]) if name.startswith(real.name) else None
         if match is not None:
-            at, number, digest, kind = match.groups()
+            at, number, digest, server, kind = match.groups()
             found.append(
-                Backup(path=real.with_name(name), at=at, number=int(number), digest=digest, absent=kind == "absent")
+                Backup(
+                    path=real.with_name(name),
+                    at=at,
+                    number=int(number),
+                    digest=digest,
+                    absent=kind == "absent",
+                    server=server,
+                )
             )
     return sorted(found, key=lambda backup: (backup.at, backup.number))
 
 
-def restore_backup(path: Path, *, dry_run: bool = False) -> tuple[Backup, bytes | None, bytes | None]:
+def restore_backup(
+    path: Path, *, file: AppFile | None = None, dry_run: bool = False
+) -> tuple[Backup, bytes | None, bytes | None]:
     """Restore the last backup; return the backup, and the contents before and after.
 
+    If the file was changed since, and the backup is that of one server in a given file, only this server is put back
+    as it was, or removed.
+
     Raises:
-        ConfigError: there is no backup, or the file was changed since.
+        ConfigError: there is no backup, or the file was changed since and the change cannot be undone alone.
     """
     real = Path(os.path.realpath(path))
     kept = backups_of(real)
     if not kept:
         raise ConfigError(f"{path}: there is no backup by trunkline beside it, so nothing can be undone")
     backup, now = kept[-1], read_bytes(real)
-    if now is None or _digest(now) != backup.digest:
-        raise ConfigError(
-            f"{path}: the file was changed since, and restoring the backup would undo that too; remove the entry by "
-            f"hand, or compare the file with {backup.path.name}"
-        )
     old = None if backup.absent else read_bytes(backup.path)
+    if now is None or _digest(now) != backup.digest:
+        if now is None or file is None or backup.server is None:
+            raise ConfigError(
+                f"{path}: the file was changed since, and restoring the backup would undo that too; remove the entry "
+                f"by hand, or compare the file with {backup.path.name}"
+            )
+        old = _undone_alone(file, now, old, backup.server)
     if not dry_run:
         _restore(real, old, now, backup)
     return backup, now, old
 
 
+def _undone_alone(file: AppFile, now: bytes, old: bytes | None, server: str) -> bytes:
+    """Return the contents of a file with one server as it was before, or without it."""
+    document, before = _document(file, now), _document(file, old)
+    if server not in document.servers:
+        raise ConfigError(f"{file.path}: the file was changed since, and {server} is no longer in it; nothing to undo")
+    path = str(file.path)
+    if server in before.servers:
+        text = put_server(document.text, path, file.key_path, server, before.servers[server])
+    else:
+        text = remove_server(document.text, path, file.key_path, server)
+    return document.encoded(text)
+
+
 def _restore(real: Path, old: bytes | None, now: bytes, backup: Backup) -> None:
     try:
-        if backup.absent:
+        if old is None:
             real.unlink()
         else:
-            assert old is not None
             _replace(real, old, before=now)
         backup.path.unlink()
     except OSError as error:
@@ -313,16 +410,17 @@ def read_app_file(file: AppFile) -> AppDocument:
     Raises:
         ConfigError: it cannot be read or parsed, and should not be changed then.
     """
-    content = read_bytes(file.path)
+    return _document(file, read_bytes(file.path))
+
+
+def _document(file: AppFile, content: bytes | None) -> AppDocument:
     if content is None:
         return AppDocument(file=file)
     try:
         text = content.decode("utf-8-sig")
-        root = to_python(parse_jsonc(text)) if text.strip() else {}
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file.path}: the file is not encoded as UTF-8; save it as UTF-8") from error
-    except InvalidJson as error:
-        raise ConfigError(f"{file.path}:{error.line}:{error.column}: the file is not JSON: {error}") from error
+    root = parse_document(text, str(file.path), file.key_path)
     if not isinstance(root, dict):
         raise ConfigError(f"{file.path}: expected an object at the top")
     found: Any = root

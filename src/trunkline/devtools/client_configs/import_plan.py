@@ -12,12 +12,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from trunkline.devtools.client_configs.files import AppDocument, AppFile
-from trunkline.devtools.client_configs.json_edit import put_member, remove_member
+from trunkline.devtools.client_configs.formats import remove_server
+from trunkline.devtools.client_configs.json_edit import put_member
 from trunkline.errors import ConfigError
 from trunkline.host.config.spelling import snake
 
@@ -89,6 +91,7 @@ def plan_import(
 
 def _step(document: AppDocument, name: str, raw: Any, *, taken: Mapping[str, Any], conflict: Conflict) -> ImportStep:
     file = document.file
+    raw = _common_members(raw, file.app)
     if not isinstance(raw, dict) or not ({"command", "url", "httpUrl", "serverUrl"} & set(raw)):
         why = "it has neither a command nor a URL"
         return ImportStep(name=name, target=name, file=file, entry={}, action="skip", why=why)
@@ -136,7 +139,7 @@ def remove_originals(
             continue
         text = document.text
         for step in own:
-            text = remove_member(text, step.file.key_path, step.name)
+            text = remove_server(text, str(path), step.file.key_path, step.name)
         found.append((document, text, tuple(step.name for step in own)))
     return found
 
@@ -162,6 +165,22 @@ def _names(stem: str) -> Iterator[str]:
     while True:
         yield f"{stem}-{number}"
         number += 1
+
+
+#: Goose has names of its own for what the others have in common.
+_GOOSE_MEMBERS: Mapping[str, str] = MappingProxyType({"cmd": "command", "envs": "env", "uri": "url"})
+#: Applications whose timeouts are not in the units of ours, or limit something else.
+_OTHER_TIMEOUTS = frozenset({"gemini-cli", "goose", "zed"})
+
+
+def _common_members(raw: Any, app: str) -> Any:
+    """Return an entry with the names that most applications use."""
+    if not isinstance(raw, dict):
+        return raw
+    if app == "goose":
+        # Its type is derived from the other members.
+        raw = {_GOOSE_MEMBERS.get(name, name): value for name, value in raw.items() if name != "type"}
+    return {name: value for name, value in raw.items() if name != "timeout"} if app in _OTHER_TIMEOUTS else raw
 
 
 # --- one entry -------------------------------------------------------------------------------------------------------

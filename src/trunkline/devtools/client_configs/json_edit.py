@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from trunkline.devtools.client_configs.documents import has_member, newline_of, with_member, without_member
 from trunkline.errors import ConfigError
 from trunkline.host.config.jsonc import InvalidJson, parse_jsonc, to_python
 
@@ -125,13 +126,13 @@ def put_member(text: str, key_path: tuple[str, ...], name: str, value: Any) -> s
         text = "{}\n"
     try:
         before = to_python(parse_jsonc(text))
-        expected = _with(before, (*key_path, name), value)
+        expected = with_member(before, (*key_path, name), value)
         changed = _put(text, (*key_path, name), value)
         after = to_python(parse_jsonc(changed))
     except InvalidJson as error:
         raise ConfigError(f"the text is not JSON (line {error.line}): {error}") from error
     if not _same(after, expected):
-        raise ConfigError("the file cannot be changed without side effects; nothing was written")
+        raise ConfigError("the file cannot be changed without side effects")
     return changed
 
 
@@ -143,30 +144,15 @@ def remove_member(text: str, key_path: tuple[str, ...], name: str) -> str:
     """
     try:
         before = to_python(parse_jsonc(text))
-        if not _has(before, (*key_path, name)):
+        if not has_member(before, (*key_path, name)):
             return text
         changed = _removed(text, (*key_path, name))
         after = to_python(parse_jsonc(changed))
     except InvalidJson as error:
         raise ConfigError(f"the text is not JSON (line {error.line}): {error}") from error
-    if not _same(after, _without(before, (*key_path, name))):
-        raise ConfigError("the file cannot be changed without side effects; nothing was written")
+    if not _same(after, without_member(before, (*key_path, name))):
+        raise ConfigError("the file cannot be changed without side effects")
     return changed
-
-
-def _has(document: Any, key_path: tuple[str, ...]) -> bool:
-    for step in key_path:
-        if not isinstance(document, dict) or step not in document:
-            return False
-        document = document[step]
-    return True
-
-
-def _without(document: Any, key_path: tuple[str, ...]) -> Any:
-    """Return a copy of a document without one member."""
-    if len(key_path) == 1:
-        return {name: value for name, value in document.items() if name != key_path[0]}
-    return {name: _without(value, key_path[1:]) if name == key_path[0] else value for name, value in document.items()}
 
 
 def _removed(text: str, key_path: tuple[str, ...]) -> str:
@@ -209,18 +195,6 @@ def _cut(text: str, start: int, end: int) -> str:
     return (text[:start].rstrip(" \t") if rest.startswith("}") else text[:start]) + rest
 
 
-def _with(document: Any, key_path: tuple[str, ...], value: Any) -> Any:
-    """Return a copy of a document with one value set."""
-    if not key_path:
-        return value
-    if not isinstance(document, dict):
-        raise ConfigError(f"expected an object with {key_path[0]!r}")
-    return {
-        **document,
-        key_path[0]: _with(document.get(key_path[0], {} if len(key_path) > 1 else None), key_path[1:], value),
-    }
-
-
 def _same(one: Any, other: Any) -> bool:
     """Return True if two documents are equal, including the order of members."""
     return json.dumps(one) == json.dumps(other)
@@ -247,7 +221,7 @@ def _only(span: JsonSpan, name: str) -> JsonSpan | None:
 
 
 def _insert(text: str, span: JsonSpan, name: str, value: Any) -> str:
-    newline = _newline(text)
+    newline = newline_of(text)
     if not span.members:
         outer = _indent_at(text, span.start)
         inner = outer + _unit(text)
@@ -257,14 +231,14 @@ def _insert(text: str, span: JsonSpan, name: str, value: Any) -> str:
         between = kept if kept.endswith("\n") else kept + newline
         return text[: span.start + 1] + between + made + text[span.end - 1 :]
     last = span.members[-1]
-    comma = "" if span.comma is not None else ","
+    # An object whose last member has a comma keeps that style, so that removing the new member restores the text.
+    comma, trailing = (",", "") if span.comma is None else ("", ",")
     end = last.value.end if span.comma is None else span.comma
     if "\n" not in text[span.start : span.end]:
-        return (
-            f"{text[:end]}{comma} {_quoted(name)}: {json.dumps(value, ensure_ascii=_needs_escapes(value))}{text[end:]}"
-        )
+        made = f"{_quoted(name)}: {json.dumps(value, ensure_ascii=_needs_escapes(value))}"
+        return f"{text[:end]}{comma} {made}{trailing}{text[end:]}"
     indent = _indent_at(text, last.start)
-    made = f"{newline}{indent}{_quoted(name)}: {_written(value, indent=indent, text=text)}"
+    made = f"{newline}{indent}{_quoted(name)}: {_written(value, indent=indent, text=text)}{trailing}"
     # A comment after the last member stays with it.
     rest = _LINE_REST.match(text, end)
     at = end if rest is None else rest.end()
@@ -277,7 +251,7 @@ def _insert(text: str, span: JsonSpan, name: str, value: Any) -> str:
 def _written(value: Any, *, indent: str, text: str) -> str:
     unit: Any = _unit(text)
     made = json.dumps(value, indent=unit, ensure_ascii=_needs_escapes(value))
-    return made.replace("\n", _newline(text) + indent)
+    return made.replace("\n", newline_of(text) + indent)
 
 
 def _quoted(name: str) -> str:
@@ -287,10 +261,6 @@ def _quoted(name: str) -> str:
 def _needs_escapes(value: Any) -> bool:
     """Return True if a value has characters that are invisible or cannot be encoded, and must be escaped."""
     return not json.dumps(value, ensure_ascii=False).isprintable()
-
-
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _unit(text: str) -> str:

@@ -1,0 +1,285 @@
+"""``trunkline run --reload``: a real process, a real client in both eras, and files that change under them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import trunkline
+from tests.cli.support import command, serving
+from trunkline import Client
+from trunkline.cli.exit_codes import CommandError
+from trunkline.cli.reload import ProjectModules
+from trunkline.cli.targets import load_server
+
+SERVER = """\
+from trunkline import Server
+from helper import VALUE
+
+server = Server("reloaded")
+
+
+@server.tool
+def value() -> str:
+    return VALUE
+"""
+TOOL = """
+
+@server.tool
+def added(x: int) -> int:
+    return x + 1
+"""
+SLOW = """
+
+@server.tool
+async def slow() -> str:
+    import asyncio
+    from pathlib import Path
+
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    return "old code"
+"""
+LIFESPAN = """\
+from contextlib import asynccontextmanager
+from trunkline import Context, Server
+
+
+@asynccontextmanager
+async def lifespan(server):
+    with open("log", "a") as log:
+        log.write("enter NAME\\n")
+    BODY
+    yield "NAME"
+    with open("log", "a") as log:
+        log.write("exit NAME\\n")
+
+
+server = Server("with a lifespan", lifespan=lifespan)
+
+
+@server.tool
+def value(ctx: Context) -> str:
+    return str(ctx.lifespan_context)
+"""
+
+REVISIONS = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+TRANSPORTS = pytest.mark.parametrize("transport", ["stdio", "http"])
+SECONDS = 20.0
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A server in one file that uses another."""
+    (tmp_path / "main.py").write_text(SERVER, encoding="utf-8")
+    (tmp_path / "helper.py").write_text('VALUE = "one"\n', encoding="utf-8")
+    return tmp_path
+
+
+@asynccontextmanager
+async def connected(transport: str, revision: str, project: Path, log: list[str]) -> AsyncIterator[Client]:
+    """A client of the project's server, which runs with ``--reload``."""
+    if transport == "http":
+        with serving("main.py", "--http", "0", "--reload", cwd=project) as served:
+            async with Client(served.url, revision=revision) as client:
+                yield client
+            log.append(served.stop().err)
+        return
+    env = {"PYTHONPATH": str(Path(trunkline.__file__).parents[1])}
+    words = [sys.executable, "-m", "trunkline", "run", "--reload", "main.py"]
+    async with Client(
+        words, cwd=str(project), env=env, revision=revision, on_stderr=lambda text: log.append(text.decode())
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(SECONDS):
+        while not await condition():  # noqa: ASYNC110 - the condition is in another process
+            await asyncio.sleep(0.02)
+
+
+async def until_returned(client: Client, tool: str, wanted: str) -> None:
+    """Wait until a tool returns a text."""
+
+    async def returned() -> bool:
+        return bool((await client.call_tool(tool)).data == wanted)
+
+    await until(returned)
+
+
+async def until_written(path: Path, wanted: str) -> None:
+    """Wait until a file contains a text."""
+
+    async def written() -> bool:
+        try:
+            return wanted in await asyncio.to_thread(path.read_text, encoding="utf-8")
+        except FileNotFoundError:
+            return False
+
+    await until(written)
+
+
+async def names(client: Client) -> list[str]:
+    return [tool.name for tool in await client.list_tools()]
+
+
+@REVISIONS
+@TRANSPORTS
+async def test_a_tool_is_added_in_the_same_session(
+    transport: str, revision: str, project: Path, log: list[str]
+) -> None:
+    async with connected(transport, revision, project, log) as client, client.listen() as changes:
+        assert await names(client) == ["value"]
+        (project / "main.py").write_text(SERVER + TOOL, encoding="utf-8")
+        async with asyncio.timeout(SECONDS):
+            change = await anext(aiter(changes))
+        assert change.kind == "tools"
+        assert await names(client) == ["value", "added"]
+        assert (await client.call_tool("added", {"x": 1})).data == 2
+    assert "main.py changed; reloaded: tools +added" in "".join(log)
+
+
+@REVISIONS
+@TRANSPORTS
+async def test_a_broken_edit_keeps_the_server_of_before(
+    transport: str, revision: str, project: Path, log: list[str]
+) -> None:
+    async with connected(transport, revision, project, log) as client:
+        assert (await client.call_tool("value")).data == "one"
+        (project / "broken.py").write_text("def broken(:\n", encoding="utf-8")
+        (project / "main.py").write_text("open('tried', 'w').close()\nimport broken\n", encoding="utf-8")
+        await until_written(project / "tried", "")
+        assert (await client.call_tool("value")).data == "one"
+        (project / "main.py").write_text(SERVER + TOOL, encoding="utf-8")
+        async with asyncio.timeout(SECONDS), client.listen() as changes:
+            if "added" not in await names(client):
+                await anext(aiter(changes))
+        assert (await client.call_tool("added", {"x": 1})).data == 2
+    text = "".join(log)
+    assert "def broken(:" in text
+    assert "SyntaxError" in text
+    assert "the server of before keeps running" in text
+
+
+@TRANSPORTS
+async def test_a_module_that_the_server_imports_is_watched(transport: str, project: Path, log: list[str]) -> None:
+    async with connected(transport, "auto", project, log) as client:
+        assert (await client.call_tool("value")).data == "one"
+        (project / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
+        await until_returned(client, "value", "two")
+        (project / "helper.py").write_text('VALUE = "six"\n', encoding="utf-8")
+        await until_returned(client, "value", "six")
+    assert "no list changed" in "".join(log)
+
+
+@TRANSPORTS
+async def test_a_running_call_finishes_with_the_old_code(transport: str, project: Path, log: list[str]) -> None:
+    (project / "main.py").write_text(SERVER + SLOW, encoding="utf-8")
+    async with connected(transport, "auto", project, log) as client:
+        call = asyncio.ensure_future(client.call_tool("slow"))
+        (project / "main.py").write_text(SERVER + SLOW.replace("old", "new"), encoding="utf-8")
+        (project / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
+        await until_returned(client, "value", "two")
+        assert not call.done()
+        (project / "go").touch()
+        assert (await call).data == "old code"
+        assert (await client.call_tool("slow")).data == "new code"
+
+
+@TRANSPORTS
+async def test_the_lifespan_of_the_new_server_is_entered_before_the_old_one_is_exited(
+    transport: str, project: Path, log: list[str]
+) -> None:
+    main = project / "main.py"
+
+    def write(name: str, body: str = "pass") -> None:
+        main.write_text(LIFESPAN.replace("NAME", name).replace("BODY", body), encoding="utf-8")
+
+    write("one")
+    async with connected(transport, "auto", project, log) as client:
+        await until_returned(client, "value", "one")
+        write("two")
+        await until_returned(client, "value", "two")
+        write("three", 'raise OSError("no database")')
+        await until_written(project / "log", "enter three")
+        assert (await client.call_tool("value")).data == "two"
+        write("four")
+        await until_returned(client, "value", "four")
+    text = "".join(log)
+    assert "OSError: no database" in text
+    assert "its lifespan failed; the server of before keeps running" in text
+    steps = (project / "log").read_text(encoding="utf-8").splitlines()
+    assert steps == ["enter one", "enter two", "exit one", "enter three", "enter four", "exit two", "exit four"]
+
+
+async def test_a_module_is_run_by_its_name(project: Path, log: list[str]) -> None:
+    package = project / "weather"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "main.py").write_text(SERVER.replace("helper", "weather.helper"), encoding="utf-8")
+    (package / "helper.py").write_text('VALUE = "one"\n', encoding="utf-8")
+    env = {"PYTHONPATH": str(Path(trunkline.__file__).parents[1])}
+    words = [sys.executable, "-P", "-m", "trunkline", "run", "--reload", "-m", "weather.main"]
+    async with Client(words, cwd=str(project), env=env, on_stderr=lambda text: log.append(text.decode())) as client:
+        assert (await client.call_tool("value")).data == "one"
+        (package / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
+        await until_returned(client, "value", "two")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("-m", "no_such_module"), "there is no module no_such_module"),
+        (("-m", "no such"), "is not the name of a module"),
+        (("-m", "os"), "has no Server"),
+        (("main.py", "-m", "main"), "Give either FILE or -m MODULE."),
+        (("--reload", "--compat", "main.py"), "--reload cannot be combined with --compat"),
+        (("--reload",), "Missing argument"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_the_reason(words: tuple[str, ...], sentence: str, project: Path) -> None:
+    ended = command("run", *words, cwd=project)
+    assert ended.code in (1, 2)
+    assert sentence in ended.err
+
+
+# --- modules ---------------------------------------------------------------------------------------------------------
+
+
+def test_modules_of_before_are_back_after_a_failure(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    modules = ProjectModules(lambda: load_server(str(project / "main.py")), [str(project)])
+    try:
+        first = modules.load()
+        assert {os.path.basename(path) for path in modules.stamps()} == {"main.py", "helper.py"}
+        helper, path = sys.modules["helper"], list(sys.path)
+        (project / "main.py").write_text("import helper\nraise SystemExit(3)\n", encoding="utf-8")
+        with pytest.raises(SystemExit):
+            modules.load()
+        assert (sys.modules["helper"], sys.path) == (helper, path)
+        (project / "main.py").write_text("import helper\n1 / 0\n", encoding="utf-8")
+        with pytest.raises(CommandError, match="ZeroDivisionError"):
+            modules.load()
+        assert sys.modules["helper"] is helper
+        (project / "main.py").write_text(SERVER, encoding="utf-8")
+        assert modules.load() is not first
+        assert sys.modules["helper"] is not helper
+        assert sys.path == path
+    finally:
+        for name in ("helper", "main"):
+            sys.modules.pop(name, None)
