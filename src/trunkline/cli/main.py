@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; ``arguments`` defaults to those of the process."""
     _forgive_encodings()
     words = sys.argv[1:] if arguments is None else list(arguments)
-    secrecy = RunSecrets()
+    secrecy = RunSecrets(owns_process=arguments is None)
     try:
         outcome: int = _trunkline.main(words or ["--help"], prog_name="trunkline", standalone_mode=False, obj=secrecy)
         return outcome if words else Exit.USAGE

@@ -179,6 +179,8 @@ class CommandTarget(NamedTuple):
 
     command: list[str]
     env: dict[str, str]
+    #: For a Python file: FILE[:OBJECT] with the absolute path.
+    spec: str | None = None
 
 
 class UrlTarget(NamedTuple):
@@ -228,7 +230,7 @@ def _python_file(path: str, name: str | None) -> CommandTarget:
     # -P: the server's modules must not come from the current directory.
     command = [sys.executable, "-P", "-m", "trunkline", "run", "--", spec]
     # The file is the user's own program: it finds the modules that their other programs find.
-    return CommandTarget(command, {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ})
+    return CommandTarget(command, {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}, spec)
 
 
 def _words(text: str) -> list[str]:

@@ -34,6 +34,7 @@ __all__ = [
     "current_secrets",
     "error_document",
     "one_line",
+    "owns_process",
     "print_bytes",
     "print_json",
     "print_notice",
@@ -55,8 +56,10 @@ if TYPE_CHECKING:
 class RunSecrets:
     """The secret registry of one run, created when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, owns_process: bool = False) -> None:
         """Start without a registry."""
+        #: Whether the process exists for this run, so that it may be forked; not so if another program called ``main``.
+        self.owns_process = owns_process
         self._registry: SecretRegistry | None = None
 
     @property
@@ -76,6 +79,11 @@ class RunSecrets:
 def current_secrets() -> SecretRegistry:
     """Return the secret registry of the current run."""
     return _run_secrets().registry
+
+
+def owns_process() -> bool:
+    """Return whether the process exists for the current run alone."""
+    return _run_secrets().owns_process
 
 
 def redact(text: str) -> str:
