@@ -324,7 +324,7 @@ def _unauthorized_sentence(choices: Choices, error: TrunklineError) -> str:
     ):
         login = f"trunkline auth login {shlex.quote(choices.target.url)}"
         if _LOGIN in said and not isinstance(error, HttpError | RequestFailed):
-            return said.replace(_LOGIN, login)
+            return f"{said.replace(_LOGIN, login)} Or pass credentials with --token or --header."
         hint = f"to log in, run: {login}; or pass credentials with --token or --header"
     return f"access denied by the server: {said} ({hint})"
 

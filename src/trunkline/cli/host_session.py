@@ -30,7 +30,7 @@ from trunkline.cli.ui.approvals import terminal_prompter
 from trunkline.cli.ui.output import change_lines, current_secrets, one_line
 from trunkline.cli.ui.terminal import EndOfInput, Terminal, echo_disabled, is_interactive
 from trunkline.client.changes import Change
-from trunkline.client.client import Client
+from trunkline.client.client import Client, completion_argument
 from trunkline.client.options import ProgressCallback
 from trunkline.client.tool_cache import CallResult
 from trunkline.errors import AuthError, ConfigError, PolicyDenied, RequestTimeout, ServerUnavailable, TrunklineError
@@ -384,14 +384,15 @@ class HostClient:
     async def complete(
         self,
         ref: t.CompletionReference,
-        argument: Mapping[str, str],
+        argument: t.CompletionArgument | Mapping[str, str],
         *,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
         """Complete an argument."""
+        asked = completion_argument(argument)
         id = self._id("prompt", ref.name) if isinstance(ref, t.PromptReference) else self._id("template", ref.uri)
         with self._explain_unavailable():
-            return await self._host.complete(id, argument["name"], argument["value"], context=context)
+            return await self._host.complete(id, asked.name, asked.value, context=context)
 
     @asynccontextmanager
     async def listen(self, *, uris: Iterable[str] = (), **wanted: bool | None) -> AsyncIterator[AsyncIterator[Change]]:

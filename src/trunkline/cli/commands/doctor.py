@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.cli.exit_codes import Exit
 from trunkline.cli.options import Choices, client_options, json_option, read_client_options, with_json_errors
@@ -20,7 +21,7 @@ from trunkline.cli.targets import ConfiguredTarget, UrlTarget
 
 if TYPE_CHECKING:
     from trunkline.devtools.doctor.checks import Check, Diagnosis
-    from trunkline.host.config.model import Configuration, ServerEntry
+    from trunkline.host.config.model import ConfigProblem, Configuration, ServerEntry
     from trunkline.host.secrets.references import SecretReference
 
 __all__ = ["command"]
@@ -114,7 +115,7 @@ def _choices(target: str | None, given: Mapping[str, Any]) -> Choices | Check:
     try:
         return read_client_options(target, given)
     except InvalidConfigFile as error:
-        return _of_config("fail", str(error), error.problem.fix)
+        return _of_problem(error.problem)
 
 
 def _of_config(status: Any, detail: str, fix: str | None) -> Check:
@@ -122,6 +123,11 @@ def _of_config(status: Any, detail: str, fix: str | None) -> Check:
 
     title, area = TITLES["config"]
     return Check(id="config", title=title, status=status, detail=detail, fix=fix, area=area)
+
+
+def _of_problem(problem: ConfigProblem) -> Check:
+    status = "fail" if problem.severity == "error" else "warn"
+    return _of_config(status, str(replace(problem, fix=None)), problem.fix)
 
 
 def _of_gateway() -> Check:
@@ -200,7 +206,7 @@ async def _examine(choices: Choices, entries: Sequence[ServerEntry], configurati
         found.append(await examine(in_project_folder(entry), environment, written=written))
     screen.clear()
     problems = () if configuration is None else configuration.problems
-    told = [_of_config("fail" if each.severity == "error" else "warn", str(each), each.fix) for each in problems]
+    told = [_of_problem(each) for each in problems]
     if configuration is not None:
         told.append(_of_gateway())
     return _Report(configuration=tuple(told), machine=await examine_machine(), servers=tuple(found))
@@ -255,7 +261,10 @@ def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
     yield heading
     width = max(len(check.title) for check in checks)
     for check in checks:
-        yield from _wrapped(f"{_MARKS[check.status]:4}  {check.title:{width}}  ", check.detail, width + 10)
+        detail, *quoted = check.detail.splitlines() or [""]
+        yield from _wrapped(f"{_MARKS[check.status]:4}  {check.title:{width}}  ", detail, width + 10)
+        # Lines of the server's own output keep their form: a traceback is read by its indentation.
+        yield from (f"{' ' * 10}| {line}" for line in quoted)
         if check.fix is not None:
             yield from _wrapped(" " * (width + 8) + "-> ", check.fix, width + 13)
     yield ""

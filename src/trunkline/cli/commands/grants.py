@@ -236,7 +236,8 @@ def _what(grant: Grant) -> str:
 
 
 def _who(grant: Grant) -> str:
-    who = "any caller" if grant.principal is None else grant.principal
+    # Without a principal it covers only calls without one: those of the command line, and of clients without a login.
+    who = "callers without a login" if grant.principal is None else grant.principal
     return who if grant.profile is None else f"{who} in {grant.profile}"
 
 

@@ -43,7 +43,7 @@ one failed to return a list.
 """
 _WIDTH = 80  # The usual width of a terminal.
 _CHECK_SECONDS = 30.0  # Servers started through npx or uvx may download their package first.
-_HEADINGS = ("NAME", "STATE", "ERA", "TOOLS", "PROMPTS", "RESOURCES")
+_HEADINGS = ("NAME", "STATE", "REVISION", "TOOLS", "PROMPTS", "RESOURCES")
 #: The exit code by the states found; the first match counts.
 _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
     {
@@ -203,7 +203,7 @@ async def _at_rest(entry: ServerEntry, trust_store: Any, cache: Any) -> tuple[Se
         offering = cache.get(entry) if allowed else None
         offering = None if offering is None else replace(offering, recalled=True)
         if allowed:
-            reason = "not started" if offering is None else "not started; counts are from its last run"
+            reason = "it never ran, so its tools are not known" if offering is None else "counts are from its last run"
     status = ServerStatus(
         name=entry.name,
         state=state,
@@ -253,13 +253,17 @@ def _stored_changes(entries: Iterable[ServerEntry]) -> Iterator[DefinitionInspec
 def _lines(statuses: Sequence[ServerStatus], changes: Sequence[DefinitionInspected]) -> Iterator[str]:
     from trunkline.cli.ui.output import change_lines, one_line, table
 
-    rows = [(status.name, status.state, status.era or "-", *_counts(status)) for status in statuses]
+    rows = [(status.name, _state(status), status.era or "-", *_counts(status)) for status in statuses]
     heading, *lines = table(_HEADINGS, rows).splitlines()
     yield heading
     for status, line in zip(statuses, lines, strict=True):
         yield line
         for detail in (*_details(status), *change_lines(each for each in changes if each.server == status.name)):
             yield from _wrapped(one_line(detail))
+
+
+def _state(status: ServerStatus) -> str:
+    return "not started" if status.state == "known" else status.state
 
 
 def _counts(status: ServerStatus) -> tuple[str, ...]:
