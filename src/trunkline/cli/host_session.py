@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -93,7 +93,7 @@ def name_hint(name: str, entries: Collection[str]) -> str:
     from trunkline.host.config.spelling import nearest
 
     near = nearest(name, entries)
-    return f"did you mean {near}?" if near else f"known names: {', '.join(entries) or 'none'}"
+    return f'did you mean "{near}"?' if near else f"known names: {', '.join(entries) or 'none'}"
 
 
 def check_approved(entry: ServerEntry) -> None:
@@ -235,7 +235,9 @@ def _settings(revision: str, timeout: float | None, *, start: float) -> dict[str
 async def _opened(
     context: CommandContext, target: ConfiguredTarget, options: HostOptions, seconds: float
 ) -> AsyncIterator[CommandClient]:
-    async with Host.open(*target.files, **options) as host:
+    async with AsyncExitStack() as stack:
+        with context.screen.working(f"starting {target.server or 'the configured servers'}"):
+            host = await stack.enter_async_context(Host.open(*target.files, **options))
         statuses = host.status()
         if target.server is not None:
             problem = status_error(statuses[0], seconds)

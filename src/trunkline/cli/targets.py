@@ -52,10 +52,24 @@ def load_server(spec: str) -> Server:
     """
     path, name = split_spec(spec)
     if not os.path.isfile(path):
-        raise CommandError(f"there is no file {path}", Exit.CONFIG)
+        raise CommandError(f"there is no file {path}{_similar_file(path)}", Exit.CONFIG)
     check_own_library(path)
     module = _load_module(os.path.abspath(path))
     return _find_server(module, path) if name is None else _named_server(module, path, name)
+
+
+def _similar_file(path: str) -> str:
+    from trunkline.cli.help import suggestion
+
+    folder, name = os.path.split(path)
+    return suggestion(name, _python_files(folder or os.curdir))
+
+
+def _python_files(folder: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(".py")]
+    except OSError:
+        return []
 
 
 def check_own_library(path: str) -> None:
@@ -220,7 +234,7 @@ def resolve_target(text: str | None, files: Sequence[str] = ()) -> CommandTarget
     if len(words) > 1:
         return CommandTarget(words, {})
     if path.endswith(".py"):
-        raise CommandError(f"there is no file {path}", Exit.CONFIG)
+        raise CommandError(f"there is no file {path}{_similar_file(path)}", Exit.CONFIG)
     return _one_word(words[0] if words else "")
 
 
@@ -274,7 +288,10 @@ def _one_word(word: str) -> CommandTarget | ConfiguredTarget:
             raise CommandError(str(problem), Exit.CONFIG)
     if os.sep in word:
         raise CommandError(f"there is no file {word}", Exit.CONFIG)
-    raise CommandError(f"{word!r} is neither a configured server nor a program: {_EXPECTED}", Exit.USAGE)
+    from trunkline.cli.help import suggestion
+
+    near = suggestion(word.partition("/")[0], [*configuration.entries, *_python_files(os.curdir)])
+    raise CommandError(f"{word!r} is neither a configured server nor a program{near or f': {_EXPECTED}'}", Exit.USAGE)
 
 
 def _in_files(text: str | None, files: Sequence[str]) -> ConfiguredTarget:

@@ -42,6 +42,7 @@ reached or does not work, 3 if one needs a login.
 """
 _WIDTH = 100  # Sentences with a fix are longer than 80 characters.
 _MARKS: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "skip"})
+_STYLES: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "fail", "skip": "dim"})
 #: The exit code by the area of the failed checks; the first match counts.
 _EXITS: Mapping[str, Exit] = MappingProxyType({"config": Exit.CONFIG, "reach": Exit.UNREACHABLE, "auth": Exit.AUTH})
 
@@ -200,16 +201,18 @@ async def _examine(choices: Choices, entries: Sequence[ServerEntry], configurati
     secrets.add(value for entry in entries for value in entry.secrets)
     found, screen = [], Screen(verbose=False)
     for at, entry in enumerate(entries):
-        screen.progress(at, len(entries), f"examining {entry.name}")
         written = Provenance() if configuration is None else configuration.provenance(entry.name)
-        # One after the other, so that a server that is slow by itself is told from one that others slow down.
-        found.append(await examine(in_project_folder(entry), environment, written=written))
-    screen.clear()
+        which = f" ({at + 1} of {len(entries)})" if len(entries) > 1 else ""
+        with screen.working(f"examining {entry.name}{which}"):
+            # One after the other, so that a server that is slow by itself is told from one that others slow down.
+            found.append(await examine(in_project_folder(entry), environment, written=written))
     problems = () if configuration is None else configuration.problems
     told = [_of_problem(each) for each in problems]
     if configuration is not None:
         told.append(_of_gateway())
-    return _Report(configuration=tuple(told), machine=await examine_machine(), servers=tuple(found))
+    with screen.working("examining this machine"):
+        machine = await examine_machine()
+    return _Report(configuration=tuple(told), machine=machine, servers=tuple(found))
 
 
 def _own_options(choices: Choices) -> dict[str, Any]:
@@ -231,14 +234,14 @@ def _own_options(choices: Choices) -> dict[str, Any]:
 
 
 def _tell(report: _Report, *, as_json: bool) -> int:
-    from trunkline.cli.ui.output import print_json, print_text, redact, redact_json, wire_json
+    from trunkline.cli.ui.output import print_json, print_painted, redact, redact_json, wire_json
 
     if as_json:
         import json
 
         print_json(redact_json(json.loads(wire_json(report))))
     else:
-        print_text(redact("\n".join(_lines(report))))
+        print_painted(redact("\n".join(_lines(report))))
     areas = {check.area for check in report.checks() if check.status == "fail"}
     return next((code for area, code in _EXITS.items() if area in areas), Exit.OK)
 
@@ -258,13 +261,18 @@ def _lines(report: _Report) -> Iterator[str]:
 def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
     if not checks:
         return
-    yield heading
+    from trunkline.cli.ui.style import paint
+    from trunkline.protocol.printable import printable
+
+    yield paint(heading, "heading")
     width = max(len(check.title) for check in checks)
     for check in checks:
         detail, *quoted = check.detail.splitlines() or [""]
-        yield from _wrapped(f"{_MARKS[check.status]:4}  {check.title:{width}}  ", detail, width + 10)
+        mark = _MARKS[check.status]
+        first, *more = _wrapped(f"{mark:4}  {check.title:{width}}  ", detail, width + 10)
+        yield from (f"  {paint(mark, _STYLES[check.status])}{first[2 + len(mark) :]}", *more)
         # Lines of the server's own output keep their form: a traceback is read by its indentation.
-        yield from (f"{' ' * 10}| {line}" for line in quoted)
+        yield from (f"{' ' * 10}| {printable(line)}" for line in quoted)
         if check.fix is not None:
             yield from _wrapped(" " * (width + 8) + "-> ", check.fix, width + 13)
     yield ""
@@ -286,11 +294,11 @@ def _wrapped(lead: str, text: str, indent: int) -> list[str]:
     """Wrap a text at spaces after its lead; longer words stay whole, so that they can be copied."""
     import textwrap
 
-    from trunkline.cli.ui.output import one_line
+    from trunkline.cli.ui.output import one_line, terminal_width
 
     return textwrap.wrap(
         one_line(text),
-        _WIDTH,
+        min(_WIDTH, terminal_width()),
         initial_indent=f"  {lead}",
         subsequent_indent=" " * indent,
         break_long_words=False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trunkline.cli.announcement import announce_http, announce_stdio
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import http_option
 from trunkline.cli.targets import load_server, split_spec
@@ -97,10 +98,23 @@ def command(
     }
     if address is None:
         _check_stdio(given)
-        load_server(spec).run()
+        server = _load(spec)
+        announce_stdio(server, spec)
+        server.run()
     else:
-        _serve_http(load_server(spec), {**given, "host": address.host, "port": address.port})
+        _serve_http(_load(spec), {**given, "host": address.host, "port": address.port})
     return Exit.OK
+
+
+def _load(spec: str) -> Server:
+    import sys
+
+    if not sys.stderr.isatty():
+        return load_server(spec)
+    from trunkline.cli.ui.terminal import spinner
+
+    with spinner(f"importing {spec}"):
+        return load_server(spec)
 
 
 def _run_compat(arguments: Sequence[str]) -> int:
@@ -146,6 +160,7 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
 
         url, everywhere = reachable_url(origin, str(path))
         print_notice(f"{one_line(server.name)} is served at {url}{everywhere}; try: trunkline list tools {url}")
+        announce_http(server, url)
 
     given = {name: value for name, value in options.items() if value is not None}
     run_loop(run_async(server, "http", **given, started=tell))
