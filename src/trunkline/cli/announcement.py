@@ -21,14 +21,14 @@ def announce_stdio(server: Server, spec: str) -> None:
         return
     target = shlex.quote(spec)
     print_notice(f"{one_line(server.name)} serves {_offer(server)} over stdio, and waits for a client; Ctrl-C ends it")
-    print_notice(f"to use it, in another terminal: {_example(server, target)}")
+    print_notice(f"to try it, in another terminal: {_example(server, target)}")
     print_notice(f"to serve it over HTTP instead: trunkline run {target} --http 8000")
 
 
 def announce_http(server: Server, url: str) -> None:
     """Tell a person who started an HTTP server what it offers."""
     if is_terminal(sys.stderr):
-        print_notice(f"it offers {_offer(server)} over HTTP; Ctrl-C ends it; to use it: {_example(server, url)}")
+        print_notice(f"it offers {_offer(server)} over HTTP; Ctrl-C ends it; to call it: {_example(server, url)}")
 
 
 def _offer(server: Server) -> str:
@@ -38,7 +38,7 @@ def _offer(server: Server) -> str:
         "resource": len(registry.resources) + len(registry.templates),
         "prompt": len(registry.prompts),
     }
-    return ", ".join(counted(count, kind) for kind, count in counts.items())
+    return ", ".join(counted(count, kind) for kind, count in counts.items() if count) or "nothing yet"
 
 
 def _example(server: Server, target: str) -> str:

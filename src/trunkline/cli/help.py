@@ -93,6 +93,11 @@ class CommandGroup(click.Group):
         """Return the message about a command that does not exist."""
         return f"No such command '{name}'{suggestion(name, self.list_commands(ctx)) or '.'}"
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, then the options, which are few and the same everywhere."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their whole summaries."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

@@ -70,13 +70,13 @@ Examples:
   trunkline list tools http://127.0.0.1:8000/mcp
   trunkline list tools weather.py
   trunkline call weather.py forecast city=Oslo days=2
-  trunkline read "npx -y @modelcontextprotocol/server-everything" demo://resource/static/document/features.md
+  trunkline list tools "npx -y @modelcontextprotocol/server-everything"
   trunkline call files read_file path=notes.txt -c mcp.json
   trunkline serve -c mcp.json --http 8080
 
-\b
 Exit codes: 0 success, 1 usage error, 2 invalid file or setting, 3 authorization failed, 4 server unreachable,
 5 tool error or error response, 6 denied by policy or user, 7 timed out, 130 interrupted.
+
 Set TRUNKLINE_DEBUG=1 to see tracebacks.
 """
 

@@ -286,11 +286,13 @@ def _one_word(word: str) -> CommandTarget | ConfiguredTarget:
     for problem in configuration.problems:
         if problem.severity == "error":
             raise CommandError(str(problem), Exit.CONFIG)
-    if os.sep in word:
-        raise CommandError(f"there is no file {word}", Exit.CONFIG)
     from trunkline.cli.help import suggestion
 
-    near = suggestion(word.partition("/")[0], [*configuration.entries, *_python_files(os.curdir)])
+    name = word.partition("/")[0]
+    if os.sep in word:
+        near = suggestion(name, configuration.entries) if name else ""
+        raise CommandError(f"there is no file {word}{f' and no server {name!r}{near}' if near else ''}", Exit.CONFIG)
+    near = suggestion(name, [*configuration.entries, *_python_files(os.curdir)])
     raise CommandError(f"{word!r} is neither a configured server nor a program{near or f': {_EXPECTED}'}", Exit.USAGE)
 
 

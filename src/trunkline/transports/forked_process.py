@@ -26,7 +26,7 @@ __all__ = ["can_fork", "fork_process"]
 
 
 def can_fork() -> bool:
-    """Return whether this process may fork: it has one thread, and is on Linux (system libraries elsewhere forbid it)."""
+    """Return whether this process may fork: on Linux (elsewhere system libraries forbid it), with one thread."""
     import threading
 
     return sys.platform == "linux" and threading.active_count() == 1

@@ -225,7 +225,7 @@ def test_a_grant_may_end_and_be_for_a_profile(
     ("target", "said", "code"),
     [
         ("files/nothing", "files/nothing is not known here; known names: odd", Exit.CONFIG),
-        ("files/od", "files/od is not known here; did you mean odd", Exit.CONFIG),
+        ("files/od", 'files/od is not known here; did you mean "odd"', Exit.CONFIG),
         ("other/read", "other/read is not known here; .* run: trunkline list tools -c FILE", Exit.CONFIG),
         ("files/odd", "review it first: trunkline pins diff files/odd, then trunkline pins accept", Exit.DENIED),
         ("files/gone", "is no longer offered", Exit.CONFIG),

@@ -6,19 +6,11 @@ import io
 import json
 import sys
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from tests.cli.support import Outcome, at_a_terminal, run
-from trunkline.cli import main as entry_point
-
-
-@pytest.fixture(autouse=True)
-def _verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs = {**entry_point._VERBS, "trust": "Approve the servers of a project."}
-    monkeypatch.setattr(entry_point, "_VERBS", MappingProxyType(verbs))
 
 
 @pytest.fixture

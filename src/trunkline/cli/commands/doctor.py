@@ -6,6 +6,7 @@ Servers that are not approved are not started, no tool is called, and no finding
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -169,7 +170,8 @@ def _entry(choices: Choices) -> ServerEntry:
         return ServerEntry(name=target.url, source=source, url=target.url, headers=headers, secrets=secrets)
     assert not isinstance(target, ConfiguredTarget)
     command = tuple(target.command)
-    return ServerEntry(name=shlex.join(command), source=source, command=command, env=choices.env, cwd=choices.cwd)
+    name = shlex.join(command) if target.spec is None else os.path.relpath(target.spec)
+    return ServerEntry(name=name, source=source, command=command, env=choices.env, cwd=choices.cwd)
 
 
 async def _examine(choices: Choices, entries: Sequence[ServerEntry], configuration: Configuration | None) -> _Report:
