@@ -271,7 +271,7 @@ def test_revoking_what_was_never_approved_says_so(project: Path, capsys: pytest.
         pytest.param(["approve"], 1, "or --all", id="no name"),
         pytest.param(["approve", "tool", "--all"], 1, "or --all", id="a name and all"),
         pytest.param(["revoke"], 1, "NAME", id="nothing to revoke"),
-        pytest.param(["approve", "tol"], 2, "did you mean tool?", id="a slip"),
+        pytest.param(["approve", "tol"], 2, 'did you mean "tool"?', id="a slip"),
         pytest.param(["approve", "zzz"], 2, "known names: tool, remote", id="an unknown name"),
         pytest.param(["approve", "tool", "-c", "absent.json"], 2, "absent.json", id="no such file"),
         pytest.param(["list", "-c", "absent.json"], 2, "absent.json", id="no such file to list"),

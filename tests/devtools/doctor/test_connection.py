@@ -97,5 +97,11 @@ def test_the_era_is_named() -> None:
     assert met(Server("s"), process=False)[1]["revision"].detail.endswith("(stateless)")
 
 
+def test_a_stateless_server_needs_no_handshake() -> None:
+    assert met(program("pages"))[1]["handshake"].detail == "completed"
+    found = met(Server("s"), process=False)[1]["handshake"]
+    assert (found.status, found.detail) == ("ok", "not needed: the server answered server/discover")
+
+
 def test_a_server_that_is_no_process_has_no_stdout() -> None:
     assert {"spawn", "stdout"} & set(met(Server("s"), process=False)[1]) == set()
