@@ -73,3 +73,11 @@ def test_a_handler_may_raise_a_class_with_its_own_code_or_another() -> None:
 )
 def test_an_error_has_its_details_as_attributes(error: TrunklineError, facts: dict[str, object]) -> None:
     assert (str(error), vars(error)) == ("no", facts)
+
+
+def test_an_error_for_a_missing_token_says_how_to_pass_one() -> None:
+    error = RequestFailed("Authorization required", code=-32600)
+    assert str(error) == "Authorization required (-32600)"
+    error.status = 401
+    assert "auth=" in str(error)
+    assert error.message == "Authorization required"

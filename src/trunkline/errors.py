@@ -122,8 +122,9 @@ class RequestFailed(TrunklineError):
         self.data = data
 
     def __str__(self) -> str:
-        """Return the message and the code."""
-        return f"{self.message} ({self.code})"
+        """Return the message and the code; for a missing or rejected token, also what to do."""
+        advice = "; set auth= (--token) to a valid token, or headers= (--header) to what the server requires"
+        return f"{self.message} ({self.code}){advice if self.status == 401 else ''}"
 
 
 class ParseFailed(RequestFailed):

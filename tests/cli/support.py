@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +36,7 @@ __all__ = [
     "Served",
     "at_a_terminal",
     "command",
+    "in_a_terminal",
     "run",
     "serving",
 ]
@@ -197,3 +201,53 @@ def at_a_terminal(
         sys.stdout.flush()
         sys.stderr.flush()
         return code, person.finish()
+
+
+def in_a_terminal(
+    *arguments: str,
+    columns: int = 80,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    interrupt_at: str | None = None,
+) -> Outcome:
+    """Run the command as a process of its own at a terminal; Ctrl-C is typed once a text is to be seen.
+
+    Standard output and error are one terminal, and all that was to be seen is ``out``.
+    """
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trunkline", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={
+            **plain,
+            "TERM": "xterm-256color",
+            "PYTHONIOENCODING": "utf-8",
+            "PYTHONPATH": str(Path(trunkline.__file__).parents[1]),
+            **(env or {}),
+        },
+        cwd=cwd,
+    )
+    os.close(theirs)
+    seen, until = b"", time.monotonic() + SECONDS
+    try:
+        while time.monotonic() < until:
+            readable, _, _ = select.select([ours], [], [], 0.1)
+            try:
+                data = os.read(ours, 65536) if readable else None
+            except OSError:
+                break
+            seen += data or b""
+            if interrupt_at is not None and interrupt_at.encode() in seen:
+                process.send_signal(signal.SIGINT)
+                interrupt_at = None
+        code = process.wait(max(0.1, until - time.monotonic()))
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return Outcome(code, seen.decode("utf-8", "replace").replace("\r\n", "\n"), "")

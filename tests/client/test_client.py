@@ -316,6 +316,48 @@ async def test_prompt_arguments_that_are_not_strings_are_sent_as_json() -> None:
     assert "arguments" not in second
 
 
+@pytest.mark.parametrize(
+    ("ref", "argument", "sent"),
+    [
+        (
+            {"type": "ref/prompt", "name": "greet"},
+            {"name": "city", "value": "O"},
+            {"type": "ref/prompt", "name": "greet"},
+        ),
+        ({"name": "greet"}, {"name": "city"}, {"type": "ref/prompt", "name": "greet"}),
+        (
+            {"type": "ref/resource", "uri": "a://{b}"},
+            {"name": "b", "value": ""},
+            {"type": "ref/resource", "uri": "a://{b}"},
+        ),
+    ],
+)
+async def test_a_completion_may_be_asked_for_in_the_form_of_the_protocol(ref: Any, argument: Any, sent: Any) -> None:
+    server = stateless({"completion/complete": {"completion": {"values": []}}})
+    async with Client(server) as client:
+        await client.complete(ref, argument)
+    assert server.params_of("completion/complete")[0]["ref"] == sent
+    assert server.params_of("completion/complete")[0]["argument"]["value"] == argument.get("value", "")
+
+
+@pytest.mark.parametrize(
+    ("ref", "argument", "named"),
+    [
+        (t.PromptReference(name="greet"), {"city": "O"}, "argument="),
+        (t.PromptReference(name="greet"), {"name": "city", "value": 5}, "argument="),
+        (t.PromptReference(name="greet"), "city", "argument="),
+        ({"prompt": "greet"}, {"name": "city", "value": "O"}, "ref="),
+        ("greet", {"name": "city", "value": "O"}, "ref="),
+    ],
+)
+async def test_another_form_of_completion_is_a_type_error_that_names_the_parameter(
+    ref: Any, argument: Any, named: str
+) -> None:
+    async with Client(stateless({})) as client:
+        with pytest.raises(TypeError, match=named):
+            await client.complete(ref, argument)
+
+
 async def test_completions_are_asked_for() -> None:
     server = stateless({"completion/complete": {"completion": {"values": ["Oslo"], "total": 1}}})
     async with Client(server) as client:

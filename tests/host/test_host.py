@@ -148,6 +148,24 @@ async def test_a_policy_that_cannot_be_read_opens_nothing(tmp_path: Path) -> Non
             pass
 
 
+async def test_a_policy_of_another_type_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="policy= is a Policy or the path of a TOML file, not dict"):
+        async with open_host({"a": library()}, folder=tmp_path, policy={"rules": []}):
+            pass
+
+
+async def test_a_refusal_in_a_program_names_the_options_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trunkline.host.assembly.config_folder", lambda: tmp_path)
+    async with Host.open({"a": library()}, folder=tmp_path / "state", audit=False) as host:
+        with pytest.raises(PolicyDenied) as refused:
+            await host.call_tool("a/lend", {"title": "x"})
+    assert "pass consent= to Host.open" in str(refused.value)
+    assert "policy=" in str(refused.value)
+    assert "--" not in str(refused.value)
+
+
 async def test_two_hosts_in_one_process_do_not_meet(tmp_path: Path) -> None:
     async with (
         open_host({"a": library()}, folder=tmp_path / "1") as one,

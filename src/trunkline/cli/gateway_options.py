@@ -273,7 +273,7 @@ def _check_known(path: str, table: Mapping[str, Any], kind: type[Struct], where:
                     path, where + name, "a token may not be stored in the file; use --token or TRUNKLINE_GATEWAY_TOKEN"
                 )
             near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else f"known keys: {', '.join(known)}"
+            hint = f'did you mean "{near}"?' if near else f"known keys: {', '.join(known)}"
             _fail(path, f"{where}{name[:60]}", f"unknown key; {hint}")
 
 

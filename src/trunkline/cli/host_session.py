@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -30,7 +30,7 @@ from trunkline.cli.ui.approvals import terminal_prompter
 from trunkline.cli.ui.output import change_lines, current_secrets, one_line
 from trunkline.cli.ui.terminal import EndOfInput, Terminal, echo_disabled, is_interactive
 from trunkline.client.changes import Change
-from trunkline.client.client import Client
+from trunkline.client.client import Client, completion_argument
 from trunkline.client.options import ProgressCallback
 from trunkline.client.tool_cache import CallResult
 from trunkline.errors import AuthError, ConfigError, PolicyDenied, RequestTimeout, ServerUnavailable, TrunklineError
@@ -93,7 +93,7 @@ def name_hint(name: str, entries: Collection[str]) -> str:
     from trunkline.host.config.spelling import nearest
 
     near = nearest(name, entries)
-    return f"did you mean {near}?" if near else f"known names: {', '.join(entries) or 'none'}"
+    return f'did you mean "{near}"?' if near else f"known names: {', '.join(entries) or 'none'}"
 
 
 def check_approved(entry: ServerEntry) -> None:
@@ -235,7 +235,9 @@ def _settings(revision: str, timeout: float | None, *, start: float) -> dict[str
 async def _opened(
     context: CommandContext, target: ConfiguredTarget, options: HostOptions, seconds: float
 ) -> AsyncIterator[CommandClient]:
-    async with Host.open(*target.files, **options) as host:
+    async with AsyncExitStack() as stack:
+        with context.screen.working(f"starting {target.server or 'the configured servers'}"):
+            host = await stack.enter_async_context(Host.open(*target.files, **options))
         statuses = host.status()
         if target.server is not None:
             problem = status_error(statuses[0], seconds)
@@ -384,14 +386,15 @@ class HostClient:
     async def complete(
         self,
         ref: t.CompletionReference,
-        argument: Mapping[str, str],
+        argument: t.CompletionArgument | Mapping[str, str],
         *,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
         """Complete an argument."""
+        asked = completion_argument(argument)
         id = self._id("prompt", ref.name) if isinstance(ref, t.PromptReference) else self._id("template", ref.uri)
         with self._explain_unavailable():
-            return await self._host.complete(id, argument["name"], argument["value"], context=context)
+            return await self._host.complete(id, asked.name, asked.value, context=context)
 
     @asynccontextmanager
     async def listen(self, *, uris: Iterable[str] = (), **wanted: bool | None) -> AsyncIterator[AsyncIterator[Change]]:

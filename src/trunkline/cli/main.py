@@ -16,42 +16,54 @@ import click
 
 from trunkline import __version__
 from trunkline.cli.exit_codes import CommandError, Exit, debugging, exit_for
+from trunkline.cli.help import CommandGroup, prepare, usage_suggestion
 from trunkline.cli.ui.output import RunSecrets, one_line, print_notice
+from trunkline.cli.ui.style import without_color
 
 __all__ = ["main"]
 
-#: The commands with their one-line help; each is the ``command`` of its module in ``trunkline.cli.commands``.
-_VERBS: Mapping[str, str] = MappingProxyType(
+#: The commands in groups, with their summaries; each is the ``command`` of its module in ``trunkline.cli.commands``.
+_GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "new": "Create a project with a server, its tests and a client configuration.",
-        "run": "Run the server in a Python file, over stdio or HTTP.",
-        "chat": "Chat with a model that uses your configured servers.",
-        "ask": "Ask a model one question, with your configured servers.",
-        "serve": "Run the gateway: all configured servers as one.",
-        "list": "List a server's tools, resources, templates or prompts.",
-        "call": "Call a tool.",
-        "read": "Read a resource.",
-        "get": "Render a prompt.",
-        "complete": "Complete an argument.",
-        "listen": "Watch a server's lists and resources for changes.",
-        "status": "Show the status of the configured servers.",
-        "doctor": "Diagnose why a server does not work.",
-        "import": "Import servers from other applications.",
-        "install": "Add a server, or the gateway, to another application.",
-        "config": "Show the effective configuration.",
-        "trust": "Approve the servers of a project.",
-        "pins": "Review changes to the definitions of servers.",
-        "policy": "Explain, test and check policy rules.",
-        "grants": "Allow tools in advance, and revoke grants.",
-        "audit": "Verify and search the audit trail.",
-        "auth": "Log in to servers, and log out.",
-        "secret": "Manage stored secrets.",
-        "record": "Record the traffic of a server.",
-        "replay": "Replay a recording as a server or as a client.",
-        "diff": "Compare two recordings.",
+        "Build": {
+            "new": "Create a project with a server, its tests and a client configuration.",
+            "run": "Run the server in a Python file, over stdio or HTTP.",
+            "doctor": "Diagnose why a server does not work.",
+            "install": "Add a server, or the gateway, to another application.",
+            "completion": "Print the completion script of a shell.",
+        },
+        "Call": {
+            "list": "List a server's tools, resources, templates or prompts.",
+            "call": "Call a tool.",
+            "read": "Read a resource.",
+            "get": "Render a prompt.",
+            "complete": "Complete an argument.",
+            "listen": "Watch a server's lists and resources for changes.",
+            "chat": "Chat with a model that uses your configured servers.",
+            "ask": "Ask a model one question, with your configured servers.",
+        },
+        "Host": {
+            "serve": "Run the gateway: all configured servers as one.",
+            "status": "Show the status of the configured servers.",
+            "config": "Show the effective configuration.",
+            "import": "Import servers from other applications.",
+        },
+        "Security": {
+            "trust": "Approve the servers of a project.",
+            "pins": "Review changes to the definitions of servers.",
+            "policy": "Explain, test and check policy rules.",
+            "grants": "Allow tools in advance, and revoke grants.",
+            "audit": "Verify and search the audit trail.",
+            "auth": "Log in to servers, and log out.",
+            "secret": "Manage stored secrets.",
+        },
+        "Record": {
+            "record": "Record the traffic of a server.",
+            "replay": "Replay a recording as a server or as a client.",
+            "diff": "Compare two recordings.",
+        },
     }
 )
-
 _EPILOG = """\
 \b
 Examples:
@@ -59,34 +71,47 @@ Examples:
   trunkline list tools http://127.0.0.1:8000/mcp
   trunkline list tools weather.py
   trunkline call weather.py forecast city=Oslo days=2
-  trunkline read "npx -y @modelcontextprotocol/server-everything" demo://resource/static/document/features.md
+  trunkline list tools "npx -y @modelcontextprotocol/server-everything"
   trunkline call files read_file path=notes.txt -c mcp.json
   trunkline serve -c mcp.json --http 8080
 
-\b
 Exit codes: 0 success, 1 usage error, 2 invalid file or setting, 3 authorization failed, 4 server unreachable,
 5 tool error or error response, 6 denied by policy or user, 7 timed out, 130 interrupted.
+
 Set TRUNKLINE_DEBUG=1 to see tracebacks.
 """
 
 
-class _CommandGroup(click.Group):
+class _RootGroup(CommandGroup):
     """The group of all commands; it knows their names and one-line help without importing them."""
+
+    #: The one-line help of each command.
+    summaries: Mapping[str, str] = MappingProxyType(
+        {verb: text for verbs in _GROUPS.values() for verb, text in verbs.items()}
+    )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the command names in the order of the help."""
-        return list(_VERBS)
+        return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command."""
-        if cmd_name not in _VERBS:
+        if cmd_name not in self.summaries:
             return None
         from importlib import import_module
 
         command: click.Command = import_module(
             f"trunkline.cli.commands.{'import_' if cmd_name == 'import' else cmd_name}"
         ).command
-        return command
+        return prepare(command)
+
+    def unknown_command(self, ctx: click.Context, name: str) -> str:
+        """Return the message about a command that does not exist; a server may have been meant."""
+        if name.endswith(".py"):
+            return f"No such command '{name}'; to run the server in that file: trunkline run {name}."
+        if name.lower().startswith(("http://", "https://")):
+            return f"No such command '{name}'; to list the tools of that server: trunkline list tools {name}."
+        return super().unknown_command(ctx, name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a closed output pipe is handled here, before click turns it into an exit code of its own."""
@@ -97,12 +122,16 @@ class _CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help; asking the commands themselves would import them all."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_VERBS.items()))
+        width = max(map(len, self.summaries))
+        for heading, verbs in _GROUPS.items():
+            with formatter.section(heading):
+                # Padded, so that the summaries of all groups are aligned.
+                formatter.write_dl([(f"{verb:{width}}", summary) for verb, summary in verbs.items()])
 
 
-@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.group(cls=_RootGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.version_option(__version__, "-V", "--version", prog_name="trunkline", message="%(prog)s %(version)s")
+@click.option("--no-color", is_flag=True, expose_value=False, help="Print without colour; every command accepts it.")
 def _trunkline() -> None:
     """Run, use and combine Model Context Protocol servers."""
 
@@ -111,7 +140,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; ``arguments`` defaults to those of the process."""
     _forgive_encodings()
     words = sys.argv[1:] if arguments is None else list(arguments)
-    secrecy = RunSecrets()
+    with without_color("--no-color" in words):
+        return _run(words, owns_process=arguments is None)
+
+
+def _run(words: list[str], *, owns_process: bool) -> int:
+    secrecy = RunSecrets(owns_process=owns_process)
     try:
         outcome: int = _trunkline.main(words or ["--help"], prog_name="trunkline", standalone_mode=False, obj=secrecy)
         return outcome if words else Exit.USAGE
@@ -135,21 +169,21 @@ def _end(error: Exception, secrecy: RunSecrets) -> int:
         import traceback
 
         click.echo(secrecy.hide("".join(traceback.format_exception(error))), err=True, nl=False)
-    print_notice(secrecy.hide(_sentence(error)))
+    print_notice(secrecy.hide(_sentence(error)), failure=True)
     return code
 
 
 def _complain_of_usage(error: click.ClickException) -> None:
     context = getattr(error, "ctx", None)
-    told = error.format_message()
+    told = usage_suggestion(error)
     if context is not None and told == context.get_help():
         # A command group that was given no subcommand.
-        click.echo(told)
+        click.echo(told, color=context.color)
         return
     path = "trunkline" if context is None else context.command_path
     sentence = one_line(told)
     # Some of click's messages end with a list and have no full stop.
-    print_notice(f"{sentence if sentence.endswith(('.', '?')) else f'{sentence}.'} See {path} --help.")
+    print_notice(f"{sentence if sentence.endswith(('.', '?')) else f'{sentence}.'} See {path} --help.", failure=True)
 
 
 def _sentence(error: Exception) -> str:

@@ -488,7 +488,7 @@ if TYPE_CHECKING:
     from trunkline.net.addresses import ListenAddress
 
 
-CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
+_HTTP_PORT = 8000
 
 
 def _parse_address(context: click.Context, option: click.Parameter, value: str | None) -> ListenAddress | None:
@@ -500,8 +500,17 @@ def _parse_address(context: click.Context, option: click.Parameter, value: str |
     return address
 
 
-def http_option(function: CommandFunction) -> CommandFunction:
-    """Add the option ``--http [HOST:]PORT``, passed to the command as ``address``."""
+def http_option(function: Callable[..., int]) -> Callable[..., int]:
+    """Add ``--http [HOST:]PORT``, passed on as ``address``, and ``--port`` and ``--host``, which set the same."""
+
+    @wraps(function)
+    def read(*arguments: Any, address: ListenAddress | None, port: int | None, host: str | None, **given: Any) -> int:
+        if address is not None and (port is not None or host is not None):
+            raise click.UsageError("--http already has the address; leave out --port and --host.")
+        if port is not None or host is not None:
+            address = _parse_host_and_port(host, port)
+        return function(*arguments, address=address, **given)
+
     option = click.option(
         "--http",
         "address",
@@ -511,4 +520,18 @@ def http_option(function: CommandFunction) -> CommandFunction:
         callback=_parse_address,
         help="Serve over HTTP. Default address: 127.0.0.1:8000.",
     )
-    return option(function)
+    port = click.option("--port", type=int, metavar="N", help="The same as --http N.")
+    host = click.option("--host", metavar="HOST", help="With --port: the same as --http HOST:N.")
+    return option(port(host(read)))
+
+
+def _parse_host_and_port(host: str | None, port: int | None) -> ListenAddress:
+    from trunkline.net.addresses import parse_listen_address
+
+    number = _HTTP_PORT if port is None else port
+    name = f"[{host}]" if host is not None and ":" in host and not host.startswith("[") else host
+    address = parse_listen_address(str(number) if name is None else f"{name}:{number}")
+    if address is None:
+        wrong = f"--port {number}" if name is None else f"--host {host} --port {number}"
+        raise click.UsageError(f"{wrong} is no address to listen at.")
+    return address

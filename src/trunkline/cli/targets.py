@@ -54,7 +54,7 @@ def load_server(spec: str) -> Server:
     """
     path, name = split_spec(spec)
     if not os.path.isfile(path):
-        raise CommandError(f"there is no file {path}", Exit.CONFIG)
+        raise CommandError(f"there is no file {path}{_similar_file(path)}", Exit.CONFIG)
     check_own_library(path)
     module = _load_module(os.path.abspath(path))
     return _find_server(module, path) if name is None else _named_server(module, path, name)
@@ -86,6 +86,20 @@ def load_installed_server(spec: str) -> Server:
     except Exception as error:
         raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
     return _find_server(module, name) if not wanted else _named_server(module, name, wanted)
+
+
+def _similar_file(path: str) -> str:
+    from trunkline.cli.help import suggestion
+
+    folder, name = os.path.split(path)
+    return suggestion(name, _python_files(folder or os.curdir))
+
+
+def _python_files(folder: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(".py")]
+    except OSError:
+        return []
 
 
 def check_own_library(path: str) -> None:
@@ -213,6 +227,8 @@ class CommandTarget(NamedTuple):
 
     command: list[str]
     env: dict[str, str]
+    #: For a Python file: FILE[:OBJECT] with the absolute path.
+    spec: str | None = None
 
 
 class UrlTarget(NamedTuple):
@@ -252,7 +268,7 @@ def resolve_target(text: str | None, files: Sequence[str] = ()) -> CommandTarget
     if len(words) > 1:
         return CommandTarget(words, {})
     if path.endswith(".py"):
-        raise CommandError(f"there is no file {path}", Exit.CONFIG)
+        raise CommandError(f"there is no file {path}{_similar_file(path)}", Exit.CONFIG)
     return _one_word(words[0] if words else "")
 
 
@@ -262,7 +278,7 @@ def _python_file(path: str, name: str | None) -> CommandTarget:
     # -P: the server's modules must not come from the current directory.
     command = [sys.executable, "-P", "-m", "trunkline", "run", "--", spec]
     # The file is the user's own program: it finds the modules that their other programs find.
-    return CommandTarget(command, {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ})
+    return CommandTarget(command, {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}, spec)
 
 
 def _words(text: str) -> list[str]:
@@ -304,9 +320,14 @@ def _one_word(word: str) -> CommandTarget | ConfiguredTarget:
     for problem in configuration.problems:
         if problem.severity == "error":
             raise CommandError(str(problem), Exit.CONFIG)
+    from trunkline.cli.help import suggestion
+
+    name = word.partition("/")[0]
     if os.sep in word:
-        raise CommandError(f"there is no file {word}", Exit.CONFIG)
-    raise CommandError(f"{word!r} is neither a configured server nor a program: {_EXPECTED}", Exit.USAGE)
+        near = suggestion(name, configuration.entries) if name else ""
+        raise CommandError(f"there is no file {word}{f' and no server {name!r}{near}' if near else ''}", Exit.CONFIG)
+    near = suggestion(name, [*configuration.entries, *_python_files(os.curdir)])
+    raise CommandError(f"{word!r} is neither a configured server nor a program{near or f': {_EXPECTED}'}", Exit.USAGE)
 
 
 def _in_files(text: str | None, files: Sequence[str]) -> ConfiguredTarget:

@@ -28,7 +28,7 @@ from trunkline.protocol.input_required import check_result_type
 from trunkline.protocol.methods import METHODS, notifications_to_server
 from trunkline.types import ProgressNotificationParams
 
-__all__ = ["Client"]
+__all__ = ["Client", "completion_argument"]
 
 _NOTIFICATIONS = frozenset(row.name for row in METHODS if row.kind == "notification")
 
@@ -310,16 +310,21 @@ class Client:
 
     async def complete(
         self,
-        ref: t.CompletionReference,
+        ref: t.CompletionReference | Mapping[str, str],
         argument: t.CompletionArgument | Mapping[str, str],
         *,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
-        """Complete an argument of a prompt or template; ``context`` holds the arguments filled in before."""
-        if isinstance(argument, Mapping):
-            argument = t.CompletionArgument(name=argument["name"], value=argument["value"])
+        """Complete an argument of a prompt or template; ``context`` holds the arguments filled in before.
+
+        The reference and the argument may be mappings in the form of the protocol, such as ``{"type": "ref/prompt",
+        "name": "report"}`` and ``{"name": "city", "value": "Os"}``.
+
+        Raises:
+            TypeError: the reference or the argument has another form.
+        """
         before = None if context is None else t.CompletionContext(arguments=dict(context))
-        params = t.CompleteRequestParams(ref=ref, argument=argument, context=before)
+        params = t.CompleteRequestParams(ref=_reference(ref), argument=completion_argument(argument), context=before)
         result, _ = await self._core.call("completion/complete", params, timeouts=self._timeouts, repeat=True)
         completion: t.Completion = result.completion
         return completion
@@ -412,3 +417,35 @@ def _call_plain(call: Callable[..., Awaitable[tuple[Any, Any]]], params: Any, **
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else encode(value).decode()
+
+
+def completion_argument(argument: t.CompletionArgument | Mapping[str, str]) -> t.CompletionArgument:
+    """Return the argument to complete, from an object or a mapping.
+
+    Raises:
+        TypeError: it is neither, or a member is missing.
+    """
+    if isinstance(argument, t.CompletionArgument):
+        return argument
+    if isinstance(argument, Mapping) and isinstance(argument.get("name"), str):
+        value = argument.get("value", "")
+        if isinstance(value, str) and not set(argument) - {"name", "value"}:
+            return t.CompletionArgument(name=argument["name"], value=value)
+    raise TypeError(
+        f'argument= is a CompletionArgument or a mapping such as {{"name": "city", "value": "Os"}}, not {argument!r}'
+    )
+
+
+def _reference(ref: t.CompletionReference | Mapping[str, str]) -> t.CompletionReference:
+    if isinstance(ref, t.PromptReference | t.ResourceTemplateReference):
+        return ref
+    if isinstance(ref, Mapping):
+        name, uri = ref.get("name"), ref.get("uri")
+        if isinstance(name, str) and ref.get("type", "ref/prompt") == "ref/prompt":
+            return t.PromptReference(name=name)
+        if isinstance(uri, str) and ref.get("type", "ref/resource") == "ref/resource":
+            return t.ResourceTemplateReference(uri=uri)
+    raise TypeError(
+        "ref= is a PromptReference, a ResourceTemplateReference or a mapping such as "
+        f'{{"type": "ref/prompt", "name": "report"}}, not {ref!r}'
+    )

@@ -428,6 +428,8 @@ def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
     given = options.get("policy")
     if isinstance(given, Policy):
         return given
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise TypeError(f"policy= is a Policy or the path of a TOML file, not {type(given).__name__}")
     if given is None:
         given = config_folder() / "policy.toml"
         if not given.exists():

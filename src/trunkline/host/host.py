@@ -24,6 +24,7 @@ from trunkline.client.tool_cache import CallResult, ToolCache
 from trunkline.errors import ConfigError, InvalidParams
 from trunkline.host.assembly import Assembly, HostOptions, ReloadResult, assemble
 from trunkline.host.authorization.authorizer import usable_counts, with_usable_counts
+from trunkline.host.authorization.denial_messages import NO_CONSENT_OPTION, NO_PROMPTER
 from trunkline.host.authorization.policy.policy import Policy
 from trunkline.host.config.model import Configuration
 from trunkline.host.core import Requester
@@ -355,6 +356,7 @@ class Host:
             prompter=self._options.get("consent"),
             caller=self._options.get("caller", "user"),
             consented_by="user" if self._options.get("typed") else None,
+            no_prompt_reason=NO_PROMPTER if self._options.get("typed") else NO_CONSENT_OPTION,
         )
 
     def _request_handler(self) -> ServerRequestHandler:

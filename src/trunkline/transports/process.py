@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Protocol
 
 from trunkline.errors import LinkError, ServerExited
 from trunkline.protocol.caller import STDIO, Origin
@@ -26,9 +27,11 @@ __all__ = [
     "STRAY_OUTPUT",
     "LaunchedProcess",
     "ProcessLink",
+    "WatcherProcess",
     "find_interpreter",
     "find_program",
     "launch_process",
+    "open_pipes",
     "server_environment",
 ]
 
@@ -38,19 +41,29 @@ INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TE
 _LOADER_VARIABLES = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 
 
+class WatcherProcess(Protocol):
+    """The watcher as a child process."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended, or raise ``subprocess.TimeoutExpired``."""
+
+    def kill(self) -> None:
+        """Kill it."""
+
+
 class LaunchedProcess:
     """A started server: our ends of its pipes, and the socket to its watcher."""
 
     __slots__ = ("control", "stderr", "stdin", "stdout", "watcher")
 
-    def __init__(self, control: socket.socket, watcher: subprocess.Popen[bytes], *, pipes: Sequence[int]) -> None:
+    def __init__(self, control: socket.socket, watcher: WatcherProcess, *, pipes: Sequence[int]) -> None:
         """Set our ends; the pipes in the order stdin, stdout, stderr."""
         self.stdin: int
         self.stdout: int
         self.stderr: int
         self.stdin, self.stdout, self.stderr = pipes
         self.control: socket.socket = control
-        self.watcher: subprocess.Popen[bytes] = watcher
+        self.watcher: WatcherProcess = watcher
 
 
 def server_environment(given: Mapping[str, str] | None, inherit: Collection[str] = INHERITED) -> dict[str, str]:
@@ -78,22 +91,28 @@ def launch_process(
     record = _launch_file(pack_launch(path, list(command), env))
     with ExitStack() as ours, ExitStack() as theirs:
         theirs.callback(os.close, record)
-        near: list[int] = []
-        far: list[int] = []
-        for we_read in (False, True, True):
-            read_fd, write_fd = os.pipe()
-            near.append(read_fd if we_read else write_fd)
-            far.append(write_fd if we_read else read_fd)
-            ours.callback(os.close, near[-1])
-            theirs.callback(os.close, far[-1])
+        near, far = open_pipes(ours, theirs)
         control, far_control = socket.socketpair()
         ours.callback(control.close)
         theirs.callback(far_control.close)
         control.setblocking(False)
-        os.set_blocking(near[2], False)
         watcher = _start_watcher(far_control.fileno(), record, pipes=far, cwd=cwd, seconds=exit_seconds)
         ours.pop_all()
     return LaunchedProcess(control, watcher, pipes=near)
+
+
+def open_pipes(ours: ExitStack, theirs: ExitStack) -> tuple[list[int], list[int]]:
+    """Open pipes for stdin, stdout and stderr of a server; return our ends and its ends, each closed by its stack."""
+    near: list[int] = []
+    far: list[int] = []
+    for we_read in (False, True, True):
+        read_fd, write_fd = os.pipe()
+        near.append(read_fd if we_read else write_fd)
+        far.append(write_fd if we_read else read_fd)
+        ours.callback(os.close, near[-1])
+        theirs.callback(os.close, far[-1])
+    os.set_blocking(near[2], False)
+    return near, far
 
 
 def find_program(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[str] | None) -> str:
@@ -448,7 +467,7 @@ class StdoutFilter:
         self._receiver.eof_received(error, about=about)
 
 
-def _wait_or_kill(watcher: subprocess.Popen[bytes]) -> None:
+def _wait_or_kill(watcher: WatcherProcess) -> None:
     try:
         watcher.wait(timeout=_KILL_SECONDS)
     except subprocess.TimeoutExpired:

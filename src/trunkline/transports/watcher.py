@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ControlGroup", "Watcher", "descendants", "main", "pack_launch", "unpack_launch"]
+__all__ = ["ControlGroup", "Watcher", "descendants", "main", "pack_launch", "unpack_launch", "watch_server"]
 
 # The longest wait of each step after the client has died.
 _ORPHAN_SECONDS = 1.0
@@ -404,10 +404,16 @@ def main() -> None:
         os._exit(0)
     with open(launch, "rb") as file:
         path, argv, env = unpack_launch(file.read())
+    watch_server(lambda: _start(path, argv, env), control=control, parent=parent, seconds=float(sys.argv[4]))
+    os._exit(0)
+
+
+def watch_server(start: "Callable[[], int]", *, control: int, parent: int, seconds: float) -> None:
+    """Start the server with ``start``, which returns its pid, and watch it until it has ended."""
     _become_subreaper()
     group = ControlGroup.make()
     try:
-        server = _start(path, argv, env)
+        server = start()
     except OSError as error:
         send_notice(control, f"failed {error.errno}")
         if group is not None and group.leave():
@@ -417,5 +423,4 @@ def main() -> None:
     if group is not None and not group.leave():
         group = None
     _detach()
-    Watcher(control, parent=parent, server=server, seconds=float(sys.argv[4]), group=group).run()
-    os._exit(0)
+    Watcher(control, parent=parent, server=server, seconds=seconds, group=group).run()

@@ -435,8 +435,8 @@ def test_the_commands_answer(place: Place) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("/toosl", "[failed] unknown command /toosl; did you mean tools?"),
-        ("/demo:gret", "[failed] there is no prompt 'demo:gret'; did you mean demo:greet?"),
+        ("/toosl", '[failed] unknown command /toosl; did you mean "tools"?'),
+        ("/demo:gret", "[failed] there is no prompt 'demo:gret'; did you mean \"demo:greet\"?"),
         ("/demo:greet", "[failed] missing arguments: /demo:greet name=..."),
         ("/demo:greet who=me", "[failed] greet has no argument 'who'; it has: name, style"),
         ("/attach nothing", "[failed] expected a resource as @server:uri; servers: demo"),

@@ -149,9 +149,9 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        pytest.param(("list", "tools", "dmo"), 2, "did you mean demo?", id="no such server"),
+        pytest.param(("list", "tools", "dmo"), 2, 'did you mean "demo"?', id="no such server"),
         pytest.param(("list", "tools", "https://x/mcp"), 2, "there is no server 'https://x/mcp'", id="a URL"),
-        pytest.param(("call", "demo", "ecko"), 5, "did you mean echo?", id="no such tool"),
+        pytest.param(("call", "demo", "ecko"), 5, 'did you mean "echo"?', id="no such tool"),
         pytest.param(("get", "demo", "meet"), 5, "demo has no prompt 'meet'", id="no such prompt"),
         pytest.param(("read", "demo", "note://no"), 5, "not found: note://no", id="no such resource"),
         pytest.param(("complete", "demo", "meet", "x"), 5, "demo has no prompt 'meet'", id="nothing to complete"),

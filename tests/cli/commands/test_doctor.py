@@ -59,6 +59,13 @@ def test_a_server_that_works_is_looked_at_whole(practice: Practice) -> None:
     assert {"command", "spawn", "handshake", "revision", "server", "tools", "schemas", "cost"} <= set(checks)
 
 
+def test_a_fix_is_shown_once(practice: Practice) -> None:
+    out = practice.doctor("bad", "-c", practice.config(bad={"comand": "x"})).out
+    # Once for the unknown member of the file, and once for the server that lacks the known one.
+    assert out.count('did you mean "command"?') == 2
+    assert out.count('-> did you mean "command"?') == 2
+
+
 def test_a_server_that_works_ends_with_0_and_a_table(practice: Practice) -> None:
     code, out, _ = practice.doctor("demo", "-c", practice.config(demo=demo_entry()))
     assert code == 0

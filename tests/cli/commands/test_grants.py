@@ -77,7 +77,7 @@ def test_grants_are_listed_with_what_they_allow(two: tuple[Grant, Grant], capsys
     ("change", "shown"),
     [
         ({"expires": None}, "no end"),
-        ({"profile": "home", "principal": None}, "any caller in home"),
+        ({"profile": "home", "principal": None}, "callers without a login in home"),
         ({"match": argument_pattern({"a": 1})}, '{"a":1}'),
         ({"match": argument_pattern({"a": 1}, vary="/a")}, '/a anything; the others as in {"a":1}'),
     ],
@@ -110,7 +110,9 @@ def test_a_grant_for_several_tools_is_one_row_and_names_them_when_it_is_shown(
     book.add(waiting)
     lines = run(capsys, "list").out.splitlines()
     assert lines[1].startswith(f"{grant.id}  files   2 read-only tools ")
-    assert lines[2].startswith(f"{waiting.id}  notes   read-only tools, once the server is listed  any caller  no end")
+    assert lines[2].startswith(
+        f"{waiting.id}  notes   read-only tools, once the server is listed  callers without a login  no end"
+    )
     shown = run(capsys, "show", grant.id).out.splitlines()
     assert shown[0].startswith("files: 2 read-only tools, for ann, until 2096-")
     assert shown[1:] == ["  list\\x1b", "  read"]
@@ -223,7 +225,7 @@ def test_a_grant_may_end_and_be_for_a_profile(
     ("target", "said", "code"),
     [
         ("files/nothing", "files/nothing is not known here; known names: odd", Exit.CONFIG),
-        ("files/od", "files/od is not known here; did you mean odd", Exit.CONFIG),
+        ("files/od", 'files/od is not known here; did you mean "odd"', Exit.CONFIG),
         ("other/read", "other/read is not known here; .* run: trunkline list tools -c FILE", Exit.CONFIG),
         ("files/odd", "review it first: trunkline pins diff files/odd, then trunkline pins accept", Exit.DENIED),
         ("files/gone", "is no longer offered", Exit.CONFIG),

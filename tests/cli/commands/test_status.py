@@ -55,6 +55,16 @@ def touching(mark: Path) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-c", f"open({str(mark)!r}, 'w')"]}
 
 
+def test_a_server_that_never_ran_is_not_started(desk: Desk) -> None:
+    write_config(desk.config, {"one": demo_entry()})
+    heading, row, *_ = desk.status().out.splitlines()
+    assert heading.split()[:3] == ["NAME", "STATE", "REVISION"]
+    assert row.split()[:3] == ["one", "not", "started"]
+    assert "it never ran" in desk.status().out
+    assert desk.verb("list", "tools").code == 0
+    assert "counts are from its last run" in desk.status().out
+
+
 def test_nothing_is_started_without_check(desk: Desk) -> None:
     write_config(desk.config, {"one": touching(desk.folder / "started")})
     assert (desk.status().code, desk.states()["one"]["state"]) == (0, "known")

@@ -6,19 +6,11 @@ import io
 import json
 import sys
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from tests.cli.support import Outcome, at_a_terminal, run
-from trunkline.cli import main as entry_point
-
-
-@pytest.fixture(autouse=True)
-def _verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs = {**entry_point._VERBS, "trust": "Approve the servers of a project."}
-    monkeypatch.setattr(entry_point, "_VERBS", MappingProxyType(verbs))
 
 
 @pytest.fixture
@@ -279,7 +271,7 @@ def test_revoking_what_was_never_approved_says_so(project: Path, capsys: pytest.
         pytest.param(["approve"], 1, "or --all", id="no name"),
         pytest.param(["approve", "tool", "--all"], 1, "or --all", id="a name and all"),
         pytest.param(["revoke"], 1, "NAME", id="nothing to revoke"),
-        pytest.param(["approve", "tol"], 2, "did you mean tool?", id="a slip"),
+        pytest.param(["approve", "tol"], 2, 'did you mean "tool"?', id="a slip"),
         pytest.param(["approve", "zzz"], 2, "known names: tool, remote", id="an unknown name"),
         pytest.param(["approve", "tool", "-c", "absent.json"], 2, "absent.json", id="no such file"),
         pytest.param(["list", "-c", "absent.json"], 2, "absent.json", id="no such file to list"),

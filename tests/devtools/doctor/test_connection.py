@@ -75,10 +75,14 @@ def test_lists_that_do_not_come_are_given_up() -> None:
     assert (offering, checks["tools"].status, "0.5 s" in checks["tools"].detail) == (None, "fail", True)
 
 
-@pytest.mark.parametrize(("how", "missing"), [("nameless", "name"), ("versionless", "version")])
-def test_a_server_without_a_name_or_version_is_told_of(how: str, missing: str) -> None:
-    found = met(program(how))[1]["server"]
-    assert (found.status, found.detail) == ("warn", f"no {missing} in its server info")
+def test_a_server_without_a_name_is_told_of() -> None:
+    found = met(program("nameless"))[1]["server"]
+    assert (found.status, found.detail) == ("warn", "no name in its server info")
+
+
+def test_a_server_without_a_version_is_no_reason_to_warn() -> None:
+    found = met(program("versionless"))[1]["server"]
+    assert (found.status, found.detail) == ("ok", "s")
 
 
 def test_all_pages_are_counted() -> None:
@@ -91,6 +95,12 @@ def test_all_pages_are_counted() -> None:
 def test_the_era_is_named() -> None:
     assert met(program("pages"))[1]["revision"].detail.endswith("(handshake)")
     assert met(Server("s"), process=False)[1]["revision"].detail.endswith("(stateless)")
+
+
+def test_a_stateless_server_needs_no_handshake() -> None:
+    assert met(program("pages"))[1]["handshake"].detail == "completed"
+    found = met(Server("s"), process=False)[1]["handshake"]
+    assert (found.status, found.detail) == ("ok", "not needed: the server answered server/discover")
 
 
 def test_a_server_that_is_no_process_has_no_stdout() -> None:

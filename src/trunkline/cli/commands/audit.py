@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from trunkline.cli.exit_codes import Exit
+from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option
 
 __all__ = ["command"]
@@ -27,7 +28,7 @@ _UNITS: Mapping[str, float] = MappingProxyType({"s": 1, "m": 60, "h": 3600, "d":
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group("audit", epilog=_EPILOG)
+@click.group("audit", cls=CommandGroup, epilog=_EPILOG)
 def command() -> None:
     """Verify and search the audit trail."""
 
@@ -100,7 +101,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 @json_option
 def query(file: Path | None, *, denied: bool, limit: int | None, as_json: bool, **wanted: Any) -> int:
     """Show entries of the audit trail, oldest first. FILE defaults to your own trail."""
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, table
+    from trunkline.cli.ui.output import print_json, print_notice, print_table
     from trunkline.host.audit.reader import AuditFilter
     from trunkline.host.audit.reader import query as find
 
@@ -116,9 +117,7 @@ def query(file: Path | None, *, denied: bool, limit: int | None, as_json: bool, 
     if as_json:
         print_json({"entries": found})
     elif found:
-        print_text(
-            table(("SEQ", "TIME", "STAGE", "WHAT", "FOR", "RULE", "BY", "OUTCOME", "ARGUMENTS"), [*map(_row, found)])
-        )
+        print_table(("SEQ", "TIME", "STAGE", "WHAT", "FOR", "RULE", "BY", "OUTCOME", "ARGUMENTS"), [*map(_row, found)])
     else:
         print_notice("no matching entries")
     if unreadable:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
+from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import config_option, json_option, with_json_errors
 from trunkline.cli.targets import ConfiguredTarget, UrlTarget, resolve_target
 
@@ -37,7 +38,7 @@ _USER = click.option("--user", metavar="SUBJECT", help="For a gateway: the login
 _USER_ISSUER = click.option("--user-issuer", metavar="URL", help="The issuer of that user's tokens.")
 
 
-@click.group("auth", epilog=_EPILOG)
+@click.group("auth", cls=CommandGroup, epilog=_EPILOG)
 def command() -> None:
     """Log in to servers at URLs, log out, and list logins."""
 
@@ -138,14 +139,14 @@ def logout(
 def list_them(*, user: str | None, user_issuer: str | None, as_json: bool) -> int:
     """List stored logins with issuer and expiry. Tokens are never shown."""
     from trunkline.cli.logins import list_logins, login_document
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, table
+    from trunkline.cli.ui.output import print_json, print_notice, print_table
 
     found = _run(list_logins(_owner(user, user_issuer)), as_json)
     if as_json:
         print_json({"logins": [login_document(each) for each in found]})
     elif found:
         rows = [(each.url, each.resource, each.issuer, each.scope or "", _expiry(each)) for each in found]
-        print_text(table(("SERVER", "RESOURCE", "ISSUER", "SCOPES", "EXPIRES"), rows))
+        print_table(("SERVER", "RESOURCE", "ISSUER", "SCOPES", "EXPIRES"), rows)
     else:
         print_notice("no logins stored; to log in, run: trunkline auth login URL")
     return Exit.OK

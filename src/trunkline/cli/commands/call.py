@@ -51,15 +51,19 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> i
             tools = {each.name: each for each in await client.list_tools()}
             schema = tools[tool].input_schema if tool in tools else {}
             given.update(typed_arguments(texts, schema))
-        result = await client.call_tool(
-            tool,
-            given,
-            on_progress=context.screen.progress,
-            timeout=timeout,
-            total_timeout=timeout,
-            raise_on_error=False,
-        )
-        context.screen.clear()
+        with context.screen.working(f"calling {tool}"):
+            result = await context.suggesting(
+                tool,
+                client.list_tools,
+                client.call_tool(
+                    tool,
+                    given,
+                    on_progress=context.screen.progress,
+                    timeout=timeout,
+                    total_timeout=timeout,
+                    raise_on_error=False,
+                ),
+            )
         text = result_text(result.content, result.structured_content)
         if choices.as_json:
             structured = {} if result.structured_content is None else {"structured_content": result.structured_content}
@@ -68,7 +72,9 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> i
         elif text and not result.is_error:
             print_text(text)
         if result.is_error:
-            print_notice(f"the tool {tool} failed: {text or 'no reason given'}")
+            print_notice(f"the tool {tool} failed: {text or 'no reason given'}", failure=True)
+            for line in await context.explain_failure(tool):
+                print_notice(line)
         return context.exit_code(failed=result.is_error)
 
     return run_client_command(choices, call)

@@ -46,7 +46,8 @@ def command(choices: Choices, *, words: tuple[str, ...], given: tuple[str, ...])
     async def complete(context: CommandContext) -> Exit:
         reference = ResourceTemplateReference(uri=ref) if is_template else PromptReference(name=ref)
         asked = {"name": argument, "value": value}
-        completion = await context.client.complete(reference, asked, context=before or None)
+        with context.screen.working(f"completing {argument}"):
+            completion = await context.client.complete(reference, asked, context=before or None)
         if choices.as_json:
             print_json({"completion": completion})
         elif completion.values:

@@ -6,6 +6,7 @@ Servers that are not approved are not started, no tool is called, and no finding
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.cli.exit_codes import Exit
 from trunkline.cli.options import Choices, client_options, json_option, read_client_options, with_json_errors
@@ -20,7 +22,7 @@ from trunkline.cli.targets import ConfiguredTarget, UrlTarget
 
 if TYPE_CHECKING:
     from trunkline.devtools.doctor.checks import Check, Diagnosis
-    from trunkline.host.config.model import Configuration, ServerEntry
+    from trunkline.host.config.model import ConfigProblem, Configuration, ServerEntry
     from trunkline.host.secrets.references import SecretReference
 
 __all__ = ["command"]
@@ -41,6 +43,7 @@ reached or does not work, 3 if one needs a login.
 """
 _WIDTH = 100  # Sentences with a fix are longer than 80 characters.
 _MARKS: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "skip"})
+_STYLES: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "fail", "skip": "dim"})
 #: The exit code by the area of the failed checks; the first match counts.
 _EXITS: Mapping[str, Exit] = MappingProxyType({"config": Exit.CONFIG, "reach": Exit.UNREACHABLE, "auth": Exit.AUTH})
 
@@ -114,7 +117,7 @@ def _choices(target: str | None, given: Mapping[str, Any]) -> Choices | Check:
     try:
         return read_client_options(target, given)
     except InvalidConfigFile as error:
-        return _of_config("fail", str(error), error.problem.fix)
+        return _of_problem(error.problem)
 
 
 def _of_config(status: Any, detail: str, fix: str | None) -> Check:
@@ -122,6 +125,11 @@ def _of_config(status: Any, detail: str, fix: str | None) -> Check:
 
     title, area = TITLES["config"]
     return Check(id="config", title=title, status=status, detail=detail, fix=fix, area=area)
+
+
+def _of_problem(problem: ConfigProblem) -> Check:
+    status = "fail" if problem.severity == "error" else "warn"
+    return _of_config(status, str(replace(problem, fix=None)), problem.fix)
 
 
 def _of_gateway() -> Check:
@@ -162,7 +170,8 @@ def _entry(choices: Choices) -> ServerEntry:
         return ServerEntry(name=target.url, source=source, url=target.url, headers=headers, secrets=secrets)
     assert not isinstance(target, ConfiguredTarget)
     command = tuple(target.command)
-    return ServerEntry(name=shlex.join(command), source=source, command=command, env=choices.env, cwd=choices.cwd)
+    name = shlex.join(command) if target.spec is None else os.path.relpath(target.spec)
+    return ServerEntry(name=name, source=source, command=command, env=choices.env, cwd=choices.cwd)
 
 
 async def _examine(choices: Choices, entries: Sequence[ServerEntry], configuration: Configuration | None) -> _Report:
@@ -194,16 +203,18 @@ async def _examine(choices: Choices, entries: Sequence[ServerEntry], configurati
     secrets.add(value for entry in entries for value in entry.secrets)
     found, screen = [], Screen(verbose=False)
     for at, entry in enumerate(entries):
-        screen.progress(at, len(entries), f"examining {entry.name}")
         written = Provenance() if configuration is None else configuration.provenance(entry.name)
-        # One after the other, so that a server that is slow by itself is told from one that others slow down.
-        found.append(await examine(in_project_folder(entry), environment, written=written))
-    screen.clear()
+        which = f" ({at + 1} of {len(entries)})" if len(entries) > 1 else ""
+        with screen.working(f"examining {entry.name}{which}"):
+            # One after the other, so that a server that is slow by itself is told from one that others slow down.
+            found.append(await examine(in_project_folder(entry), environment, written=written))
     problems = () if configuration is None else configuration.problems
-    told = [_of_config("fail" if each.severity == "error" else "warn", str(each), each.fix) for each in problems]
+    told = [_of_problem(each) for each in problems]
     if configuration is not None:
         told.append(_of_gateway())
-    return _Report(configuration=tuple(told), machine=await examine_machine(), servers=tuple(found))
+    with screen.working("examining this machine"):
+        machine = await examine_machine()
+    return _Report(configuration=tuple(told), machine=machine, servers=tuple(found))
 
 
 def _own_options(choices: Choices) -> dict[str, Any]:
@@ -225,14 +236,14 @@ def _own_options(choices: Choices) -> dict[str, Any]:
 
 
 def _tell(report: _Report, *, as_json: bool) -> int:
-    from trunkline.cli.ui.output import print_json, print_text, redact, redact_json, wire_json
+    from trunkline.cli.ui.output import print_json, print_painted, redact, redact_json, wire_json
 
     if as_json:
         import json
 
         print_json(redact_json(json.loads(wire_json(report))))
     else:
-        print_text(redact("\n".join(_lines(report))))
+        print_painted(redact("\n".join(_lines(report))))
     areas = {check.area for check in report.checks() if check.status == "fail"}
     return next((code for area, code in _EXITS.items() if area in areas), Exit.OK)
 
@@ -252,10 +263,18 @@ def _lines(report: _Report) -> Iterator[str]:
 def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
     if not checks:
         return
-    yield heading
+    from trunkline.cli.ui.style import paint
+    from trunkline.protocol.printable import printable
+
+    yield paint(heading, "heading")
     width = max(len(check.title) for check in checks)
     for check in checks:
-        yield from _wrapped(f"{_MARKS[check.status]:4}  {check.title:{width}}  ", check.detail, width + 10)
+        detail, *quoted = check.detail.splitlines() or [""]
+        mark = _MARKS[check.status]
+        first, *more = _wrapped(f"{mark:4}  {check.title:{width}}  ", detail, width + 10)
+        yield from (f"  {paint(mark, _STYLES[check.status])}{first[2 + len(mark) :]}", *more)
+        # Lines of the server's own output keep their form: a traceback is read by its indentation.
+        yield from (f"{' ' * 10}| {printable(line)}" for line in quoted)
         if check.fix is not None:
             yield from _wrapped(" " * (width + 8) + "-> ", check.fix, width + 13)
     yield ""
@@ -277,11 +296,11 @@ def _wrapped(lead: str, text: str, indent: int) -> list[str]:
     """Wrap a text at spaces after its lead; longer words stay whole, so that they can be copied."""
     import textwrap
 
-    from trunkline.cli.ui.output import one_line
+    from trunkline.cli.ui.output import one_line, terminal_width
 
     return textwrap.wrap(
         one_line(text),
-        _WIDTH,
+        min(_WIDTH, terminal_width()),
         initial_indent=f"  {lead}",
         subsequent_indent=" " * indent,
         break_long_words=False,

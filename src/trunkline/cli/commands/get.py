@@ -37,7 +37,9 @@ def command(choices: Choices, *, words: tuple[str, ...]) -> int:
     given = {name: read_value(text) for name, text in parse_pairs(arguments).items()}
 
     async def get(context: CommandContext) -> Exit:
-        result = await context.client.get_prompt(prompt, given or None)
+        client = context.client
+        with context.screen.working(f"rendering {prompt}"):
+            result = await context.suggesting(prompt, client.list_prompts, client.get_prompt(prompt, given or None))
         if choices.as_json:
             print_json(result)
         else:

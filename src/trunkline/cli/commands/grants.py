@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
+from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ session end with the session and are not listed here.
 """
 
 
-@click.group("grants", epilog=_EPILOG)
+@click.group("grants", cls=CommandGroup, epilog=_EPILOG)
 def command() -> None:
     """Allow tools in advance, list grants, and revoke them."""
 
@@ -149,14 +150,14 @@ def _usable_pin(target: str, view: PinView | None, tools: Mapping[str, PinView])
 @json_option
 def list_them(*, as_json: bool) -> int:
     """List the tools that are allowed without a prompt, for whom, and until when."""
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, table
+    from trunkline.cli.ui.output import print_json, print_notice, print_table
 
     found = _grant_store().all()
     if as_json:
         print_json({"grants": [_document(each) for each in found]})
     elif found:
         rows = [(each.id, each.server, _what(each), _who(each), _until(each), _arguments(each)) for each in found]
-        print_text(table(("ID", "SERVER", "NAME", "FOR", "UNTIL", "ARGUMENTS"), rows))
+        print_table(("ID", "SERVER", "NAME", "FOR", "UNTIL", "ARGUMENTS"), rows)
     else:
         print_notice("no grants")
     return Exit.OK
@@ -236,7 +237,8 @@ def _what(grant: Grant) -> str:
 
 
 def _who(grant: Grant) -> str:
-    who = "any caller" if grant.principal is None else grant.principal
+    # Without a principal it covers only calls without one: those of the command line, and of clients without a login.
+    who = "callers without a login" if grant.principal is None else grant.principal
     return who if grant.profile is None else f"{who} in {grant.profile}"
 
 

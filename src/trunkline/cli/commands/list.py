@@ -43,10 +43,11 @@ def command(choices: Choices, *, kind: str) -> int:
     """
     from trunkline.cli.client_session import CommandContext, run_client_command
     from trunkline.cli.exit_codes import Exit
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, table
+    from trunkline.cli.ui.output import print_json, print_notice, print_table
 
     async def show(context: CommandContext) -> Exit:
-        found = await _fetch(context.client, kind)
+        with context.screen.working(f"listing {kind}"):
+            found = await _fetch(context.client, kind)
         for note in context.notes:
             print_notice(note)
         if choices.as_json:
@@ -54,7 +55,7 @@ def command(choices: Choices, *, kind: str) -> int:
             return context.exit_code()
         headings, rows = _HEADINGS[kind], [row for items in found.values() for row in map(_row, items)]
         if rows:
-            print_text(table(headings, rows))
+            print_table(headings, rows)
         else:
             print_notice(f"the server has no {kind}" if choices.one_server else f"there are no {kind}")
         return context.exit_code()

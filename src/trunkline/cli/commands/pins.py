@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
+from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option
 from trunkline.errors import ConfigError
 
@@ -45,7 +46,7 @@ _ABSENT = "no terminal to confirm in, so nothing was accepted; run this in a ter
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-@click.group("pins", epilog=_EPILOG)
+@click.group("pins", cls=CommandGroup, epilog=_EPILOG)
 def command() -> None:
     """Review pinned definitions of servers, and accept changes to them."""
 
@@ -56,7 +57,7 @@ def command() -> None:
 @json_option
 def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
     """List the pins of all servers, or of SERVER. No server is started."""
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, table
+    from trunkline.cli.ui.output import print_json, print_notice, print_table
 
     found = [view for view in _views() if server in (None, view.server.name) and (view.is_pending or not pending)]
     if as_json:
@@ -66,7 +67,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
             (view.server.name, view.pin.kind, view.pin.name, view.now[:12], _day(view.pin.since), _stated(view))
             for view in found
         ]
-        print_text(table(("SERVER", "KIND", "NAME", "PIN", "SINCE", "STATE"), rows))
+        print_table(("SERVER", "KIND", "NAME", "PIN", "SINCE", "STATE"), rows)
         _tell_pending([view.server.name for view in found if view.is_pending])
     else:
         print_notice("nothing to review" if pending else "nothing is pinned yet")

@@ -45,7 +45,9 @@ def command(choices: Choices, *, words: tuple[str, ...], output: str | None) -> 
         raise click.UsageError("--json and -o - both write to standard output.")
 
     async def read(context: CommandContext) -> Exit:
-        contents = await context.client.read_resource(uri)
+        client = context.client
+        with context.screen.working(f"reading {uri}"):
+            contents = await context.suggesting(uri, client.list_resources, client.read_resource(uri))
         if output is not None:
             _save(contents, output)
         if choices.as_json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trunkline.cli.announcement import announce_http, announce_stdio
 from trunkline.cli.exit_codes import CommandError, Exit
 from trunkline.cli.options import http_option
 from trunkline.cli.targets import load_installed_server, load_server, split_spec
@@ -112,9 +113,11 @@ def command(
         return _run_source(spec, module, given, address, reload=reload)
     if address is None:
         _check_stdio(given)
-        load_server(spec).run()
+        server = _load(spec)
+        announce_stdio(server, spec)
+        server.run()
     else:
-        _serve_http(load_server(spec), {**given, "host": address.host, "port": address.port})
+        _serve_http(_load(spec), {**given, "host": address.host, "port": address.port})
     return Exit.OK
 
 
@@ -149,6 +152,17 @@ def _run_source(
 def _roots(spec: str | None) -> list[str]:
     """Return the directories whose modules belong to the project: the current one, and that of the file."""
     return [os.getcwd()] if spec is None else [os.getcwd(), os.path.dirname(os.path.abspath(split_spec(spec)[0]))]
+
+
+def _load(spec: str) -> Server:
+    import sys
+
+    if not sys.stderr.isatty():
+        return load_server(spec)
+    from trunkline.cli.ui.terminal import spinner
+
+    with spinner(f"importing {spec}"):
+        return load_server(spec)
 
 
 def _run_compat(arguments: Sequence[str]) -> int:
@@ -201,6 +215,7 @@ def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any
 
         url, everywhere = reachable_url(origin, str(path))
         print_notice(f"{one_line(server.name)} is served at {url}{everywhere}; try: trunkline list tools {url}")
+        announce_http(server, url)
 
     given = {name: value for name, value in options.items() if value is not None}
     return run_async(server, "http", **given, started=tell)

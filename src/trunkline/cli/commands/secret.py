@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
+from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option, with_json_errors
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _store_option = click.option(
 )
 
 
-@click.group("secret", epilog=_EPILOG)
+@click.group("secret", cls=CommandGroup, epilog=_EPILOG)
 def command() -> None:
     """Manage stored secrets."""
 
@@ -85,16 +86,14 @@ def set_one(name: str, *, more: tuple[str, ...], store: SecretStoreName | None, 
 @json_option
 def list_them(*, as_json: bool) -> int:
     """List the names of stored secrets, where each is stored, and when it was set. Secrets are never shown."""
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, table
+    from trunkline.cli.ui.output import print_json, print_notice, print_table
 
     found = with_json_errors(lambda: _run(lambda vault: vault.list_secrets()), as_json)
     if as_json:
         rows = [{"name": each.name, "store": each.source, "set_at": each.set_at} for each in found]
         print_json({"secrets": rows})
     elif found:
-        print_text(
-            table(("NAME", "STORED IN", "SET"), [(each.name, _shown(each.source), _day(each)) for each in found])
-        )
+        print_table(("NAME", "STORED IN", "SET"), [(each.name, _shown(each.source), _day(each)) for each in found])
     else:
         print_notice("no secrets stored; to store one, run: trunkline secret set NAME")
     return Exit.OK

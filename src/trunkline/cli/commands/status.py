@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,15 @@ one failed to return a list.
 """
 _WIDTH = 80  # The usual width of a terminal.
 _CHECK_SECONDS = 30.0  # Servers started through npx or uvx may download their package first.
-_HEADINGS = ("NAME", "STATE", "ERA", "TOOLS", "PROMPTS", "RESOURCES")
+_HEADINGS = ("NAME", "STATE", "REVISION", "TOOLS", "PROMPTS", "RESOURCES")
+#: The style of each state; of all others, a warning.
+_STYLES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("ready",), "ok"),
+        **dict.fromkeys(("broken", "misconfigured", "stopped"), "fail"),
+        **dict.fromkeys(("disabled", "not started"), "dim"),
+    }
+)
 #: The exit code by the states found; the first match counts.
 _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
     {
@@ -75,7 +84,8 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
         profile_approvals,
         profile_status_lines,
     )
-    from trunkline.cli.ui.output import print_json, print_notice, print_text
+    from trunkline.cli.ui.output import print_json, print_notice, print_painted
+    from trunkline.protocol.printable import printable
 
     if timeout is not None and not check:
         raise click.UsageError("--timeout needs --check.")
@@ -90,7 +100,8 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
             {"servers": statuses, "problems": problems, "changed": changed, "hidden": hidden, "approval": approval}
         )
     elif statuses:
-        print_text("\n".join([*_lines(statuses, changes), approval_status_line(mode), *profile_status_lines(profiles)]))
+        print_painted("\n".join(_lines(statuses, changes)))
+        print_painted(printable("\n".join([approval_status_line(mode), *profile_status_lines(profiles)])))
     for problem in problems if not as_json else ():
         print_notice(str(problem))
     for closed in changes if not as_json else ():
@@ -143,7 +154,11 @@ async def _checked(
         "settings": {"start": "eager", "required": False},
         "secret_registry": current_secrets(),
     }
-    async with Host.open(*files, **options) as host:
+    from trunkline.cli.ui.terminal import Screen
+
+    async with AsyncExitStack() as stack:
+        with Screen(verbose=False).working("starting the servers"):
+            host = await stack.enter_async_context(Host.open(*files, **options))
         changes = [each for each in host.inspected() if each.what in ("changed", "hidden")]
         return host.status(), list(host.configuration.problems), changes
 
@@ -203,7 +218,7 @@ async def _at_rest(entry: ServerEntry, trust_store: Any, cache: Any) -> tuple[Se
         offering = cache.get(entry) if allowed else None
         offering = None if offering is None else replace(offering, recalled=True)
         if allowed:
-            reason = "not started" if offering is None else "not started; counts are from its last run"
+            reason = "it never ran, so its tools are not known" if offering is None else "counts are from its last run"
     status = ServerStatus(
         name=entry.name,
         state=state,
@@ -252,14 +267,21 @@ def _stored_changes(entries: Iterable[ServerEntry]) -> Iterator[DefinitionInspec
 
 def _lines(statuses: Sequence[ServerStatus], changes: Sequence[DefinitionInspected]) -> Iterator[str]:
     from trunkline.cli.ui.output import change_lines, one_line, table
+    from trunkline.cli.ui.style import paint
 
-    rows = [(status.name, status.state, status.era or "-", *_counts(status)) for status in statuses]
+    rows = [(status.name, _state(status), status.era or "-", *_counts(status)) for status in statuses]
     heading, *lines = table(_HEADINGS, rows).splitlines()
-    yield heading
+    yield paint(heading, "heading")
+    at = heading.index(_HEADINGS[1])
     for status, line in zip(statuses, lines, strict=True):
-        yield line
+        state = _state(status)
+        yield line[:at] + paint(state, _STYLES.get(state, "warn")) + line[at + len(state) :]
         for detail in (*_details(status), *change_lines(each for each in changes if each.server == status.name)):
             yield from _wrapped(one_line(detail))
+
+
+def _state(status: ServerStatus) -> str:
+    return "not started" if status.state == "known" else status.state
 
 
 def _counts(status: ServerStatus) -> tuple[str, ...]:
@@ -288,9 +310,11 @@ def _wrapped(text: str) -> list[str]:
     """Wrap a text at spaces to fit most terminals; longer words stay whole, so that they can be copied."""
     import textwrap
 
+    from trunkline.cli.ui.output import terminal_width
+
     return textwrap.wrap(
         text,
-        _WIDTH,
+        min(_WIDTH, terminal_width()),
         initial_indent="    ",
         subsequent_indent="      ",
         break_long_words=False,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
+from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option, with_json_errors
 from trunkline.errors import ConfigError
 
@@ -50,7 +51,7 @@ _config_option = click.option(
 )
 
 
-@click.group("trust", epilog=_EPILOG)
+@click.group("trust", cls=CommandGroup, epilog=_EPILOG)
 def command() -> None:
     """Approve the servers of a project, revoke approvals, and list them."""
 
@@ -60,16 +61,14 @@ def command() -> None:
 @json_option
 def list_them(*, config: str | None, as_json: bool) -> int:
     """List approvals, and the servers of this project that wait for approval. No server is started."""
-    from trunkline.cli.ui.output import print_json, print_notice, print_text, table
+    from trunkline.cli.ui.output import print_json, print_notice, print_table
 
     rows = with_json_errors(lambda: _rows(config), as_json)
     if as_json:
         print_json({"servers": [row._asdict() for row in rows]})
     elif rows:
         cells = [(row.name, row.state, _day(row.at), row.folder, row.command) for row in rows]
-        print_text(
-            table(("NAME", "STATE", "APPROVED", "FOLDER", "COMMAND"), [[*map(_visible_line, each)] for each in cells])
-        )
+        print_table(("NAME", "STATE", "APPROVED", "FOLDER", "COMMAND"), [[*map(_visible_line, each)] for each in cells])
     else:
         print_notice("nothing is approved, and there is no project file with servers in this directory")
     return Exit.OK

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trunkline.cli.ui.style import colors_enabled, paint, rich_console
 from trunkline.protocol.printable import UNSAFE, printable
 
 __all__ = [
@@ -34,15 +35,19 @@ __all__ = [
     "current_secrets",
     "error_document",
     "one_line",
+    "owns_process",
     "print_bytes",
     "print_json",
     "print_notice",
+    "print_painted",
+    "print_table",
     "print_text",
     "redact",
     "redact_json",
     "result_text",
     "size_text",
     "table",
+    "terminal_width",
     "wire_json",
 ]
 
@@ -55,8 +60,10 @@ if TYPE_CHECKING:
 class RunSecrets:
     """The secret registry of one run, created when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, owns_process: bool = False) -> None:
         """Start without a registry."""
+        #: Whether the process exists for this run, so that it may be forked; not so if another program called ``main``.
+        self.owns_process = owns_process
         self._registry: SecretRegistry | None = None
 
     @property
@@ -76,6 +83,11 @@ class RunSecrets:
 def current_secrets() -> SecretRegistry:
     """Return the secret registry of the current run."""
     return _run_secrets().registry
+
+
+def owns_process() -> bool:
+    """Return whether the process exists for the current run alone."""
+    return _run_secrets().owns_process
 
 
 def redact(text: str) -> str:
@@ -161,9 +173,15 @@ def print_bytes(data: bytes) -> None:
     click.echo(data, nl=False)
 
 
-def print_notice(text: str) -> None:
+def print_notice(text: str, *, failure: bool = False) -> None:
     """Print a message of the command itself to stderr, made safe and with secrets redacted."""
-    click.echo(f"trunkline: {printable(redact(text))}", err=True)
+    prefix = paint("trunkline:", "fail", stream=sys.stderr) if failure else "trunkline:"
+    click.echo(f"{prefix} {printable(redact(text))}", err=True, color=colors_enabled(sys.stderr))
+
+
+def print_painted(text: str) -> None:
+    """Print text to stdout that was made safe before it was painted."""
+    click.echo(text, color=colors_enabled(sys.stdout))
 
 
 def print_json(value: Any) -> None:
@@ -198,11 +216,35 @@ def _json_escape(found: re.Match[str]) -> str:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under headings; on a terminal with ``rich`` installed, long cells are wrapped in their columns."""
+    console = rich_console()
+    if console is None:
+        print_text(table(headings, rows))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for at, heading in enumerate(headings):
+        # The first column names what a row is about, and is copied into the next command.
+        widest = max(_columns(one_line(row[at])) for row in rows) if rows and at == 0 else 0
+        grid.add_column(
+            heading,
+            style="cyan" if at == 0 else "",
+            overflow="fold",
+            min_width=min(widest, console.width // 2) or None,
+        )
+    for row in rows:
+        grid.add_row(*(Text(one_line(cell)) for cell in row))
+    console.print(grid)
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format rows under headings; on a terminal, the last column is cut at the edge."""
     lines = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(_columns(line[at]) for line in lines) for at in range(len(headings))]
-    room = _terminal_width() - sum(width + 2 for width in widths[:-1])
+    room = terminal_width() - sum(width + 2 for width in widths[:-1])
     return "\n".join(_row(line, widths, room) for line in lines)
 
 
@@ -213,7 +255,8 @@ def _row(cells: list[str], widths: list[int], room: int) -> str:
     return "  ".join([*padded, last]).rstrip()
 
 
-def _terminal_width() -> int:
+def terminal_width() -> int:
+    """Return the width of the terminal on stdout; without one, there is no limit."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or 80
     except (OSError, ValueError):

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 import click
 
 from trunkline.cli.ui.output import clip, one_line, redact
+from trunkline.cli.ui.style import is_terminal
 from trunkline.protocol.printable import printable
 
 __all__ = [
@@ -31,12 +32,16 @@ __all__ = [
     "has_editor",
     "is_interactive",
     "signal_handlers",
+    "spinner",
 ]
 
 _ERASE = "\r\x1b[K"
 _CELLS = 24  # With the percentage and a few words it fits into 80 columns.
 # More frequent updates are invisible, and a server may report thousands of times a second.
 _SECONDS_BETWEEN = 0.05
+_SECONDS_BEFORE_SPINNER = 0.5  # What is over sooner needs no explanation.
+_SECONDS_PER_FRAME = 0.1
+_FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 
 
 class Screen:
@@ -46,7 +51,8 @@ class Screen:
         """Start without a bar."""
         self._verbose = verbose
         self._clock = clock
-        self._terminal = sys.stderr.isatty()
+        self._terminal = is_terminal(sys.stderr)
+        self._spinner: asyncio.TimerHandle | None = None
         self._bar = ""
         self._drawn = False
         self._next = 0.0
@@ -68,6 +74,7 @@ class Screen:
             if self._verbose:
                 self.line(f"progress: {_amount(done, total)} {one_line(message or '')}".rstrip())
             return
+        self._stop_spinner()
         self._bar = redact(_bar(done, total, message))
         finished = total is not None and done >= total
         if finished or self._clock() >= self._next:
@@ -75,8 +82,38 @@ class Screen:
             self._erase()
             self._draw()
 
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show what is being done, from half a second on, until the block ends or something else is shown.
+
+        Only on a terminal, and inside an event loop.
+        """
+        if not self._terminal:
+            yield
+            return
+        loop, began = asyncio.get_running_loop(), self._clock()
+
+        def draw() -> None:
+            self._spinner = loop.call_later(_SECONDS_PER_FRAME, draw)
+            self._bar = redact(_spinner_text(what, self._clock() - began))
+            self._erase()
+            self._draw()
+
+        self._stop_spinner()
+        self._spinner = loop.call_later(_SECONDS_BEFORE_SPINNER, draw)
+        try:
+            yield
+        finally:
+            self.clear()
+
+    def _stop_spinner(self) -> None:
+        if self._spinner is not None:
+            self._spinner.cancel()
+            self._spinner = None
+
     def clear(self) -> None:
         """Remove the bar."""
+        self._stop_spinner()
         self._erase()
         self._bar = ""
 
@@ -94,6 +131,38 @@ class Screen:
         # click.echo would strip our own escapes where it detects no terminal; here there is one.
         sys.stderr.write(text)
         sys.stderr.flush()
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """Show what is being done and for how long on stderr, as ``Screen.working`` does, while no event loop runs."""
+    if not is_terminal(sys.stderr):
+        yield
+        return
+    from threading import Event, Thread
+
+    over, began = Event(), time.monotonic()
+
+    def spin() -> None:
+        if over.wait(_SECONDS_BEFORE_SPINNER):
+            return
+        while not over.wait(_SECONDS_PER_FRAME):
+            text = clip(_spinner_text(what, time.monotonic() - began), _columns() - 1)
+            os.write(2, f"{_ERASE}{text}".encode())
+        os.write(2, _ERASE.encode())
+
+    thread = Thread(target=spin, daemon=True, name="trunkline-spinner")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _spinner_text(what: str, seconds: float) -> str:
+    frames = _FRAMES if (sys.stderr.encoding or "").lower().startswith("utf") else _ASCII_FRAMES
+    return f"{frames[int(seconds / _SECONDS_PER_FRAME) % len(frames)]} {one_line(what)} ({seconds:.0f} s)"
 
 
 def _bar(done: float, total: float | None, message: str | None) -> str:

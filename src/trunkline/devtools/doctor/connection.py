@@ -35,7 +35,9 @@ __all__ = ["check_connection"]
 
 _SLOW_START = 10.0  # Some clients give up after ten seconds.
 _SLOW_LIST = 3.0  # A person who opens a client notices it.
-_TAIL = 5  # The last line of a traceback and what led to it.
+_TAIL = 5  # A message and what led to it.
+_LONGEST_TRACEBACK = 40  # Lines; the last ones name the cause.
+_TRACEBACK = "Traceback (most recent call last):"
 #: The lists: the method of each, the capability it needs, and the part of an offering that it fills.
 _LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -114,18 +116,18 @@ def _check_start(recorder: CheckRecorder, client: Client, *, process: bool, took
         slow = took > _SLOW_START
         fix = "install its packages beforehand, so that they need not be downloaded"
         (recorder.warn("spawn", f"it took {took:.1f} s", fix=fix) if slow else recorder.ok("spawn", f"in {took:.1f} s"))
-    recorder.ok("handshake", "completed")
     name = client.revision or ""
     revision = find_revision(name)
     era = "stateless" if revision is not None and Feature.ENVELOPE in revision.features else "handshake"
+    handshake = "completed" if era == "handshake" else "not needed: the server answered server/discover"
+    recorder.ok("handshake", handshake)
     recorder.ok("revision", f"{name} ({era})")
     info = client.server_info
-    said = {"name": info.name if info else "", "version": info.version if info else ""}
-    missing = " and ".join(what for what, value in said.items() if not value)
-    if info is None or missing:
-        recorder.warn("server", f"no {missing} in its server info", fix="the author of the server should set it")
+    if info is None or not info.name:
+        recorder.warn("server", "no name in its server info", fix="the author of the server should set it")
     else:
-        recorder.ok("server", f"{info.title or info.name} {info.version}")
+        # The version is not checked: a server may have none, and no client depends on it.
+        recorder.ok("server", f"{info.title or info.name} {info.version or ''}".rstrip())
 
 
 def _check_noise(recorder: CheckRecorder, *, process: bool, noisy: bool) -> None:
@@ -141,8 +143,8 @@ def _explain(recorder: CheckRecorder, error: TrunklineError, *, process: bool, l
     if requires_login(error):
         recorder.fail("login", f"access denied by the server: {error}", fix=f"run: {login}")
     elif isinstance(error, ServerExited):
-        tail = " | ".join(error.stderr.strip().splitlines()[-_TAIL:])
-        said = f"; last lines of stderr: {tail}" if tail else "; it wrote nothing to stderr"
+        tail = _stderr_tail(error.stderr)
+        said = f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
         fix = "run the command manually to see more; often a variable, an argument or a package is missing"
         recorder.fail("spawn", f"it exited with status {error.status} before it responded{said}", fix=fix)
     elif isinstance(error, RequestTimeout):
@@ -162,6 +164,15 @@ def _explain(recorder: CheckRecorder, error: TrunklineError, *, process: bool, l
         recorder.fail(
             "handshake", str(error), fix="is the path correct (often /mcp)?" if path else "is the server running?"
         )
+
+
+def _stderr_tail(stderr: str) -> str:
+    """Return the last traceback as Python wrote it, with the line before it; without one, the last lines."""
+    lines = stderr.rstrip().splitlines()
+    starts = [at for at, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    if not starts:
+        return "\n".join(lines[-_TAIL:])
+    return "\n".join(lines[max(starts[0] - 1, 0) :][-_LONGEST_TRACEBACK:])
 
 
 # --- lists -----------------------------------------------------------------------------------------------------------

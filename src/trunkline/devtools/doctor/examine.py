@@ -63,7 +63,8 @@ def check_entry(recorder: CheckRecorder, entry: ServerEntry, written: Provenance
     """Check the configuration entry of a server; return False if going on makes no sense."""
     _check_variables(recorder, written)
     if entry.problem is not None:
-        recorder.fail("config", entry.problem, fix=_fix_of(written))
+        fix = _fix_of(written)
+        recorder.fail("config", entry.problem.removesuffix(f"; {fix}"), fix=fix)
         return False
     if entry.disabled:
         recorder.skip("config", f"disabled in {entry.source}; enable it to check it")

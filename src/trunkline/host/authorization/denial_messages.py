@@ -16,6 +16,7 @@ __all__ = [
     "ALLOW_IT",
     "CLIENT_CANNOT_ELICIT",
     "MODE_NEVER_ASKS",
+    "NO_CONSENT_OPTION",
     "NO_PROMPTER",
     "NoPromptReason",
     "allow_rule_advice",
@@ -29,7 +30,7 @@ __all__ = [
 ALLOW_IT = " Allow it: "
 
 _SPECIAL = re.compile(r"[*?\[]")
-_WHICH_POLICY_FILE = "(the file given by --policy, else policy.toml in your configuration folder)"
+_POLICY_FILE = "(the file given by {option}, else policy.toml in your configuration folder)"
 
 
 class NoPromptReason(Struct, frozen=True):
@@ -37,12 +38,15 @@ class NoPromptReason(Struct, frozen=True):
 
     why: str
     instead: str | None = None
+    #: A Python program makes the call, so advice names the options of ``Host.open`` and not those of commands.
+    in_program: bool = False
 
 
 NO_PROMPTER = NoPromptReason("there is no terminal or client to ask")
+NO_CONSENT_OPTION = NoPromptReason(NO_PROMPTER.why, "pass consent= to Host.open, which asks a person", in_program=True)
 CLIENT_CANNOT_ELICIT = NoPromptReason(
     "the client connected to this gateway cannot be asked (it did not declare elicitation)",
-    "serve with --approval client if that client asks its own user before it calls",
+    'serve with --approval client (in code: approval="client") if that client asks its own user before it calls',
 )
 MODE_NEVER_ASKS = NoPromptReason("this gateway never asks (approval mode deny)")
 
@@ -80,7 +84,7 @@ def needs_approval_message(
         change = 'change the effect of that rule to "allow", or make the call where you can be asked'
         return f"{text}{ALLOW_IT}{change if command is None else f'{command}; or {change}'}"
     other_way = "" if no_prompt_reason.instead is None else f"{no_prompt_reason.instead}; or "
-    return f"{text}{ALLOW_IT}{other_way}{command or allow_rule_advice(act)}"
+    return f"{text}{ALLOW_IT}{other_way}{command or allow_rule_advice(act, in_program=no_prompt_reason.in_program)}"
 
 
 def denied_message(act: Act, decision: Decision) -> str:
@@ -94,9 +98,10 @@ def denied_message(act: Act, decision: Decision) -> str:
     return f"{why}{ALLOW_IT}change or remove that rule; {look}"
 
 
-def allow_rule_advice(act: Act) -> str:
+def allow_rule_advice(act: Act, *, in_program: bool = False) -> str:
     """Return how to allow an act without asking."""
-    return f"add this to the policy {_WHICH_POLICY_FILE}:\n{rule_to_add(act)}"
+    file = _POLICY_FILE.format(option="policy=" if in_program else "--policy")
+    return f"add this to the policy {file}:\n{rule_to_add(act)}"
 
 
 def rule_to_add(act: Act) -> str:

@@ -1,0 +1,52 @@
+"""Says in the terminal what a server that was just started offers, and how to call it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from trunkline.cli.ui.output import counted, one_line, print_notice
+from trunkline.cli.ui.style import is_terminal
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["announce_http", "announce_stdio"]
+
+
+def announce_stdio(server: Server, spec: str) -> None:
+    """Tell a person who started a stdio server what it does; a client that starts it has no terminal there."""
+    if not is_terminal(sys.stderr) or not sys.stdin.isatty():
+        return
+    target = shlex.quote(spec)
+    print_notice(f"{one_line(server.name)} serves {_offer(server)} over stdio, and waits for a client; Ctrl-C ends it")
+    print_notice(f"to try it, in another terminal: {_example(server, target)}")
+    print_notice(f"to serve it over HTTP instead: trunkline run {target} --http 8000")
+
+
+def announce_http(server: Server, url: str) -> None:
+    """Tell a person who started an HTTP server what it offers."""
+    if is_terminal(sys.stderr):
+        print_notice(f"it offers {_offer(server)} over HTTP; Ctrl-C ends it; to call it: {_example(server, url)}")
+
+
+def _offer(server: Server) -> str:
+    registry = server.registry
+    counts = {
+        "tool": len(registry.tools),
+        "resource": len(registry.resources) + len(registry.templates),
+        "prompt": len(registry.prompts),
+    }
+    return ", ".join(counted(count, kind) for kind, count in counts.items() if count) or "nothing yet"
+
+
+def _example(server: Server, target: str) -> str:
+    """Return a command that calls the first tool, or lists what there is."""
+    for name, tool in server.registry.tools.items():
+        schema = tool.listed().input_schema
+        required = schema.get("required") or []
+        arguments = "".join(f" {one_line(key)}=..." for key in required)
+        return f"trunkline call {target} {shlex.quote(one_line(name))}{arguments}"
+    kind = "prompts" if server.registry.prompts else "resources"
+    return f"trunkline list {kind} {target}"

@@ -1,0 +1,31 @@
+"""Reads tracebacks in a server's stderr: which line of the user's own code raised, and what."""
+
+from __future__ import annotations
+
+import os
+import re
+
+__all__ = ["raised_line"]
+
+_START = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<name>.+)$')
+# Code of others inside the user's folder, such as a virtual environment.
+_INSTALLED = re.compile(r"[/\\](site-packages|dist-packages)[/\\]")
+
+
+def raised_line(stderr: str, file: str) -> str | None:
+    """Return the exception of the last traceback with the last line in the folder of ``file`` that led to it.
+
+    None if there is no traceback, or no such line in it.
+    """
+    lines = stderr.rpartition(_START)[2].splitlines()
+    folder = os.path.dirname(os.path.abspath(file)) + os.sep
+    raised: str | None = None
+    for at, line in enumerate(lines):
+        found = _FRAME.match(line)
+        if found is not None and found["path"].startswith(folder) and not _INSTALLED.search(found["path"]):
+            code = lines[at + 1].strip() if at + 1 < len(lines) else ""
+            raised = f"{os.path.relpath(found['path'])}:{found['line']}, in {found['name']}: {code}"
+    # The exception is the first line after the frames that is not indented.
+    error = next((line for line in lines if line and not line[0].isspace()), None)
+    return None if raised is None or error is None else f"{error} at {raised}"

@@ -1,0 +1,142 @@
+"""``trunkline completion``: what is proposed, and that the scripts propose it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trunkline
+from tests.cli.hosted import demo_entry, write_config
+from tests.cli.support import DEMO, command, run
+from trunkline.cli import completion
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
+    # The machine that runs the tests may be busy.
+    monkeypatch.setattr(completion, "_DEADLINE_SECONDS", 20.0)
+    started = {"command": sys.executable, "args": ["-c", f"open({str(work / 'started')!r}, 'w')"]}
+    write_config(work / "servers.json", {"demo": demo_entry(), "quiet": started})
+    return work
+
+
+def proposed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    code, out, err = run(capsys, "completion", "--query", "--", *words)
+    assert (code, err) == (0, "")
+    return [line.partition("\t")[0] for line in out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param(("li",), ["list", "listen"], id="commands"),
+        pytest.param(("grants", "re"), ["revoke"], id="commands of a group"),
+        pytest.param(("call", "x", "--ti"), ["--timeout"], id="options"),
+        pytest.param(("serve", "--approval", ""), ["client", "ask", "deny"], id="values of an option"),
+        pytest.param(("list", "t"), ["tools", "templates"], id="kinds"),
+        pytest.param(("call", "--policy", ""), [":files"], id="a file as the value of an option"),
+        pytest.param(("call", "-c", "servers.json", "q"), ["quiet", ":files"], id="servers"),
+        pytest.param(("call", "--config=servers.json", "q"), ["quiet", ":files"], id="servers, written with ="),
+        pytest.param(("call", "-c", "missing.json", "q"), [":files"], id="a configuration that is missing"),
+        pytest.param(("call", "-c", "servers.json", "quiet", ""), [], id="tools that are not known"),
+        pytest.param(("call", "http://127.0.0.1:9/mcp", ""), [], id="tools of a URL"),
+        pytest.param(("call", DEMO, "ad"), ["add"], id="tools of a file"),
+        pytest.param(("call", DEMO, "add", ""), ["a=", "b="], id="arguments"),
+        pytest.param(("call", DEMO, "add", "a=1", ""), ["b="], id="arguments that are left"),
+        pytest.param(("get", DEMO, "gre"), ["greet"], id="prompts"),
+        pytest.param(("run", ""), [":files"], id="files"),
+        pytest.param(("status", ""), [], id="no argument"),
+        pytest.param(("nonsense", "x"), [], id="nonsense"),
+    ],
+)
+def test_what_may_follow(
+    words: tuple[str, ...], expected: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert proposed(capsys, *words) == expected
+    assert not (folder / "started").exists()
+
+
+def test_the_tools_of_a_configured_server_come_from_its_last_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert proposed(capsys, "call", "-c", "servers.json", "demo", "ec") == []
+    assert run(capsys, "list", "tools", "demo", "-c", "servers.json").code == 0
+    assert proposed(capsys, "call", "-c", "servers.json", "demo", "ec") == ["echo"]
+    assert proposed(capsys, "call", "-c", "servers.json", "demo/ec") == ["demo/echo", ":files"]
+    assert proposed(capsys, "call", "-c", "servers.json", "demo", "echo", "") == ["text="]
+
+
+def test_a_file_that_hangs_delays_no_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(completion, "_DEADLINE_SECONDS", 0.5)
+    (folder / "hangs.py").write_text("import time\ntime.sleep(60)\n")
+    began = time.monotonic()
+    assert proposed(capsys, "call", "hangs.py", "") == []
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "completion", shell)
+    assert code == 0
+    assert "completion --query --" in out
+    done = (
+        subprocess.run([shell, "-n"], input=out, text=True, capture_output=True, check=False) if _has(shell) else None
+    )
+    assert done is None or (done.returncode, done.stderr) == (0, "")
+
+
+def _has(shell: str) -> bool:
+    import shutil
+
+    return shutil.which(shell) is not None
+
+
+def test_the_help_says_where_the_script_goes() -> None:
+    page = command("completion", "--help").out
+    for place in ("bash-completion/completions/trunkline", "_trunkline", "fish/completions/trunkline.fish"):
+        assert place in page
+
+
+@pytest.mark.skipif(not _has("bash"), reason="there is no bash")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("trunkline compl", ["completion", "complete"]),
+        ("trunkline call demo add -c servers.json ", ["a=", "b="]),
+        ("trunkline call --config=servers.json dem", ["demo"]),
+        ("trunkline run we", ["weather file.py"]),
+    ],
+)
+def test_bash_proposes_it(line: str, expected: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "list", "tools", "demo", "-c", "servers.json").code == 0
+    (folder / "weather file.py").touch()
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "trunkline"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trunkline "$@"\n')
+    program.chmod(0o755)
+    script = f"""
+source <(trunkline completion bash)
+COMP_LINE={line!r} COMP_POINT={len(line)} _trunkline
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    environment: dict[str, Any] = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(trunkline.__file__).parents[1]),
+    }
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=30, env=environment, check=False
+    )
+    assert done.stdout.splitlines() == expected, done.stderr

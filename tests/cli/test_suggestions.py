@@ -1,0 +1,81 @@
+"""Mistyped words: the message has the word that was probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hosted import demo_entry, write_config
+from tests.cli.support import DEMO, run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a file and a configuration that is found."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
+    write_config(tmp_path / "work" / "mcp.json", {"notes": demo_entry()})
+    write_config(tmp_path / "work" / "named.json", {"notes": demo_entry()})
+    (tmp_path / "work" / "weather.py").write_text("from trunkline import Server\nserver = Server()\n")
+    return tmp_path / "work"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        pytest.param(("lst", "tools"), "list", id="a command"),
+        pytest.param(("grants", "lst"), "list", id="a command in a group"),
+        pytest.param(("policy", "wy"), "why", id="a short command in a group"),
+        pytest.param(("call", DEMO, "add", "--jsn"), "--json", id="an option"),
+        pytest.param(("grants", "list", "--jsno"), "--json", id="an option in a group"),
+        pytest.param(("list", "tols", DEMO), "tools", id="a kind"),
+        pytest.param(("call", DEMO, "ecko", "text=x"), "echo", id="a tool"),
+        pytest.param(("call", DEMO, "ecko"), "echo", id="a tool without arguments"),
+        pytest.param(("get", DEMO, "gret"), "greet", id="a prompt"),
+        pytest.param(("read", DEMO, "note://onee"), "note://one", id="a resource"),
+        pytest.param(("call", "note", "echo"), "notes", id="a server"),
+        pytest.param(("call", "note/echo", "text=x"), "notes", id="a server with its tool"),
+        pytest.param(("call", "note", "echo", "-c", "named.json"), "notes", id="a server of a file"),
+        pytest.param(("call", "-c", "named.json", "notes", "ecko", "text=x"), "echo", id="a tool of a named server"),
+        pytest.param(("list", "tools", "wether.py"), "weather.py", id="a file"),
+        pytest.param(("run", "wether.py"), "weather.py", id="a file to run"),
+        pytest.param(("completion", "bsh"), "bash", id="a shell"),
+    ],
+)
+def test_what_was_probably_meant_is_named(
+    arguments: tuple[str, ...], meant: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, *arguments)
+    assert code != 0
+    assert f'did you mean "{meant}"?' in err
+
+
+@pytest.mark.parametrize("arguments", [("qqqq",), ("call", DEMO, "zzzz"), ("call", DEMO, "add", "--zzzz")])
+def test_nothing_is_suggested_where_nothing_is_near(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "did you mean" not in run(capsys, *arguments).err
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("weather.py", "trunkline run weather.py."),
+        ("https://mcp.example.com/mcp", "trunkline list tools https://mcp.example.com/mcp."),
+    ],
+)
+def test_a_server_in_place_of_a_command_is_recognized(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told in run(capsys, word).err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run", "weather.py", "--http", "8000", "--port", "8001"), ("run", "weather.py", "--port", "99999999")],
+)
+def test_an_address_given_twice_or_wrong_is_a_usage_error(
+    arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, *arguments)
+    assert (code, "--port" in err) == (1, True)
