@@ -35,11 +35,14 @@ PACKAGES = (
 )
 #: Pages of the repository's root that are shown.
 PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+#: The groups that come first on a page of the API.
+GROUPS = ("Server", "Client", "Host", "Names", "Auth", "Context", "Content", "Tools", "Prompts", "Resources")
 LANGUAGES = {".py": "python", ".json": "json", ".toml": "toml", ".md": "markdown", ".sh": "sh"}
 
 _FENCED = re.compile(r"(^```.*?^```$)", re.M | re.S)
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.S)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]+)?\)")
+_CODE = re.compile(r"`[^`\n]+`")
 _NAV: list[Any] = []
 _TEXTS: dict[str, str] = {}
 
@@ -96,7 +99,11 @@ def rewrite(markdown: str, uri: str) -> str:
     origin = posixpath.dirname(_origin(uri))
     parts = _FENCED.split(markdown)
     for index in range(0, len(parts), 2):
-        parts[index] = _LINK.sub(lambda found: _link(found, origin, uri), _COMMENT.sub("", parts[index]))
+        text = _LINK.sub(lambda found: _link(found, origin, uri), _COMMENT.sub("", parts[index]))
+        # GitHub wants a bar in a table escaped even inside backticks; here the escape would be shown.
+        parts[index] = re.sub(
+            r"^\|.*$", lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), text, flags=re.M
+        )
     return "".join(parts)
 
 
@@ -230,11 +237,49 @@ def api_page(package: str, known: dict[str, str]) -> str:
     groups: dict[str, list[Export]] = {}
     for each in here:
         groups.setdefault(_group(each), []).append(each)
-    for title in sorted(groups, key=lambda title: (title != "Names", title)):
+    for title in sorted(groups, key=lambda title: (GROUPS.index(title) if title in GROUPS else len(GROUPS), title)):
         rows = [f"| [`{each.name}`](#{package}.{each.name}) | {each.summary} |" for each in groups[title]]
         parts.append("\n".join([f"## {title}", "", "| name | |", "|---|---|", *rows]))
-        parts.extend(f"::: {package}.{each.name}" for each in groups[title])
+        parts.extend(_entry(each) for each in groups[title])
     return "\n\n".join(parts) + "\n"
+
+
+def _entry(export: Export) -> str:
+    """Return the description of a name: its docstring, and the fields of a struct, which have comments instead."""
+    lines = [f"::: {export.package}.{export.name}"]
+    if export.package == "trunkline.errors" or export.module == "trunkline.errors":
+        lines += ["    options:", "      show_bases: true"]
+    if fields := _fields(export):
+        lines += ["", "```python", *fields, "```"]
+    return "\n".join(lines)
+
+
+def _fields(export: Export) -> list[str]:
+    """Return the source of the fields of a class without a constructor, and of a type alias or constant."""
+    source = _source(export.module).read_text(encoding="utf-8")
+    lines = source.split("\n")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name == export.name:
+            if any(isinstance(each, ast.FunctionDef) and each.name == "__init__" for each in node.body):
+                return []
+            fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and not _is_private(each.target)]
+            return [line.removeprefix("    ") for each in fields for line in _with_comment(lines, each)]
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if getattr(target, "id", "") == export.name:
+                return lines[node.lineno - 1 : node.end_lineno]
+    return []
+
+
+def _is_private(target: ast.expr) -> bool:
+    return getattr(target, "id", "_").startswith("_")
+
+
+def _with_comment(lines: list[str], node: ast.AnnAssign) -> list[str]:
+    first = node.lineno - 1
+    while lines[first - 1].lstrip().startswith("#:"):
+        first -= 1
+    return [line.replace("#: ", "# ").replace("``", "`") for line in lines[first : node.end_lineno]]
 
 
 def _group(export: Export) -> str:
