@@ -12,7 +12,9 @@ import asyncio
 import importlib.util
 import inspect
 import os
+import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -131,19 +133,11 @@ class Reader:
             self._serve(block, command, shown, served)
             return
         remember = self._log.with_name("environment") if command.startswith(("export ", "cd ")) else None
-        ended = subprocess.run(
-            ["bash", "-c", command if remember is None else f"{command} && {{ env -0; pwd; }} >{remember}"],
-            cwd=self.folder,
-            env=self.environment,
-            input=block.input.replace("\\n", "\n").encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_SECONDS,
-            check=False,
-        )
-        printed = self._as_shown(ended.stdout.decode())
+        line = command if remember is None else f"{command} && {{ env -0; pwd; }} >{remember}"
+        code, output = _at_a_terminal(line, self, block.input) if block.input else _without_one(line, self)
+        printed = self._as_shown(output)
         if not shown.strip() or wanted:  # where an output is shown, it is what counts
-            assert ended.returncode == wanted, f"{block.name}: {command}\nexit code {ended.returncode}\n{printed}"
+            assert code == wanted, f"{block.name}: {command}\nexit code {code}\n{printed}"
         if shown.strip():
             assert matches(shown, printed), f"{block.name}: {command}\nshown:\n{shown}\nprinted:\n{printed}"
         if remember is not None:
@@ -177,6 +171,52 @@ class Reader:
             printed = self._log.read_text(encoding="utf-8")
             assert time.monotonic() < until, f"{block.name}: {command}\nshown:\n{shown}\nprinted:\n{printed}"
             time.sleep(0.05)
+
+
+def _without_one(line: str, reader: Reader) -> tuple[int, str]:
+    """Run a command where nothing can be asked; return its exit code and output."""
+    ended = subprocess.run(
+        ["bash", "-c", line],
+        cwd=reader.folder,
+        env=reader.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=_SECONDS,
+        check=False,
+    )
+    return ended.returncode, ended.stdout.decode()
+
+
+def _at_a_terminal(line: str, reader: Reader, typed: str) -> tuple[int, str]:
+    """Run a command at a terminal, and type the answer once it has nothing more to say."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["bash", "-c", line],
+        cwd=reader.folder,
+        env=reader.environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        output, until = b"", time.monotonic() + _SECONDS
+        while time.monotonic() < until:
+            readable, _, _ = select.select([ours], [], [], 1.0)
+            if not readable:
+                if output and typed and process.poll() is None:
+                    os.write(ours, f"{typed}\n".encode())
+                    typed = ""
+                continue
+            try:
+                output += os.read(ours, 65536)
+            except OSError:  # Linux says so when the other end is closed
+                break
+        else:
+            process.kill()
+    os.close(ours)
+    return process.returncode, output.decode().replace("\r\n", "\n")
 
 
 async def _awaited(code: types.CodeType, names: dict[str, Any]) -> None:
