@@ -1,8 +1,14 @@
 """The Markdown pages of the project and the code blocks in them.
 
-Three comments have a meaning: ``file`` before a block names the file that it shows, ``needs`` before a block a package
-that it needs and that may not be installed, and ``served`` anywhere on a page a file whose server its blocks call at
-127.0.0.1:8000.
+A block with a title (```` ```python title="books.py" ````) is a file that the reader writes; the same title again adds
+to that file. Comments before a block have a meaning:
+
+- ``<!-- file: PATH -->``: the block shows this file of the repository;
+- ``<!-- needs: PACKAGE -->``: the block needs a package that may not be installed;
+- ``<!-- first: COMMANDS -->``: commands that create what the text around the block takes for granted;
+- ``<!-- input: TEXT -->``: what the reader types when the commands of the block ask;
+- ``<!-- exit: CODE -->``: the exit code of the last command of the block, if it is not 0;
+- ``<!-- not run: REASON -->``: the block cannot run in a test.
 """
 
 from __future__ import annotations
@@ -12,28 +18,32 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ROOT", "Block", "blocks", "module_of", "pages", "served"]
+__all__ = ["ROOT", "Block", "blocks", "pages"]
 
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(
-    r"^(?:<!-- file: (?P<file>\S+) -->\n)?(?:<!-- needs: (?P<needs>\w+) -->\n)?"
-    r"```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    r"^(?P<comments>(?:<!-- (?:(?!-->).)+ -->\n|<!-- first:\n(?:(?!-->).)+?-->\n)*)"
+    r"```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
-_MODULE = re.compile(r"^<!-- module: (\w+) -->$", re.M)
-_SERVED = re.compile(r"^<!-- served: (\S+) -->$", re.M)
+_COMMENT = re.compile(r"<!-- (file|needs|first|input|exit|not run): ?\n?(.+?)\n?(?: )?-->", re.S)
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, text and line, the file that it shows, and the package it needs."""
+    """A fenced block, and what the comments before it say."""
 
     page: Path
     line: int
     language: str
     text: str
-    file: str | None
-    needs: str | None
+    title: str | None = None
+    file: str | None = None
+    needs: str | None = None
+    first: str = ""
+    input: str = ""
+    exit: int = 0
+    not_run: str | None = None
 
     @property
     def name(self) -> str:
@@ -51,16 +61,17 @@ def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         line = text.count("\n", 0, found.start("text"))
-        yield Block(page, line, found["language"], found["text"], found["file"], found["needs"])
-
-
-def module_of(page: Path) -> str | None:
-    """Return the name under which blocks of a page import what earlier blocks define; None if they do not."""
-    found = _MODULE.search(page.read_text(encoding="utf-8"))
-    return None if found is None else found.group(1)
-
-
-def served(page: Path) -> str | None:
-    """Return the file whose server the blocks of a page call; None if they call none."""
-    found = _SERVED.search(page.read_text(encoding="utf-8"))
-    return None if found is None else found.group(1)
+        said = {name: value.strip() for name, value in _COMMENT.findall(found["comments"])}
+        yield Block(
+            page,
+            line,
+            found["language"],
+            found["text"],
+            title=found["title"],
+            file=said.get("file"),
+            needs=said.get("needs"),
+            first=said.get("first", ""),
+            input=said.get("input", ""),
+            exit=int(said.get("exit", "0")),
+            not_run=said.get("not run"),
+        )

@@ -15,8 +15,9 @@ from msgspec.structs import fields
 
 import trunkline.testing
 from tests.docs.pages import ROOT
-from trunkline import Client, Context, Server
+from trunkline import Client, Context, Host, Server
 from trunkline.client.options import ClientOptions
+from trunkline.host import HostOptions, ServeOptions
 from trunkline.server.http import AsgiOptions, HttpOptions
 from trunkline.server.prompts import PromptOptions
 from trunkline.server.resources import ResourceOptions
@@ -69,6 +70,9 @@ def _public(kind: type) -> list[str]:
         pytest.param("context", _public(Context), id="methods-of-a-context"),
         pytest.param("client", _public(Client), id="methods-of-a-client"),
         pytest.param("client", sorted(ClientOptions.__annotations__), id="options-of-a-client"),
+        pytest.param("host", _public(Host), id="methods-of-a-host"),
+        pytest.param("host", sorted(HostOptions.__annotations__), id="options-of-a-host"),
+        pytest.param("host", sorted(ServeOptions.__annotations__), id="options-of-serving-a-host"),
         pytest.param("testing", trunkline.testing.__all__, id="the-testing-kit"),
     ],
 )
@@ -101,9 +105,28 @@ def test_every_verb_and_option_of_the_command_line_is_in_the_reference() -> None
     assert sorted(option for option in options if option not in text) == []
 
 
+def test_every_verb_is_found_from_the_readme() -> None:
+    assert "](docs/reference/cli.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+
+
 def test_every_page_of_the_docs_is_reached_from_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    servers = (ROOT / "docs" / "servers" / "README.md").read_text(encoding="utf-8")
-    all_pages = [str(page.relative_to(ROOT)) for page in sorted(Path(ROOT / "docs").rglob("*.md"))]
-    reached = [page for page in all_pages if f"]({page})" in readme or f"]({Path(page).name})" in servers]
-    assert [page for page in all_pages if page not in reached] == []
+    seen: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        seen.add(page)
+        links = re.findall(r"\]\((?!\w+:|#)([^)\s#]+\.md)[^)]*\)", page.read_text(encoding="utf-8"))
+        found = {(page.parent / link).resolve() for link in links}
+        todo += [each for each in found if each not in seen and each not in todo and (ROOT / "docs") in each.parents]
+    assert [str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").rglob("*.md")) if page not in seen] == []
+
+
+@pytest.mark.parametrize("folder", ["explanation", "how-to", "reference", "servers"])
+def test_an_index_lists_the_pages_of_its_folder(folder: str) -> None:
+    text = (ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")
+    names = sorted(page.name for page in (ROOT / "docs" / folder).glob("*.md") if page.name != "README.md")
+    assert [name for name in names if f"]({name})" not in text] == []
