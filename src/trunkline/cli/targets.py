@@ -60,34 +60,6 @@ def load_server(spec: str) -> Server:
     return _find_server(module, path) if name is None else _named_server(module, path, name)
 
 
-def load_installed_server(spec: str) -> Server:
-    """Import ``MODULE[:object]``, from the current directory or the installed packages, and return its server.
-
-    Raises:
-        CommandError: there is no such module, or it is not clear which object is the server.
-    """
-    from importlib import import_module
-
-    name, _, wanted = spec.partition(":")
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise CommandError(f"{name!r} is not the name of a module, such as package.server", Exit.USAGE)
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        module = import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
-        raise CommandError(
-            f"there is no module {error.name}; run this in the folder of its package, or install the package",
-            Exit.CONFIG,
-        ) from error
-    except Exception as error:
-        raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
-    return _find_server(module, name) if not wanted else _named_server(module, name, wanted)
-
-
 def check_own_library(path: str) -> None:
     """Raise if a file creates a server of another library, which can be started but not loaded. The file does not run.
 
@@ -167,6 +139,34 @@ def _users_traceback(error: Exception, path: str | None, name: str | None = None
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     return f"{name or path} cannot be loaded:\n{text}"
+
+
+def load_installed_server(spec: str) -> Server:
+    """Import ``MODULE[:object]``, from the current directory or the installed packages, and return its server.
+
+    Raises:
+        CommandError: there is no such module, or it is not clear which object is the server.
+    """
+    from importlib import import_module
+
+    name, _, wanted = spec.partition(":")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise CommandError(f"{name!r} is not the name of a module, such as package.server", Exit.USAGE)
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
+        raise CommandError(
+            f"there is no module {error.name}; run this in the folder of its package, or install the package",
+            Exit.CONFIG,
+        ) from error
+    except Exception as error:
+        raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
+    return _find_server(module, name) if not wanted else _named_server(module, name, wanted)
 
 
 def _find_server(module: ModuleType, path: str) -> Server:

@@ -3,7 +3,7 @@
 A server is a definition, not a connection, so a new definition can take over the connections of an old one: sessions,
 subscriptions and log levels are kept. Requests that are running finish with the old definition, and its lifespans are
 exited after the last of them. New requests are served by the new definition. Clients are notified of the lists that
-differ. It moves what the two servers keep to themselves, which is nothing for other modules to touch.
+differ. This module uses private attributes of both servers; other modules must not.
 """
 
 from __future__ import annotations
