@@ -259,6 +259,17 @@ def test_what_cannot_be_run_is_refused_with_the_reason(words: tuple[str, ...], s
     assert sentence in ended.err
 
 
+@pytest.mark.parametrize("words", [("main.py",), ("--reload", "main.py"), ("-m", "main")])
+def test_what_a_file_prints_when_it_is_imported_stays_out_of_the_protocol(
+    words: tuple[str, ...], project: Path
+) -> None:
+    (project / "main.py").write_text('print("hello")\n' + SERVER, encoding="utf-8")
+    ended = command("run", *words, cwd=project, stdin='{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert ended.code == 0
+    assert ended.out.startswith("{")
+    assert "hello" in ended.err
+
+
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 

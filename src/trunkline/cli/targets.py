@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Container, Sequence
+from contextlib import redirect_stdout
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,7 +121,9 @@ def _load_module(path: str) -> ModuleType:
     sys.path.insert(0, os.path.dirname(path))
     sys.argv = [path]
     try:
-        loader.exec_module(module)
+        # What a file prints when it is imported must not get into the protocol stream.
+        with redirect_stdout(sys.stderr):
+            loader.exec_module(module)
     except Exception as error:
         raise CommandError(_users_traceback(error, path), Exit.CONFIG) from error
     return module
@@ -156,7 +159,8 @@ def load_installed_server(spec: str) -> Server:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        module = import_module(name)
+        with redirect_stdout(sys.stderr):
+            module = import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
