@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,10 +15,11 @@ import pytest
 
 import trunkline
 from tests.cli.support import command, serving
-from trunkline import Client
+from trunkline import Client, Server
 from trunkline.cli.exit_codes import CommandError
 from trunkline.cli.reload import ProjectModules
 from trunkline.cli.targets import load_server
+from trunkline.server.replacement import ReplaceableServer
 
 SERVER = """\
 from trunkline import Server
@@ -171,7 +174,7 @@ async def test_a_broken_edit_keeps_the_server_of_before(
     text = "".join(log)
     assert "def broken(:" in text
     assert "SyntaxError" in text
-    assert "the server of before keeps running" in text
+    assert "the previous version keeps running" in text
 
 
 @TRANSPORTS
@@ -220,7 +223,7 @@ async def test_the_lifespan_of_the_new_server_is_entered_before_the_old_one_is_e
         await until_returned(client, "value", "four")
     text = "".join(log)
     assert "OSError: no database" in text
-    assert "its lifespan failed; the server of before keeps running" in text
+    assert "its lifespan failed; the previous version keeps running" in text
     steps = (project / "log").read_text(encoding="utf-8").splitlines()
     assert steps == ["enter one", "enter two", "exit one", "enter three", "enter four", "exit two", "exit four"]
 
@@ -256,6 +259,17 @@ def test_what_cannot_be_run_is_refused_with_the_reason(words: tuple[str, ...], s
     assert sentence in ended.err
 
 
+@pytest.mark.parametrize("words", [("main.py",), ("--reload", "main.py"), ("-m", "main")])
+def test_what_a_file_prints_when_it_is_imported_stays_out_of_the_protocol(
+    words: tuple[str, ...], project: Path
+) -> None:
+    (project / "main.py").write_text('print("hello")\n' + SERVER, encoding="utf-8")
+    ended = command("run", *words, cwd=project, stdin='{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert ended.code == 0
+    assert ended.out.startswith("{")
+    assert "hello" in ended.err
+
+
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
@@ -283,3 +297,77 @@ def test_modules_of_before_are_back_after_a_failure(project: Path, monkeypatch: 
     finally:
         for name in ("helper", "main"):
             sys.modules.pop(name, None)
+
+
+# --- from the outside ------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_has_not_been_called_yet_is_reloaded(project: Path) -> None:
+    with serving("main.py", "--http", "0", "--reload", cwd=project) as served:
+        (project / "main.py").write_text(SERVER + TOOL + 'open("loaded", "w").close()\n', encoding="utf-8")
+        await until_written(project / "loaded", "")
+        async with Client(served.url) as client:
+            await until_returned(client, "value", "one")
+            assert (await client.call_tool("added", {"x": 1})).data == 2
+        assert served.stop().code == 0
+
+
+async def test_a_question_is_answered_to_the_new_code(project: Path, log: list[str]) -> None:
+    """A stateless call that asked its user is resumed after a reload: the seal of its state is kept."""
+    ask = "\nfrom trunkline import Context\n\n\n@server.tool\nasync def asks(ctx: Context) -> str:\n"
+    ask += '    answer = await ctx.elicit("Go on?", bool)\n'
+    (project / "main.py").write_text(SERVER + ask + '    return f"old {answer.data}"\n', encoding="utf-8")
+    asked = asyncio.Event()
+    answered = asyncio.Event()
+
+    async def answer(*_: object) -> dict[str, object]:
+        asked.set()
+        await answered.wait()
+        return {"value": True}
+
+    with serving("main.py", "--http", "0", "--reload", cwd=project) as served:
+        async with Client(served.url, revision="2026-07-28", elicitation=answer) as client:
+            call = asyncio.ensure_future(client.call_tool("asks"))
+            await asyncio.wait_for(asked.wait(), SECONDS)
+            (project / "main.py").write_text(SERVER + ask + '    return f"new {answer.data}"\n', encoding="utf-8")
+            (project / "helper.py").write_text('VALUE = "two"\n', encoding="utf-8")
+            await until_returned(client, "value", "two")
+            answered.set()
+            assert (await call).data == "new True"
+
+
+async def test_a_file_that_is_replaced_or_gone_for_a_moment_is_followed(project: Path, log: list[str]) -> None:
+    async with connected("stdio", "auto", project, log) as client:
+        (project / "main.py").unlink()
+        await asyncio.sleep(0.6)
+        assert (await client.call_tool("value")).data == "one"
+        (project / "new").write_text(SERVER.replace("return VALUE", 'return "replaced"'), encoding="utf-8")
+        os.replace(project / "new", project / "main.py")
+        await until_returned(client, "value", "replaced")
+
+
+def test_a_server_that_cannot_be_loaded_at_first_ends_with_its_traceback(project: Path) -> None:
+    (project / "main.py").write_text("1 / 0\n", encoding="utf-8")
+    ended = command("run", "--reload", "main.py", cwd=project)
+    assert (ended.code, "ZeroDivisionError" in ended.err) == (2, True)
+
+
+# --- servers that take over ------------------------------------------------------------------------------------------
+
+
+async def test_earlier_servers_are_let_go() -> None:
+    earlier: list[weakref.ref[Server]] = []
+    running = ReplaceableServer(Server("first"))
+    async with Client(running.server) as client:
+        for number in range(10):
+            server = Server("next")
+            server.add_tool(lambda: 1, name=f"tool_{number}")
+            earlier.append(weakref.ref(running.server))
+            (change,) = await running.replace(server)
+            assert (change.kind, change.added) == ("tools", (f"tool_{number}",))
+            assert [tool.name for tool in await client.list_tools()] == [f"tool_{number}"]
+        del server
+        await asyncio.sleep(0)
+        await running.aclose()
+    gc.collect()
+    assert [each for each in earlier[1:] if each() is not None] == []

@@ -132,6 +132,23 @@ def test_the_command_is_installed() -> None:
     assert ended.stdout.strip() == f"trunkline {trunkline.__version__}"
 
 
+@pytest.mark.parametrize("template", ["tool", "api", "database"])
+def test_a_new_project_passes_its_own_tests(template: str, tmp_path: Path) -> None:
+    if template == "api" and find_spec("aiohttp") is None:
+        pytest.skip("needs trunkline[http]")
+    ended = _trunkline("new", str(tmp_path / "my-server"), "--template", template)
+    assert ended.returncode == 0, ended.stderr
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path / "my-server",
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert tests.returncode == 0, tests.stdout
+
+
 @pytest.mark.skipif(find_spec("trunkline_servers") is None, reason="needs trunkline[servers]")
 async def test_a_reference_server_is_called_by_its_command() -> None:
     command = Path(sys.executable).with_name("trunkline-server-time")

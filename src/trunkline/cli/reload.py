@@ -6,7 +6,7 @@ replay each handshake, subscription and log level. Here a new definition takes o
 (``server/replacement``), and running calls finish with the old one.
 
 Modules are executed in a worker thread, so that a slow import delays no call. If they raise, the modules and the server
-of before are kept, and the traceback is printed.
+that were loaded before are kept, and the traceback is printed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProjectModules:
         """Execute the project's modules and return its server.
 
         Raises:
-            CommandError: they cannot be executed, or there is no server; the modules of before are back in place.
+            CommandError: they cannot be executed, or there is no server; the previous modules are back in place.
         """
         old = self._loaded()
         path = list(sys.path)
@@ -179,12 +179,12 @@ async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str
     except asyncio.CancelledError:
         raise
     except CommandError as error:
-        print_notice(f"{error}\n{one_line(what)} changed, and cannot be loaded; the server of before keeps running")
+        print_notice(f"{error}\n{one_line(what)} changed, and cannot be loaded; the previous version keeps running")
     except Exception:  # noqa: BLE001 - the user's lifespan; the session must survive it
         import traceback
 
         text = traceback.format_exc().rstrip()
-        print_notice(f"{text}\n{one_line(what)} changed, and its lifespan failed; the server of before keeps running")
+        print_notice(f"{text}\n{one_line(what)} changed, and its lifespan failed; the previous version keeps running")
     else:
         print_notice(f"{one_line(what)} changed; reloaded{_summary(changes)}")
         if (before.auth is None) != (server.auth is None) or before.http_options != server.http_options:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Container, Sequence
+from contextlib import redirect_stdout
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,34 +59,6 @@ def load_server(spec: str) -> Server:
     check_own_library(path)
     module = _load_module(os.path.abspath(path))
     return _find_server(module, path) if name is None else _named_server(module, path, name)
-
-
-def load_installed_server(spec: str) -> Server:
-    """Import ``MODULE[:object]``, from the current directory or the installed packages, and return its server.
-
-    Raises:
-        CommandError: there is no such module, or it is not clear which object is the server.
-    """
-    from importlib import import_module
-
-    name, _, wanted = spec.partition(":")
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise CommandError(f"{name!r} is not the name of a module, such as package.server", Exit.USAGE)
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        module = import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
-        raise CommandError(
-            f"there is no module {error.name}; run this in the folder of its package, or install the package",
-            Exit.CONFIG,
-        ) from error
-    except Exception as error:
-        raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
-    return _find_server(module, name) if not wanted else _named_server(module, name, wanted)
 
 
 def _similar_file(path: str) -> str:
@@ -162,7 +135,9 @@ def _load_module(path: str) -> ModuleType:
     sys.path.insert(0, os.path.dirname(path))
     sys.argv = [path]
     try:
-        loader.exec_module(module)
+        # What a file prints when it is imported must not get into the protocol stream.
+        with redirect_stdout(sys.stderr):
+            loader.exec_module(module)
     except Exception as error:
         raise CommandError(_users_traceback(error, path), Exit.CONFIG) from error
     return module
@@ -181,6 +156,35 @@ def _users_traceback(error: Exception, path: str | None, name: str | None = None
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     return f"{name or path} cannot be loaded:\n{text}"
+
+
+def load_installed_server(spec: str) -> Server:
+    """Import ``MODULE[:object]``, from the current directory or the installed packages, and return its server.
+
+    Raises:
+        CommandError: there is no such module, or it is not clear which object is the server.
+    """
+    from importlib import import_module
+
+    name, _, wanted = spec.partition(":")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise CommandError(f"{name!r} is not the name of a module, such as package.server", Exit.USAGE)
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        with redirect_stdout(sys.stderr):
+            module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
+        raise CommandError(
+            f"there is no module {error.name}; run this in the folder of its package, or install the package",
+            Exit.CONFIG,
+        ) from error
+    except Exception as error:
+        raise CommandError(_users_traceback(error, None, name), Exit.CONFIG) from error
+    return _find_server(module, name) if not wanted else _named_server(module, name, wanted)
 
 
 def _find_server(module: ModuleType, path: str) -> Server:

@@ -3,7 +3,7 @@
 A server is a definition, not a connection, so a new definition can take over the connections of an old one: sessions,
 subscriptions and log levels are kept. Requests that are running finish with the old definition, and its lifespans are
 exited after the last of them. New requests are served by the new definition. Clients are notified of the lists that
-differ.
+differ. This module uses private attributes of both servers; other modules must not.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ReplaceableServer:
         holder = object()
         server.acquire_lifespans(holder)
         try:
-            await server.lifespans_ready(holder)
+            await _lifespans_ready(server, holder)
         except BaseException:
             await server.release(holder)
             raise
@@ -107,7 +107,8 @@ class ReplaceableServer:
             try:
                 await running.wait()
             finally:
-                await old.release_all()
+                for holder in tuple(old._held):
+                    await old.release(holder)
                 old.close()
 
         task = asyncio.get_running_loop().create_task(wait())
@@ -118,21 +119,32 @@ class ReplaceableServer:
 def _prepare(server: Server) -> _RunningRequests:
     """Announce all lists, so that items of a kind that was empty can be added later, and count requests."""
     # A handshake client is only told of capabilities once, when it connects.
-    server.announce("tools", "prompts", "resources", "completions")
+    server.announced = server.announced | {"tools", "prompts", "resources", "completions"}
     requests = _RunningRequests()
     server.add_middleware(requests)
     return requests
+
+
+async def _lifespans_ready(server: Server, holder: object) -> None:
+    """Wait until the lifespans of a holder are entered; raise the exception of one that failed."""
+    for lifespan in server._held.get(holder, ()):
+        assert lifespan.ready is not None
+        await asyncio.shield(lifespan.ready)
 
 
 def _take_over(old: Server, new: Server) -> None:
     """Move the connections, subscriptions and keys of a server to another one."""
     # Listeners stay attached to the hub that they know; what the old server reports from now on reaches no client.
     new.hub, old.hub = old.hub, ChangeHub()
-    new.inherit_seal(old)
-    for holder in old.lifespan_holders():
+    if new._state_keys == old._state_keys:
+        # Calls that wait for an answer of their caller are resumed by the new server.
+        new._seal = old.seal
+    for holder in tuple(old._held):
         if isinstance(holder, Connection) and isinstance(holder.service, ServerConnection):
             holder.service.replace_server(new)
-            new.adopt(holder)
+            new._held[holder] = []
+            new._acquire_lifespans(holder)
+            holder.cleanup = new._clean_up
     for acceptor in tuple(old.acceptors):
         acceptor.replace_server(new)
 

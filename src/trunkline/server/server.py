@@ -221,17 +221,6 @@ class Server(ComponentRegistry):
                 held.append(server._lifespan)
         return held
 
-    async def lifespans_ready(self, holder: object) -> None:
-        """Wait until the lifespans of a holder are entered; raise the exception of one that failed."""
-        for lifespan in self._held.get(holder, ()):
-            assert lifespan.ready is not None
-            await asyncio.shield(lifespan.ready)
-
-    async def release_all(self) -> None:
-        """Release the lifespans of every holder."""
-        for holder in tuple(self._held):
-            await self.release(holder)
-
     async def _clean_up(self, connection: Connection) -> None:
         """Clean up after a connection has ended."""
         assert isinstance(connection.service, ServerConnection)
@@ -302,28 +291,6 @@ class Server(ComponentRegistry):
         self._closed = True
         if self._pool is not None:
             self._pool.close()
-
-    # --- internal: used while another server takes over ---------------------------------------------------------------
-
-    def announce(self, *kinds: str) -> None:
-        """Declare capabilities even while there is nothing of their kind."""
-        self.announced = self.announced | frozenset(kinds)
-        self._refresh()
-
-    def lifespan_holders(self) -> tuple[object, ...]:
-        """Return what holds lifespans of this server: connections, and acceptors of HTTP endpoints."""
-        return tuple(self._held)
-
-    def adopt(self, connection: Connection) -> None:
-        """Continue a connection that another server accepted."""
-        self._held[connection] = []
-        self._acquire_lifespans(connection)
-        connection.cleanup = self._clean_up
-
-    def inherit_seal(self, other: Server) -> None:
-        """Use the keys of another server, unless the two are configured with different ones."""
-        if self._state_keys == other._state_keys:
-            self._seal = other._seal
 
     # --- notifications -----------------------------------------------------------------------------------------------
 

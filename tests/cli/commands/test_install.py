@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +65,7 @@ def desk(
     project.mkdir()
     monkeypatch.chdir(project)
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "own"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it would be part of each entry
     machine = Machine(system=request.param, home=home, environ={}, project=project)
     monkeypatch.setattr("trunkline.devtools.client_configs.files.current_machine", lambda: machine)
     return Desk(machine, capsys)
@@ -399,10 +400,11 @@ def test_a_url_is_written_as_the_application_wants_it(desk: Desk, app: str, entr
     assert desk.servers(app) == {"a-test": entry}
 
 
-def test_goose_is_not_given_variables_that_it_refuses(desk: Desk) -> None:
-    ended = desk.run(DEMO, "--into", "goose", "--env", "PATH=/x")
+@pytest.mark.parametrize("variable", ["PATH", "PYTHONPATH"])
+def test_goose_is_not_given_variables_that_it_refuses(desk: Desk, variable: str) -> None:
+    ended = desk.run(DEMO, "--into", "goose", "--env", f"{variable}=/x")
     assert ended.code == 2
-    assert "Goose does not let an entry set PATH" in ended.err
+    assert f"Goose does not let an entry set {variable}" in ended.err
 
 
 @pytest.mark.parametrize("extra", ["--json", "--dry-run", "--replace"])

@@ -92,7 +92,7 @@ def test_it_is_clean(project: Path) -> None:
 
 def test_the_commands_of_its_readme_work(project: Path, api: str) -> None:
     readme = (project / "README.md").read_text(encoding="utf-8")
-    commands = re.findall(r"`(trunkline (?:list|call|doctor) [^`]+)`", readme)
+    commands = re.findall(r"`(trunkline (?:list|call|doctor) [^`.][^`]+)`", readme)
     assert {shlex.split(line)[1] for line in commands} == {"list", "call", "doctor"}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for line in commands:

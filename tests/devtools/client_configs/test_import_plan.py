@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.devtools.client_configs.entries import masked_diff, masked_text, suggest_name, translate_entry, url_entry
-from trunkline.devtools.client_configs.files import AppDocument, AppFile, read_app_file
-from trunkline.devtools.client_configs.import_plan import ImportStep, apply_import, plan_import
+from trunkline.devtools.client_configs.files import AppDocument, AppFile, Machine, files_of, read_app_file
+from trunkline.devtools.client_configs.import_plan import ImportStep, apply_import, plan_import, remove_originals
 from trunkline.devtools.client_configs.json_edit import put_member
 from trunkline.errors import ConfigError
 
@@ -238,3 +238,110 @@ def test_an_application_that_only_starts_servers_takes_no_url() -> None:
 )
 def test_a_name_is_made_up(words: tuple[str, ...], url: str | None, name: str) -> None:
     assert suggest_name(words, url) == name
+
+
+# --- formats other than JSON -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("app", "text", "wanted"),
+    [
+        (
+            "codex",
+            '[mcp_servers.a]\ncommand = "x"\nargs = ["-v"]\n\n[mcp_servers.a.env]\nK = "v"\n',
+            {"command": "x", "args": ["-v"], "env": {"K": "v"}},
+        ),
+        (
+            "codex",
+            '[mcp_servers.a]\nurl = "https://a.test/mcp"\n\n[mcp_servers.a.http_headers]\nX = "y"\n',
+            {"url": "https://a.test/mcp", "http_headers": {"X": "y"}},
+        ),
+        (
+            "goose",
+            "extensions:\n  a:\n    enabled: true\n    type: stdio\n    name: a\n    cmd: x\n    args:\n    - -v\n"
+            "    envs:\n      K: v\n    timeout: 300\n",
+            {"enabled": True, "command": "x", "args": ["-v"], "env": {"K": "v"}},
+        ),
+        (
+            "goose",
+            "extensions:\n  a:\n    enabled: true\n    type: streamable_http\n    uri: https://a.test/mcp\n",
+            {"enabled": True, "url": "https://a.test/mcp"},
+        ),
+        (
+            "gemini-cli",
+            '{"mcpServers": {"a": {"httpUrl": "https://a.test", "timeout": 600000}}}',
+            {"httpUrl": "https://a.test"},
+        ),
+        ("windsurf", '{"mcpServers": {"a": {"serverUrl": "https://a.test"}}}', {"serverUrl": "https://a.test"}),
+        ("zed", '{"context_servers": {"a": {"command": "x", "args": [],}}, /* c */}', {"command": "x", "args": []}),
+    ],
+)
+def test_servers_of_other_formats_are_imported(tmp_path: Path, app: str, text: str, wanted: dict[str, Any]) -> None:
+    machine = Machine(system="linux", home=tmp_path, environ={}, project=tmp_path / "project")
+    file = next(iter(files_of(app, machine)))
+    file.path.parent.mkdir(parents=True)
+    file.path.write_text(text, encoding="utf-8")
+    document = read_app_file(file)
+    target = AppDocument(file=AppFile(app="claude-code", scope="user", path=tmp_path / "mcp.json"))
+    (step,) = plan_import([document], target)
+    assert (step.action, dict(step.entry)) == ("add", wanted)
+    ((_, rest, names),) = remove_originals([step], [document], target)
+    assert names == ("a",)
+    file.path.write_text(rest, encoding="utf-8")
+    assert read_app_file(file).servers == {}
+
+
+def test_what_goose_brings_itself_is_not_imported(tmp_path: Path) -> None:
+    machine = Machine(system="linux", home=tmp_path, environ={}, project=tmp_path)
+    file = next(iter(files_of("goose", machine)))
+    file.path.parent.mkdir(parents=True)
+    file.path.write_text("extensions:\n  developer:\n    enabled: true\n    type: builtin\n", encoding="utf-8")
+    target = AppDocument(file=AppFile(app="claude-code", scope="user", path=tmp_path / "mcp.json"))
+    (step,) = plan_import([read_app_file(file)], target)
+    assert step.action == "skip"
+
+
+# --- entries for them ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("app", ["codex", "goose", "zed", "claude-desktop"])
+def test_a_variable_that_an_application_cannot_substitute_is_refused(app: str) -> None:
+    with pytest.raises(ConfigError, match="cannot substitute"):
+        translate_entry(app, "a", {"command": "x", "env": {"K": "${K}"}})
+
+
+@pytest.mark.parametrize(("app", "written"), [("gemini-cli", "${K}"), ("windsurf", "${env:K}"), ("vscode", "${env:K}")])
+def test_a_variable_is_written_as_the_application_wants_it(app: str, written: str) -> None:
+    assert translate_entry(app, "a", {"command": "x", "env": {"K": "${K}"}})["env"] == {"K": written}
+
+
+@pytest.mark.parametrize("app", ["goose", "windsurf", "zed"])
+def test_a_directory_that_an_application_cannot_start_in_is_refused(app: str) -> None:
+    with pytest.raises(ConfigError, match="another directory"):
+        translate_entry(app, "a", {"command": "x", "cwd": "/y"})
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "config.toml",
+            '[mcp_servers.a]\nurl = "https://u:s3cret@a.test/?k=s3cret"\n[mcp_servers.a.env]\nX = "s3cret"\n',
+        ),
+        ("config.toml", '[mcp_servers.a]\nenv = { X = "s3cret" }\nhttp_headers = { Y = "s3cret" }\n'),
+        ("config.toml", '[a]\napi_key = "s3cret"\n'),
+        ("config.yaml", "extensions:\n  a:\n    envs:\n      X: s3cret\n    headers:\n      Y: s3cret\n"),
+        ("config.yaml", "OPENAI_API_KEY: s3cret\n"),
+    ],
+)
+def test_secrets_are_masked_in_every_format(path: str, text: str) -> None:
+    shown = masked_text(text, path)
+    assert "s3cret" not in shown
+    assert len(shown.splitlines()) == len(text.splitlines())
+
+
+def test_what_is_no_secret_stays_visible() -> None:
+    toml = '[mcp_servers.a.env]\nX = "1"\n\n[mcp_servers.a]\ncommand = "x"\n'
+    assert masked_text(toml, "c.toml") == toml.replace('"1"', '"***"')
+    goose = "extensions:\n  a:\n    envs:\n      X: y\n    cmd: x\n    args:\n    - run\n"
+    assert masked_text(goose, "c.yaml") == goose.replace("X: y", 'X: "***"')

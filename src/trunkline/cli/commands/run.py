@@ -121,39 +121,6 @@ def command(
     return Exit.OK
 
 
-def _run_source(
-    spec: str | None, module: str | None, given: Mapping[str, object], address: ListenAddress | None, *, reload: bool
-) -> int:
-    """Run the server of a module, or one that is loaded again when its files change."""
-
-    def load() -> Server:
-        return load_server(spec) if spec is not None else load_installed_server(str(module))
-
-    def serve(server: Server) -> Coroutine[Any, Any, None]:
-        if address is not None:
-            return _http_server(server, {**given, "host": address.host, "port": address.port})
-        from trunkline.server.run import run_async
-
-        return run_async(server, "stdio")
-
-    if address is None:
-        _check_stdio(given)
-    if reload:
-        from trunkline.cli.reload import ProjectModules, run_reloading
-
-        run_reloading(ProjectModules(load, _roots(spec)), serve)
-    else:
-        from trunkline.server.run import run_loop
-
-        run_loop(serve(load()))
-    return Exit.OK
-
-
-def _roots(spec: str | None) -> list[str]:
-    """Return the directories whose modules belong to the project: the current one, and that of the file."""
-    return [os.getcwd()] if spec is None else [os.getcwd(), os.path.dirname(os.path.abspath(split_spec(spec)[0]))]
-
-
 def _load(spec: str) -> Server:
     import sys
 
@@ -219,3 +186,37 @@ def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any
 
     given = {name: value for name, value in options.items() if value is not None}
     return run_async(server, "http", **given, started=tell)
+
+
+def _run_source(
+    spec: str | None, module: str | None, given: Mapping[str, object], address: ListenAddress | None, *, reload: bool
+) -> int:
+    """Run the server of a module, or one that is loaded again when its files change."""
+
+    def load() -> Server:
+        return load_server(spec) if spec is not None else load_installed_server(str(module))
+
+    def serve(server: Server) -> Coroutine[Any, Any, None]:
+        if address is not None:
+            return _http_server(server, {**given, "host": address.host, "port": address.port})
+        from trunkline.server.run import run_async
+
+        announce_stdio(server, spec or f"-m {module}")
+        return run_async(server, "stdio")
+
+    if address is None:
+        _check_stdio(given)
+    if reload:
+        from trunkline.cli.reload import ProjectModules, run_reloading
+
+        run_reloading(ProjectModules(load, _roots(spec)), serve)
+    else:
+        from trunkline.server.run import run_loop
+
+        run_loop(serve(load()))
+    return Exit.OK
+
+
+def _roots(spec: str | None) -> list[str]:
+    """Return the directories whose modules belong to the project: the current one, and that of the file."""
+    return [os.getcwd()] if spec is None else [os.getcwd(), os.path.dirname(os.path.abspath(split_spec(spec)[0]))]
