@@ -162,7 +162,8 @@ def spinner(what: str) -> Iterator[None]:
 
 def _spinner_text(what: str, seconds: float) -> str:
     frames = _FRAMES if (sys.stderr.encoding or "").lower().startswith("utf") else _ASCII_FRAMES
-    return f"{frames[int(seconds / _SECONDS_PER_FRAME) % len(frames)]} {one_line(what)} ({seconds:.0f} s)"
+    waited = f" ({int(seconds)} s)" if seconds >= 1 else ""
+    return f"{frames[int(seconds / _SECONDS_PER_FRAME) % len(frames)]} {one_line(what)}{waited}"
 
 
 def _bar(done: float, total: float | None, message: str | None) -> str:
