@@ -6,8 +6,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from trunkline.cli.ui.output import counted, one_line, print_notice
-from trunkline.cli.ui.style import is_terminal
+from trunkline.cli.ui.output import counted, is_terminal, one_line, print_notice
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server

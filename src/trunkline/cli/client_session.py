@@ -46,7 +46,7 @@ __all__ = [
 # Bounds the memory for a server that never ends its line.
 _LONGEST_LINE = 64 * 1024
 _KEPT_STDERR = 64 * 1024  # The last traceback, also a long one.
-_STDERR_SECONDS = 0.05
+_STDERR_SECONDS = 0.05  # The traceback was written already, and only has to be read.
 # The codes of errors about a name: invalid params, and a resource that was not found.
 _UNKNOWN_ITEM = frozenset({-32602, -32002})
 # The advice in login errors, which do not know the server.
@@ -179,7 +179,7 @@ class CommandContext:
 
     async def _suggest(self, name: str, known: Callable[[], Awaitable[Sequence[Any]]]) -> bool:
         """Set the hint for a name; return whether the server lacks it."""
-        from trunkline.cli.help import suggestion
+        from trunkline.cli.suggestions import suggestion
 
         try:
             names = [getattr(each, "uri", None) or each.name for each in await known()]

@@ -99,7 +99,7 @@ def command(words: tuple[str, ...], *, query: bool) -> int:
         _answer(words)
         return Exit.OK
     if len(words) != 1 or words[0] not in _SCRIPTS:
-        from trunkline.cli.help import suggestion
+        from trunkline.cli.suggestions import suggestion
 
         near = suggestion(words[0], _SCRIPTS) if words else ""
         raise click.UsageError(f"Name the shell: bash, zsh or fish{near or '.'}")
