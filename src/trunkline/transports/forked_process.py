@@ -39,7 +39,8 @@ def fork_process(run: Callable[[], int], *, env: Mapping[str, str], exit_seconds
         LinkError: no process can be started.
     """
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        if stream is not None:
+            stream.flush()
     # Otherwise the first collection in a fork would touch, and so copy, every page with an object on it.
     gc.collect()
     gc.freeze()
