@@ -47,6 +47,7 @@ GUARDED = str(Path(__file__).with_name("guarded.py"))
 PROTECTED = str(Path(__file__).with_name("protected.py"))
 BROWSER = f"{sys.executable} {Path(__file__).with_name('browser.py')} %s"
 SECONDS = 20.0
+SPINNER = re.compile(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] [^\r\n]*\r\x1b\[K")
 #: What a person waits for, and what they type then; it may depend on what is to be seen.
 Script: TypeAlias = tuple[tuple[str, str | Callable[[str], str]], ...]
 
@@ -164,7 +165,8 @@ class Person(threading.Thread):
         self._done.set()
         self.join(SECONDS)
         assert self._script == [], f"never asked: {self._script}; on the screen:\n{self.screen}"
-        return self.screen.replace("\r\n", "\n")
+        # Whether a spinner appears depends on how busy the machine is; it has tests of its own.
+        return SPINNER.sub("", self.screen.replace("\r\n", "\n"))
 
 
 @contextmanager
@@ -177,6 +179,8 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         open(theirs, "w", encoding="utf-8", closefd=False) as err,
         monkeypatch.context() as patch,
     ):
+        # Colour has tests of its own, and would stand between the words that others look for.
+        patch.setenv("NO_COLOR", "1")
         patch.setattr(sys, "stdin", raw)
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)

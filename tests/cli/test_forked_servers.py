@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import trunkline
-from tests.cli.support import Outcome, command
+from tests.cli.support import Outcome, command, serving
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="servers are forked on Linux only")
 
@@ -184,3 +184,9 @@ def test_the_doctor_shows_a_traceback_as_one(folder: Path) -> None:
     assert quoted[1] == "Traceback (most recent call last):"
     assert quoted[-1] == "KeyError: 'key'"
     assert "    return {}['key']" in quoted
+
+
+def test_at_a_url_the_traceback_is_where_the_server_runs(folder: Path) -> None:
+    with serving("forked.py", "--port", "0", cwd=folder) as served:
+        shown = command("call", served.url, "fail", "city=Oslo").err
+    assert shown.endswith("failed unexpectedly.\ntrunkline: the traceback is in the log of the server\n")

@@ -296,3 +296,10 @@ def test_an_interrupt_ends_with_code_130() -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         assert process.stderr.read().strip() == "trunkline: interrupted"
+
+
+def test_a_call_of_a_file_loads_nothing_that_it_does_not_use() -> None:
+    modules = loaded("list", "tools", DEMO)
+    heavy = ("aiohttp", "keyring", "lzma", "prompt_toolkit", "pydantic", "rich", "shutil", "trunkline.auth.oauth")
+    assert [name for name in heavy if name in modules] == []
+    assert not [name for name in modules if name.startswith(("trunkline.host.", "trunkline.devtools."))]

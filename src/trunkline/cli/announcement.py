@@ -1,4 +1,4 @@
-"""Says in the terminal what a server that was just started offers, and how to call it."""
+"""Announces a server in the terminal where it was started: what it offers, and how to call it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from trunkline.cli.ui.output import counted, one_line, print_notice
-from trunkline.cli.ui.style import is_terminal
+from trunkline.cli.ui.output import counted, is_terminal, one_line, print_notice
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server
@@ -16,8 +15,8 @@ __all__ = ["announce_http", "announce_stdio"]
 
 
 def announce_stdio(server: Server, spec: str) -> None:
-    """Tell a person who started a stdio server what it does; a client that starts it has no terminal there."""
-    if not is_terminal(sys.stderr) or not sys.stdin.isatty():
+    """Print what a stdio server offers and how to call it; not if a client started it, which has no terminal there."""
+    if not (is_terminal(sys.stderr) and is_terminal(sys.stdin)):
         return
     target = shlex.quote(spec)
     print_notice(f"{one_line(server.name)} serves {_offer(server)} over stdio, and waits for a client; Ctrl-C ends it")
@@ -26,7 +25,7 @@ def announce_stdio(server: Server, spec: str) -> None:
 
 
 def announce_http(server: Server, url: str) -> None:
-    """Tell a person who started an HTTP server what it offers."""
+    """Print what an HTTP server offers and how to call it, if it was started at a terminal."""
     if is_terminal(sys.stderr):
         print_notice(f"it offers {_offer(server)} over HTTP; Ctrl-C ends it; to call it: {_example(server, url)}")
 

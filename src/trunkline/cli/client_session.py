@@ -46,7 +46,9 @@ __all__ = [
 # Bounds the memory for a server that never ends its line.
 _LONGEST_LINE = 64 * 1024
 _KEPT_STDERR = 64 * 1024  # The last traceback, also a long one.
-_STDERR_SECONDS = 0.05
+_STDERR_SECONDS = 0.05  # The traceback was written already, and only has to be read.
+# In the result of a tool of ours whose exception is not shown to its caller.
+_MASKED = "failed unexpectedly"
 # The codes of errors about a name: invalid params, and a resource that was not found.
 _UNKNOWN_ITEM = frozenset({-32602, -32002})
 # The advice in login errors, which do not know the server.
@@ -179,7 +181,7 @@ class CommandContext:
 
     async def _suggest(self, name: str, known: Callable[[], Awaitable[Sequence[Any]]]) -> bool:
         """Set the hint for a name; return whether the server lacks it."""
-        from trunkline.cli.help import suggestion
+        from trunkline.cli.suggestions import suggestion
 
         try:
             names = [getattr(each, "uri", None) or each.name for each in await known()]
@@ -188,13 +190,15 @@ class CommandContext:
         self.hint = "" if name in names else suggestion(name, names)
         return name not in names
 
-    async def explain_failure(self, tool: str) -> list[str]:
+    async def explain_failure(self, tool: str, said: str) -> list[str]:
         """Return lines about a failed tool: a name that was probably meant, or where it raised and how to see more."""
         if isinstance(self.choices.target, ConfiguredTarget):
             return []
         if await self._suggest(tool, self.client.list_tools):
             return [self.hint.removeprefix("; ")] if self.hint else []
-        if self.choices.verbosity or not isinstance(self.choices.target, CommandTarget):
+        if isinstance(self.choices.target, UrlTarget):
+            return ["the traceback is in the log of the server"] if _MASKED in said else []
+        if self.choices.verbosity:
             return []
         # The server writes the traceback before the result, to another pipe.
         await asyncio.sleep(_STDERR_SECONDS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -16,9 +16,7 @@ import click
 
 from trunkline import __version__
 from trunkline.cli.exit_codes import CommandError, Exit, debugging, exit_for
-from trunkline.cli.help import CommandGroup, prepare, usage_suggestion
-from trunkline.cli.ui.output import RunSecrets, one_line, print_notice
-from trunkline.cli.ui.style import without_color
+from trunkline.cli.ui.output import RunSecrets, colors_enabled, one_line, paint, print_notice, without_color
 
 __all__ = ["main"]
 
@@ -64,6 +62,7 @@ _GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
+_WHOLE = 10_000  # Longer than any first sentence, so that no summary is cut.
 _EPILOG = """\
 \b
 Examples:
@@ -82,9 +81,50 @@ Set TRUNKLINE_DEBUG=1 to see tracebacks.
 """
 
 
-class _RootGroup(CommandGroup):
+class _HelpFormatter(click.HelpFormatter):
+    """Formats a help page; headings and names are painted."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """Write the usage line."""
+        super().write_usage(prog, args, paint("Usage:", "heading") + " " if prefix is None else prefix)
+
+    def write_heading(self, heading: str) -> None:
+        """Write the heading of a section."""
+        self.write(f"{'':>{self.current_indent}}{paint(f'{heading}:', 'heading')}\n")
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write names with their descriptions."""
+        super().write_dl([(paint(first, "name"), second) for first, second in rows], col_max, col_spacing)
+
+
+class _HelpContext(click.Context):
+    """A context whose help pages are formatted here."""
+
+    formatter_class = _HelpFormatter
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.color = colors_enabled(sys.stdout)
+
+
+def _prepare(command: click.Command) -> click.Command:
+    """Return a command, and those in it, with help pages formatted here, whole summaries, and ``--no-color``."""
+    if command.context_class is _HelpContext:
+        return command
+    command.context_class = _HelpContext
+    command.short_help = command.get_short_help_str(_WHOLE)
+    # ``main`` looks for it before anything is parsed, since the help page depends on it.
+    option = click.Option(["--no-color"], is_flag=True, expose_value=False, help="Print without colour.")
+    command.params.append(option)
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _prepare(inner)
+    return command
+
+
+class _RootGroup(click.Group):
     """The group of all commands; it knows their names and one-line help without importing them."""
 
+    context_class = _HelpContext
     #: The one-line help of each command.
     summaries: Mapping[str, str] = MappingProxyType(
         {verb: text for verbs in _GROUPS.values() for verb, text in verbs.items()}
@@ -103,15 +143,7 @@ class _RootGroup(CommandGroup):
         command: click.Command = import_module(
             f"trunkline.cli.commands.{'import_' if cmd_name == 'import' else cmd_name}"
         ).command
-        return prepare(command)
-
-    def unknown_command(self, ctx: click.Context, name: str) -> str:
-        """Return the message about a command that does not exist; a server may have been meant."""
-        if name.endswith(".py"):
-            return f"No such command '{name}'; to run the server in that file: trunkline run {name}."
-        if name.lower().startswith(("http://", "https://")):
-            return f"No such command '{name}'; to list the tools of that server: trunkline list tools {name}."
-        return super().unknown_command(ctx, name)
+        return _prepare(command)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a closed output pipe is handled here, before click turns it into an exit code of its own."""
@@ -119,6 +151,11 @@ class _RootGroup(CommandGroup):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise CommandError("the output was closed by its reader", Exit.OUTPUT_CLOSED) from error
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, then the options, which are few and the same everywhere."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help; asking the commands themselves would import them all."""
@@ -175,7 +212,9 @@ def _end(error: Exception, secrecy: RunSecrets) -> int:
 
 def _complain_of_usage(error: click.ClickException) -> None:
     context = getattr(error, "ctx", None)
-    told = usage_suggestion(error)
+    from trunkline.cli.suggestions import usage_message
+
+    told = usage_message(error)
     if context is not None and told == context.get_help():
         # A command group that was given no subcommand.
         click.echo(told, color=context.color)

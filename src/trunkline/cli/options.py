@@ -488,7 +488,7 @@ if TYPE_CHECKING:
     from trunkline.net.addresses import ListenAddress
 
 
-_HTTP_PORT = 8000
+_HTTP_PORT = 8000  # As --http without a value.
 
 
 def _parse_address(context: click.Context, option: click.Parameter, value: str | None) -> ListenAddress | None:

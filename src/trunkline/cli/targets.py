@@ -62,7 +62,7 @@ def load_server(spec: str) -> Server:
 
 
 def _similar_file(path: str) -> str:
-    from trunkline.cli.help import suggestion
+    from trunkline.cli.suggestions import suggestion
 
     folder, name = os.path.split(path)
     return suggestion(name, _python_files(folder or os.curdir))
@@ -324,7 +324,7 @@ def _one_word(word: str) -> CommandTarget | ConfiguredTarget:
     for problem in configuration.problems:
         if problem.severity == "error":
             raise CommandError(str(problem), Exit.CONFIG)
-    from trunkline.cli.help import suggestion
+    from trunkline.cli.suggestions import suggestion
 
     name = word.partition("/")[0]
     if os.sep in word:

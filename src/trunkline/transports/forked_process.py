@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from trunkline.errors import LinkError
 from trunkline.transports import watcher
@@ -39,7 +39,8 @@ def fork_process(run: Callable[[], int], *, env: Mapping[str, str], exit_seconds
         LinkError: no process can be started.
     """
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        if stream is not None:
+            stream.flush()
     # Otherwise the first collection in a fork would touch, and so copy, every page with an object on it.
     gc.collect()
     gc.freeze()
@@ -57,7 +58,8 @@ def fork_process(run: Callable[[], int], *, env: Mapping[str, str], exit_seconds
         if pid == 0:
             _watch(run, env, parent=parent, control=far_control.fileno(), streams=far, seconds=exit_seconds)
         ours.pop_all()
-    return LaunchedProcess(control, _ForkedWatcher(pid), pipes=near)
+    # A link only waits for its watcher, or kills it.
+    return LaunchedProcess(control, cast("subprocess.Popen[bytes]", _ForkedWatcher(pid)), pipes=near)
 
 
 class _ForkedWatcher:

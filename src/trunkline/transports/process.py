@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Protocol
 
 from trunkline.errors import LinkError, ServerExited
 from trunkline.protocol.caller import STDIO, Origin
@@ -27,7 +26,6 @@ __all__ = [
     "STRAY_OUTPUT",
     "LaunchedProcess",
     "ProcessLink",
-    "WatcherProcess",
     "find_interpreter",
     "find_program",
     "launch_process",
@@ -41,29 +39,19 @@ INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TE
 _LOADER_VARIABLES = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 
 
-class WatcherProcess(Protocol):
-    """The watcher as a child process."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended, or raise ``subprocess.TimeoutExpired``."""
-
-    def kill(self) -> None:
-        """Kill it."""
-
-
 class LaunchedProcess:
     """A started server: our ends of its pipes, and the socket to its watcher."""
 
     __slots__ = ("control", "stderr", "stdin", "stdout", "watcher")
 
-    def __init__(self, control: socket.socket, watcher: WatcherProcess, *, pipes: Sequence[int]) -> None:
+    def __init__(self, control: socket.socket, watcher: subprocess.Popen[bytes], *, pipes: Sequence[int]) -> None:
         """Set our ends; the pipes in the order stdin, stdout, stderr."""
         self.stdin: int
         self.stdout: int
         self.stderr: int
         self.stdin, self.stdout, self.stderr = pipes
         self.control: socket.socket = control
-        self.watcher: WatcherProcess = watcher
+        self.watcher: subprocess.Popen[bytes] = watcher
 
 
 def server_environment(given: Mapping[str, str] | None, inherit: Collection[str] = INHERITED) -> dict[str, str]:
@@ -467,7 +455,7 @@ class StdoutFilter:
         self._receiver.eof_received(error, about=about)
 
 
-def _wait_or_kill(watcher: WatcherProcess) -> None:
+def _wait_or_kill(watcher: subprocess.Popen[bytes]) -> None:
     try:
         watcher.wait(timeout=_KILL_SECONDS)
     except subprocess.TimeoutExpired:

@@ -248,7 +248,8 @@ def test_progress_without_a_total_is_a_number(monkeypatch: pytest.MonkeyPatch) -
     assert screen == "... 7 so far\r\x1b[Kcounted\n"
 
 
-def test_a_list_is_cut_at_the_edge_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rich_a_list_is_cut_at_the_edge_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.cli.ui.output.rich_console", lambda: None)
     monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((60, 24)))
     _, screen = at_a_terminal(monkeypatch, "list", "tools", DEMO)
     assert max(map(len, screen.splitlines())) <= 60

@@ -436,7 +436,7 @@ async def test_in_code_the_mode_is_ask_unless_said(
             refused, text = await _call(client)
         await gateway.aclose()
     assert (gateway.options.approval, refused, request_handler.done) == ("ask", True, [])
-    step = "serve with --approval client if that client asks its own user before it calls"
+    step = 'serve with --approval client (in code: approval="client") if that client asks its own user before it calls'
     assert f"Allow it: {step}; or add this to the policy" in text
 
 

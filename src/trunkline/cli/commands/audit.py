@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from trunkline.cli.exit_codes import Exit
-from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option
 
 __all__ = ["command"]
@@ -28,7 +27,7 @@ _UNITS: Mapping[str, float] = MappingProxyType({"s": 1, "m": 60, "h": 3600, "d":
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group("audit", cls=CommandGroup, epilog=_EPILOG)
+@click.group("audit", epilog=_EPILOG)
 def command() -> None:
     """Verify and search the audit trail."""
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import config_option, json_option, with_json_errors
 from trunkline.cli.targets import ConfiguredTarget, UrlTarget, resolve_target
 
@@ -38,7 +37,7 @@ _USER = click.option("--user", metavar="SUBJECT", help="For a gateway: the login
 _USER_ISSUER = click.option("--user-issuer", metavar="URL", help="The issuer of that user's tokens.")
 
 
-@click.group("auth", cls=CommandGroup, epilog=_EPILOG)
+@click.group("auth", epilog=_EPILOG)
 def command() -> None:
     """Log in to servers at URLs, log out, and list logins."""
 

@@ -73,7 +73,7 @@ def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> i
             print_text(text)
         if result.is_error:
             print_notice(f"the tool {tool} failed: {text or 'no reason given'}", failure=True)
-            for line in await context.explain_failure(tool):
+            for line in await context.explain_failure(tool, text):
                 print_notice(line)
         return context.exit_code(failed=result.is_error)
 

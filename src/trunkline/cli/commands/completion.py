@@ -53,23 +53,26 @@ complete -F _trunkline trunkline
 _ZSH = """\
 #compdef trunkline
 _trunkline() {
-    local line word
-    local -a words_ shown open_ open_shown
+    local line word tab=$'\\t' files=""
+    local -a closed closed_shown open open_shown
     while IFS= read -r line; do
-        word="${line%%$'\\t'*}"
+        word="${line%%$tab*}"
         if [[ "$word" == ":files" ]]; then
-            _files
+            files=1
         elif [[ "$word" == *= ]]; then
-            open_+=("$word"); open_shown+=("${line/$'\\t'/  -- }")
+            open+=("$word")
+            open_shown+=("${line/$tab/  -- }")
         else
-            words_+=("$word"); shown+=("${line/$'\\t'/  -- }")
+            closed+=("$word")
+            closed_shown+=("${line/$tab/  -- }")
         fi
     done < <(trunkline completion --query -- "${(@)words[2,CURRENT]}" 2>/dev/null)
-    (( ${#words_} )) && compadd -l -d shown -a words_
-    (( ${#open_} )) && compadd -S '' -l -d open_shown -a open_
+    (( ${#closed} )) && compadd -l -d closed_shown -a closed
+    (( ${#open} )) && compadd -S '' -l -d open_shown -a open
+    [[ -n "$files" ]] && _files
     return 0
 }
-if [[ "$funcstack[1]" == "_trunkline" ]]; then _trunkline "$@"; else compdef _trunkline trunkline; fi
+if [[ "${funcstack[1]}" == "_trunkline" ]]; then _trunkline "$@"; else compdef _trunkline trunkline; fi
 """
 _FISH = """\
 function __trunkline_complete
@@ -99,7 +102,7 @@ def command(words: tuple[str, ...], *, query: bool) -> int:
         _answer(words)
         return Exit.OK
     if len(words) != 1 or words[0] not in _SCRIPTS:
-        from trunkline.cli.help import suggestion
+        from trunkline.cli.suggestions import suggestion
 
         near = suggestion(words[0], _SCRIPTS) if words else ""
         raise click.UsageError(f"Name the shell: bash, zsh or fish{near or '.'}")

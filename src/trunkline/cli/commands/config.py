@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from trunkline.cli.exit_codes import Exit
-from trunkline.cli.help import CommandGroup
 from trunkline.cli.host_session import load_cli_configuration
 from trunkline.cli.options import json_option
 
@@ -38,7 +37,7 @@ _STATES: Mapping[str, str] = MappingProxyType(
 )
 
 
-@click.group("config", cls=CommandGroup, epilog=_EPILOG)
+@click.group("config", epilog=_EPILOG)
 def command() -> None:
     """Show the effective configuration."""
 

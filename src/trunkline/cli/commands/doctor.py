@@ -263,7 +263,7 @@ def _lines(report: _Report) -> Iterator[str]:
 def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
     if not checks:
         return
-    from trunkline.cli.ui.style import paint
+    from trunkline.cli.ui.output import paint
     from trunkline.protocol.printable import printable
 
     yield paint(heading, "heading")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ session end with the session and are not listed here.
 """
 
 
-@click.group("grants", cls=CommandGroup, epilog=_EPILOG)
+@click.group("grants", epilog=_EPILOG)
 def command() -> None:
     """Allow tools in advance, list grants, and revoke them."""
 

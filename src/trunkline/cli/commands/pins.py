@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option
 from trunkline.errors import ConfigError
 
@@ -46,7 +45,7 @@ _ABSENT = "no terminal to confirm in, so nothing was accepted; run this in a ter
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-@click.group("pins", cls=CommandGroup, epilog=_EPILOG)
+@click.group("pins", epilog=_EPILOG)
 def command() -> None:
     """Review pinned definitions of servers, and accept changes to them."""
 

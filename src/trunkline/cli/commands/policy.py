@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trunkline.cli.exit_codes import Exit
-from trunkline.cli.help import CommandGroup
 from trunkline.cli.host_session import load_cli_configuration
 from trunkline.cli.options import json_option, with_json_errors
 
@@ -49,7 +48,7 @@ _config_option = click.option(
 )
 
 
-@click.group("policy", cls=CommandGroup, epilog=_EPILOG)
+@click.group("policy", epilog=_EPILOG)
 def command() -> None:
     """Explain, test and check policy rules."""
 

@@ -124,7 +124,9 @@ def command(
 def _load(spec: str) -> Server:
     import sys
 
-    if not sys.stderr.isatty():
+    from trunkline.cli.ui.output import is_terminal
+
+    if not is_terminal(sys.stderr):
         return load_server(spec)
     from trunkline.cli.ui.terminal import spinner
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option, with_json_errors
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ _store_option = click.option(
 )
 
 
-@click.group("secret", cls=CommandGroup, epilog=_EPILOG)
+@click.group("secret", epilog=_EPILOG)
 def command() -> None:
     """Manage stored secrets."""
 

@@ -266,8 +266,7 @@ def _stored_changes(entries: Iterable[ServerEntry]) -> Iterator[DefinitionInspec
 
 
 def _lines(statuses: Sequence[ServerStatus], changes: Sequence[DefinitionInspected]) -> Iterator[str]:
-    from trunkline.cli.ui.output import change_lines, one_line, table
-    from trunkline.cli.ui.style import paint
+    from trunkline.cli.ui.output import change_lines, one_line, paint, table
 
     rows = [(status.name, _state(status), status.era or "-", *_counts(status)) for status in statuses]
     heading, *lines = table(_HEADINGS, rows).splitlines()

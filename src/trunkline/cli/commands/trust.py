@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from trunkline.cli.exit_codes import CommandError, Exit
-from trunkline.cli.help import CommandGroup
 from trunkline.cli.options import json_option, with_json_errors
 from trunkline.errors import ConfigError
 
@@ -51,7 +50,7 @@ _config_option = click.option(
 )
 
 
-@click.group("trust", cls=CommandGroup, epilog=_EPILOG)
+@click.group("trust", epilog=_EPILOG)
 def command() -> None:
     """Approve the servers of a project, revoke approvals, and list them."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -138,6 +137,9 @@ async def ask_page(terminal: Terminal, page: PageUrl, *, opener: PageOpener | No
     """
     host = one_line(page.ascii_host)
     lines = ["It wants you to open this page in a browser:", f"  {printable(page.url)}"]
+    # Imported here: every client command loads this module, and shutil loads the compression libraries.
+    import shutil
+
     if len(page.url) + 2 <= shutil.get_terminal_size().columns and page.url.isascii():
         lines.append(" " * (2 + len(page.before)) + "^" * len(page.host))
     lines.append(f"The page is at: {host}")

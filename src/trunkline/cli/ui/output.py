@@ -5,6 +5,10 @@ errors, log lines) may hold control characters that move the cursor, recolour ea
 direction; they are shown as escapes, also when the output is not a terminal, since a pager or ``cat`` brings it to
 one. JSON has its own escapes for them. Secrets are redacted in everything the command says about itself; a server's
 answer belongs to the user and is left as it is.
+
+Colour is for terminals: ``FORCE_COLOR`` adds it elsewhere; ``--no-color``, ``NO_COLOR`` and ``TERM=dumb`` remove it.
+Painting is a few escape sequences, so that a short command loads no library for them. Tables are laid out by ``rich``,
+which is imported only when stdout is a terminal.
 """
 
 from __future__ import annotations
@@ -14,13 +18,14 @@ import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from trunkline.cli.ui.style import colors_enabled, paint, rich_console
 from trunkline.protocol.printable import UNSAFE, printable
 
 __all__ = [
@@ -29,13 +34,16 @@ __all__ = [
     "change_lines",
     "clip",
     "clip_middle",
+    "colors_enabled",
     "contents_bytes",
     "contents_text",
     "counted",
     "current_secrets",
     "error_document",
+    "is_terminal",
     "one_line",
     "owns_process",
+    "paint",
     "print_bytes",
     "print_json",
     "print_notice",
@@ -45,13 +53,17 @@ __all__ = [
     "redact",
     "redact_json",
     "result_text",
+    "rich_console",
     "size_text",
     "table",
     "terminal_width",
     "wire_json",
+    "without_color",
 ]
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     import trunkline.types as t
     from trunkline.host.events import DefinitionInspected
     from trunkline.host.secrets.registry import SecretRegistry
@@ -158,6 +170,65 @@ def size_text(size: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} GB"
+
+
+# --- colour ----------------------------------------------------------------------------------------------------------
+
+
+#: The styles, as parameters of the escape sequence.
+_STYLES: Mapping[str, str] = MappingProxyType(
+    {"heading": "1", "name": "36", "ok": "32", "warn": "33", "fail": "1;31", "dim": "2"}
+)
+_no_color: ContextVar[bool] = ContextVar("trunkline_no_color", default=False)
+
+
+@contextmanager
+def without_color(disabled: bool) -> Iterator[None]:
+    """Disable colour in this context, if ``disabled``."""
+    token = _no_color.set(disabled)
+    try:
+        yield
+    finally:
+        _no_color.reset(token)
+
+
+def is_terminal(stream: Any) -> bool:
+    """Return whether a stream is a terminal that understands escape sequences."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def colors_enabled(stream: Any) -> bool:
+    """Return whether output to a stream is coloured."""
+    if _no_color.get() or os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") != "0":
+        return True
+    return is_terminal(stream)
+
+
+def paint(text: str, style: str, *, stream: Any = None) -> str:
+    """Return a safe text in a style, for stdout unless another stream is given; unchanged where colour is off."""
+    if not text or not colors_enabled(sys.stdout if stream is None else stream):
+        return text
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def rich_console() -> Console | None:
+    """Return a console for tables on stdout; None if stdout is no terminal, or ``rich`` is not installed."""
+    if not is_terminal(sys.stdout):
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    return Console(
+        file=sys.stdout,
+        color_system="standard" if colors_enabled(sys.stdout) else None,
+        force_terminal=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from contextlib import contextmanager
 
 import click
 
-from trunkline.cli.ui.output import clip, one_line, redact
-from trunkline.cli.ui.style import is_terminal
+from trunkline.cli.ui.output import clip, is_terminal, one_line, redact
 from trunkline.protocol.printable import printable
 
 __all__ = [
@@ -40,7 +39,7 @@ _CELLS = 24  # With the percentage and a few words it fits into 80 columns.
 # More frequent updates are invisible, and a server may report thousands of times a second.
 _SECONDS_BETWEEN = 0.05
 _SECONDS_BEFORE_SPINNER = 0.5  # What is over sooner needs no explanation.
-_SECONDS_PER_FRAME = 0.1
+_SECONDS_PER_FRAME = 0.1  # Fast enough to look alive.
 _FRAMES, _ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 
 
@@ -162,7 +161,8 @@ def spinner(what: str) -> Iterator[None]:
 
 def _spinner_text(what: str, seconds: float) -> str:
     frames = _FRAMES if (sys.stderr.encoding or "").lower().startswith("utf") else _ASCII_FRAMES
-    return f"{frames[int(seconds / _SECONDS_PER_FRAME) % len(frames)]} {one_line(what)} ({seconds:.0f} s)"
+    waited = f" ({int(seconds)} s)" if seconds >= 1 else ""
+    return f"{frames[int(seconds / _SECONDS_PER_FRAME) % len(frames)]} {one_line(what)}{waited}"
 
 
 def _bar(done: float, total: float | None, message: str | None) -> str:
