@@ -250,8 +250,8 @@ def api_page(package: str, known: dict[str, str]) -> str:
 def _entry(export: Export) -> str:
     """Return the description of a name: its docstring, and the fields of a struct, which have comments instead."""
     lines = [f"::: {export.package}.{export.name}"]
-    if export.package == "trunkline.errors" or export.module == "trunkline.errors":
-        lines += ["    options:", "      show_bases: true"]
+    if export.module == "trunkline.errors":  # the tree matters there, and its members are the same everywhere
+        lines += ["    options:", "      show_bases: true", "      inherited_members: false"]
     if fields := _fields(export):
         lines += ["", "```python", *fields, "```"]
     return "\n".join(lines)
@@ -302,7 +302,7 @@ def _group(export: Export) -> str:
 # --- the files for models ---------------------------------------------------------------------------------------------
 
 
-def _sections(items: list[Any], title: str = "") -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+def _sections(items: list[Any]) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     """Return the tabs of the navigation, each with the title, source and address of its pages."""
     for item in items:
         yield item.title, [(page.title or "", page.file.src_uri, page.url) for page in _pages(item)]

@@ -143,7 +143,7 @@ class Reader:
             assert matches(shown, printed), f"{block.name}: {command}\nshown:\n{shown}\nprinted:\n{printed}"
         if remember is not None:
             *variables, folder = remember.read_bytes().decode().split("\0")
-            self.environment.update(each.split("=", 1) for each in variables)
+            self.environment.update(re.findall(r"^(\w+)=(.*)$", each, re.S)[0] for each in variables if "=" in each)
             self.folder = Path(folder.strip())
 
     def _serve(self, block: Block, command: str, shown: str, port: str) -> None:
