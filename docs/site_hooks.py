@@ -11,6 +11,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,8 +179,7 @@ def _example(folder: Path) -> str:
 
 def exported(package: str) -> list[Export]:
     """Return the names that a package exports, in the order of its imports."""
-    file = _source(package)
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    _, tree = _source(package)
     modules = {
         alias.asname or alias.name: node.module
         for node in ast.walk(tree)
@@ -196,15 +196,18 @@ def exported(package: str) -> list[Export]:
     ]
 
 
-def _source(module: str) -> Path:
+@cache
+def _source(module: str) -> tuple[str, ast.Module]:
+    """Return the text of a module, and its syntax tree."""
     path = ROOT / "src" / Path(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    return text, ast.parse(text)
 
 
 def _summary(module: str, name: str) -> str:
     """Return the first sentence of a name's docstring, or of the comment above it."""
-    source = _source(module).read_text(encoding="utf-8")
-    for node in ast.parse(source).body:
+    source, tree = _source(module)
+    for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             return (
                 (ast.get_docstring(node) or "")
@@ -227,7 +230,7 @@ def api_page(package: str, known: dict[str, str]) -> str:
     here = [each for each in names if each.name not in known]
     elsewhere = [each for each in names if each.name in known]
     known.update({each.name: package for each in here})
-    introduction = (ast.get_docstring(ast.parse(_source(package).read_text(encoding="utf-8"))) or "").replace("``", "`")
+    introduction = (ast.get_docstring(_source(package)[1]) or "").replace("``", "`")
     parts = [f"# {package}", introduction.split("\n\n")[0]]
     if elsewhere:
         links = ", ".join(
@@ -247,8 +250,8 @@ def api_page(package: str, known: dict[str, str]) -> str:
 def _entry(export: Export) -> str:
     """Return the description of a name: its docstring, and the fields of a struct, which have comments instead."""
     lines = [f"::: {export.package}.{export.name}"]
-    if export.package == "trunkline.errors" or export.module == "trunkline.errors":
-        lines += ["    options:", "      show_bases: true"]
+    if export.module == "trunkline.errors":  # the tree matters there, and its members are the same everywhere
+        lines += ["    options:", "      show_bases: true", "      inherited_members: false"]
     if fields := _fields(export):
         lines += ["", "```python", *fields, "```"]
     return "\n".join(lines)
@@ -256,9 +259,9 @@ def _entry(export: Export) -> str:
 
 def _fields(export: Export) -> list[str]:
     """Return the source of the fields of a class without a constructor, and of a type alias or constant."""
-    source = _source(export.module).read_text(encoding="utf-8")
+    source, tree = _source(export.module)
     lines = source.split("\n")
-    for node in ast.parse(source).body:
+    for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name == export.name:
             if any(isinstance(each, ast.FunctionDef) and each.name == "__init__" for each in node.body):
                 return []
@@ -299,7 +302,7 @@ def _group(export: Export) -> str:
 # --- the files for models ---------------------------------------------------------------------------------------------
 
 
-def _sections(items: list[Any], title: str = "") -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+def _sections(items: list[Any]) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     """Return the tabs of the navigation, each with the title, source and address of its pages."""
     for item in items:
         yield item.title, [(page.title or "", page.file.src_uri, page.url) for page in _pages(item)]

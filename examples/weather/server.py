@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trunkline import Context, ResourceError, Server
+from trunkline import Context, ResourceNotFound, Server
 from trunkline.types import TextContent
 
 server = Server(
@@ -109,7 +109,7 @@ async def stations() -> list[str]:
 async def today(city: str) -> str:
     """Return today's weather in a city."""
     if city not in SKIES:
-        raise ResourceError(f"There is no station in {city}.")
+        raise ResourceNotFound(f"There is no station in {city}.")
     return f"{city}: {SKIES[city]}"
 
 

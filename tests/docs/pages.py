@@ -7,7 +7,6 @@ to that file. Comments before a block have a meaning:
 - ``<!-- needs: PACKAGE -->``: the block needs a package that may not be installed;
 - ``<!-- first: COMMANDS -->``: commands that create what the text around the block takes for granted;
 - ``<!-- input: TEXT -->``: what the reader types when the commands of the block ask;
-- ``<!-- exit: CODE -->``: the exit code of the last command of the block, if it is not 0;
 - ``<!-- not run: REASON -->``: the block cannot run in a test.
 """
 
@@ -27,7 +26,7 @@ _FENCE = re.compile(
     r"```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
-_COMMENT = re.compile(r"<!-- (file|needs|first|input|exit|not run): ?\n?(.+?)\n?(?: )?-->", re.S)
+_COMMENT = re.compile(r"<!-- (file|needs|first|input|not run): ?\n?(.+?)\n?(?: )?-->", re.S)
 
 
 class Block(NamedTuple):
@@ -42,7 +41,6 @@ class Block(NamedTuple):
     needs: str | None = None
     first: str = ""
     input: str = ""
-    exit: int = 0
     not_run: str | None = None
 
     @property
@@ -72,6 +70,5 @@ def blocks(page: Path) -> Iterator[Block]:
             needs=said.get("needs"),
             first=said.get("first", ""),
             input=said.get("input", ""),
-            exit=int(said.get("exit", "0")),
             not_run=said.get("not run"),
         )

@@ -32,7 +32,7 @@ __all__ = ["PORTS", "Reader", "is_installed", "matches", "steps"]
 PORTS = ("8000", "8080", "3001")
 _STEP = re.compile(r"^\$ ((?:.*\\\n)*.+)\n((?:(?!\$ ).*\n?)*)", re.M)
 _COMMAND = re.compile(r"^((?:.*\\\n)*.+)$", re.M)
-_SERVES = re.compile(r"(?:--http|--port|PORT=)[ =]?(\d+)|(?<=run\(\"http\", port=)(\d+)")
+_SERVES = re.compile(r"(?:--http|--port|PORT=)[ =]?\d")
 _SECONDS = 40.0
 
 
@@ -84,15 +84,14 @@ class Reader:
     def follow(self, block: Block, runner: asyncio.Runner) -> None:
         """Do what a block says."""
         for command in _COMMAND.findall(block.first):
-            self._type(block, command, "", wanted=0)
+            self._type(block, command, "")
         if block.title is not None:
             self._write(block.title, self._here(block.text))
         elif block.language == "python":
             self._run(block._replace(text=self._here(block.text)), runner)
         elif block.language in ("console", "sh"):
-            todo = steps(block)
-            for number, (command, shown) in enumerate(todo):
-                self._type(block, command, shown, wanted=block.exit if number == len(todo) - 1 else 0)
+            for command, shown in steps(block):
+                self._type(block, command, shown)
 
     def leave(self) -> None:
         """Stop what still serves."""
@@ -114,7 +113,8 @@ class Reader:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists():  # "Add this above the last lines": what runs the file stays at its end
             before, mark, end = file.read_text(encoding="utf-8").partition('if __name__ == "__main__":')
-            text = f"{before.rstrip()}\n\n\n{text.rstrip()}\n\n\n{mark}{end}".rstrip() + "\n"
+            gap = "\n\n\n" if file.suffix == ".py" else "\n\n"
+            text = f"{before.rstrip()}{gap}{text.rstrip()}{gap}{mark}{end}".rstrip() + "\n"
         file.write_text(text, encoding="utf-8")
 
     def _run(self, block: Block, runner: asyncio.Runner) -> None:
@@ -126,23 +126,24 @@ class Reader:
         else:
             exec(code, self._module.__dict__)
 
-    def _type(self, block: Block, command: str, shown: str, *, wanted: int) -> None:
+    def _type(self, block: Block, command: str, shown: str) -> None:
+        """Run a command: it prints what the page shows or, where the page shows nothing, it succeeds."""
         command = self._here(command)
         served = next((port for port in self._ports.values() if re.search(rf"(?<!\d){port}(?!\d)", command)), None)
-        if served is not None and _SERVES.search(command) and not command.startswith("python -c"):
+        if served is not None and _SERVES.search(command):
             self._serve(block, command, shown, served)
             return
         remember = self._log.with_name("environment") if command.startswith(("export ", "cd ")) else None
         line = command if remember is None else f"{command} && {{ env -0; pwd; }} >{remember}"
         code, output = _at_a_terminal(line, self, block.input) if block.input else _without_one(line, self)
         printed = self._as_shown(output)
-        if not shown.strip() or wanted:  # where an output is shown, it is what counts
-            assert code == wanted, f"{block.name}: {command}\nexit code {code}\n{printed}"
-        if shown.strip():
+        if not shown.strip():
+            assert code == 0, f"{block.name}: {command}\nexit code {code}\n{printed}"
+        else:
             assert matches(shown, printed), f"{block.name}: {command}\nshown:\n{shown}\nprinted:\n{printed}"
         if remember is not None:
             *variables, folder = remember.read_bytes().decode().split("\0")
-            self.environment.update(each.split("=", 1) for each in variables)
+            self.environment.update(re.findall(r"^(\w+)=(.*)$", each, re.S)[0] for each in variables if "=" in each)
             self.folder = Path(folder.strip())
 
     def _serve(self, block: Block, command: str, shown: str, port: str) -> None:
@@ -189,7 +190,10 @@ def _without_one(line: str, reader: Reader) -> tuple[int, str]:
 
 
 def _at_a_terminal(line: str, reader: Reader, typed: str) -> tuple[int, str]:
-    """Run a command at a terminal, and type the answer once it has nothing more to say."""
+    """Run a command at a terminal, and type the answer whenever it has nothing more to say.
+
+    What is typed before a question is shown is discarded, so the answer is typed until the command ends.
+    """
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         ["bash", "-c", line],
@@ -205,14 +209,16 @@ def _at_a_terminal(line: str, reader: Reader, typed: str) -> tuple[int, str]:
         while time.monotonic() < until:
             readable, _, _ = select.select([ours], [], [], 1.0)
             if not readable:
-                if output and typed and process.poll() is None:
+                if output:
                     os.write(ours, f"{typed}\n".encode())
-                    typed = ""
                 continue
             try:
-                output += os.read(ours, 65536)
-            except OSError:  # Linux says so when the other end is closed
+                read = os.read(ours, 65536)
+            except OSError:  # on Linux the other end is closed then
                 break
+            if not read:
+                break
+            output += read
         else:
             process.kill()
     os.close(ours)
