@@ -58,8 +58,9 @@ _Target = tuple[str, bytes, bytes]
 #: From so many connections on, responses are written in groups. Below that a single client is served, which has one
 #: connection for its requests and perhaps another for a stream.
 GROUPED_FROM = 3
-#: How many parsed request targets are kept, and how long one may be; most servers have one path.
+# How many parsed request targets are kept; most servers have one path.
 _TARGETS = 64
+# A longer target is parsed each time: what is kept stays small.
 _TARGET_BYTES = 256
 _ASGI = MappingProxyType({"version": "3.0", "spec_version": "2.3"})
 
