@@ -99,7 +99,8 @@ class Lines:
         return other
 
     async def connect(self) -> Line:
-        line = Line(*await self.served.connect(), self.era)
+        reader, writer = await self.served.connect()
+        line = Line(reader, writer, self.era)
         self.stack.callback(line.writer.close)
         return line
 
