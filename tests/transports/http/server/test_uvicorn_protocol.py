@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -559,3 +561,28 @@ def test_a_body_does_not_time_out_while_the_server_does_not_read() -> None:
         assert wire.ended == "closed"
 
     by_hand(check)
+
+
+@pytest.mark.parametrize("path", [b"/", b"/wait"], ids=["answered", "unanswered"])
+def test_a_connection_that_ends_is_freed_without_the_garbage_collector(path: bytes) -> None:
+    async def main() -> None:
+        tracker, app = ConnectionTracker(Limits()), SmallApp()
+        config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
+        connection: UvicornProtocol | None = UvicornProtocol(config, ServerState(), {}, tracker=tracker)
+        assert connection is not None
+        connection.connection_made(Wire())
+        connection.data_received(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path)
+        await asyncio.sleep(0.01)
+        ended = weakref.ref(connection)
+        gc.collect()
+        gc.disable()
+        try:
+            connection.connection_lost(None)
+            connection = None
+            app.release.set()
+            await asyncio.sleep(0.01)
+            assert ended() is None
+        finally:
+            gc.enable()
+
+    run_async(main())

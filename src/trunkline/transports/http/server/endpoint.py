@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -132,9 +131,11 @@ class Endpoint:
         self.sessions: SessionRegistry = self._session_endpoint.sessions
         self.open_responses: OpenResponses = self._session_endpoint.open_responses
         self.draining: bool = False
-        self._methods: Mapping[str, Callable[[HttpRequest], Awaitable[None]]] = MappingProxyType(
-            {"POST": self._post, "GET": self._get, "DELETE": self._delete}
-        )
+        self._methods: Mapping[str, Callable[[HttpRequest], Awaitable[None]]] = {
+            "POST": self._post,
+            "GET": self._get,
+            "DELETE": self._delete,
+        }
         self._legacy_sse = None
         if options.sse:
             from trunkline.transports.http.server.legacy_sse import LegacySseEndpoint

@@ -153,6 +153,7 @@ class UvicornCycle(RequestResponseCycle, DirectExchange):
         finally:
             # A callback of the task would cost an entry in the loop's queue for each request.
             self.connection.tasks.discard(self.task)
+            self.task = None
 
     async def receive(self) -> Any:
         """Return the next part of the body, or the disconnect."""

@@ -7,8 +7,8 @@ to wait and *how many* bytes arrived that were not body; one timer for all conne
 the times with the limits, so that a request needs no timer of its own.
 
 Used of uvicorn's class besides its callbacks: ``parser``, ``flow``, ``transport``, ``pipeline``, ``scope``,
-``headers``, ``url``, ``connections``, ``server_state``, and of a cycle ``response_started``, ``response_complete``,
-``disconnected``, ``keep_alive``, ``body``, ``more_body`` and ``message_event``. All exist from 0.38 on.
+``headers``, ``url``, ``connections``, ``tasks``, ``server_state``, ``app_state``, ``root_path``, ``server``, ``client``
+and ``scheme``. All exist from 0.38 on. A request is a ``UvicornCycle``, not uvicorn's own class.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ _Target = tuple[str, bytes, bytes]
 #: From so many connections on, responses are written in groups. Below that a single client is served, which has one
 #: connection for its requests and perhaps another for a stream.
 GROUPED_FROM = 3
-#: How many parsed request targets are kept, and how long one may be; most servers have one path.
+# How many parsed request targets are kept; most servers have one path.
 _TARGETS = 64
+# A longer target is parsed each time: what is kept stays small.
 _TARGET_BYTES = 256
 _ASGI = MappingProxyType({"version": "3.0", "spec_version": "2.3"})
 
@@ -227,7 +228,10 @@ class UvicornProtocol(HttpToolsProtocol):
         for cycle in self._earlier:
             if not cycle.response_complete:
                 cycle.disconnected = True
-                cycle.message_event.set()
+                cycle.set()
+        # Both refer to this connection: without them it is freed at once, and not by the garbage collector.
+        self.scope = self.cycle = None  # type: ignore[assignment]
+        self._earlier = ()
 
     # --- the connection as an application sees it: `request.ClientConnection` -----------------------------------------
 
@@ -520,7 +524,7 @@ class UvicornProtocol(HttpToolsProtocol):
             self.pipeline.popleft()
         if not current.response_complete:
             current.disconnected = True
-            current.message_event.set()
+            current.set()
 
     def _unanswered(self) -> UvicornCycle | None:
         """Return the last request without a complete response."""
