@@ -204,7 +204,7 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         if exchange.elicitor is not None and _awaits_input(exchange):
             log.warning("a handler of %s suppressed its cancellation; its result is dropped", exchange.method)
             result = exchange.elicitor.input_required()
-    return adapt_result(result, admitted.caller.revision, server_info=server.stamp)
+    return adapt_result(result, admitted.caller.revision, server.stamp)
 
 
 def _error_for_caller(error: Exception, admitted: ValidatedRequest) -> Exception:

@@ -16,7 +16,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from trunkline.server.annotations import BUILTIN_TYPES, is_record, optional_of, strip_annotated, survey
 from trunkline.server.validation_errors import (
@@ -175,6 +175,17 @@ class MsgspecArguments(MsgspecReader):
             return asdict(self._decode(b"{}" if raw is None else raw))
         except DECODE_ERRORS as error:
             return asdict(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, error))
+
+    def bind_values(self, raw: bytes | msgspec.Raw | None) -> tuple[Any, ...]:
+        """Read arguments into values in the order of the parameters, with defaults.
+
+        Raises:
+            InvalidArguments: they do not match the type, even with coercion.
+        """
+        try:
+            return astuple(self._decode(b"{}" if raw is None else raw))
+        except DECODE_ERRORS as error:
+            return astuple(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, error))
 
     def arguments_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
         """Return the schema of the arguments, with a description for each parameter; treat it as read-only."""

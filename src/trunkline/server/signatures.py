@@ -314,6 +314,16 @@ class Signature:
         return given
 
     @property
+    def bind_values(self) -> Callable[[bytes | msgspec.Raw | None], tuple[Any, ...]] | None:
+        """Does the same as ``bind`` for a function that may be called by position, which is cheaper; else None."""
+        code = getattr(self.function, "__code__", None)
+        if type(self.function) is not FunctionType or code is None or not isinstance(self._arguments, MsgspecArguments):
+            return None
+        by_position = not code.co_kwonlyargcount and not code.co_flags & _VARIADIC
+        names = tuple(name for name, _, _ in self._given)
+        return self._arguments.bind_values if by_position and code.co_varnames[: code.co_argcount] == names else None
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The arguments of the function, in their order."""
         if self._parameters is None:
