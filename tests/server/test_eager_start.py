@@ -10,7 +10,6 @@ import contextvars
 import json
 import os
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -138,12 +137,11 @@ def test_64_lines_of_one_read_are_answered_in_one_write(run: Run, monkeypatch: p
 
 def test_answers_that_are_ready_do_not_wait_for_a_handler_that_suspends(run: Run) -> None:
     server = Server("test")
-    gate = threading.Event()
+    gate = asyncio.Event()
 
     @server.tool
     async def slow() -> str:
-        while not gate.is_set():
-            await asyncio.sleep(0.001)
+        await gate.wait()
         return "slow"
 
     @server.tool

@@ -59,6 +59,7 @@ _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 _encode = msgspec.json.Encoder().encode
+_JSON_SCALARS = frozenset({int, bool, type(None)})  # They are their own JSON form; a float may have none.
 
 
 class MsgspecReader:
@@ -310,6 +311,8 @@ def find_unsupported(found: TypeSurvey) -> Any | None:
 
 def json_default(value: object) -> Any:
     """Return a default as JSON; None if it has no JSON form."""
+    if type(value) in _JSON_SCALARS or (type(value) is str and value.isascii()):
+        return value
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=encode_hook))
     except (TypeError, ValueError, RecursionError):

@@ -222,8 +222,8 @@ class WorkerPool:
 class _WakePipe:
     """Wakes threads that wait, one for each byte; closed when no thread is left.
 
-    A pipe and not a queue: writing releases the interpreter, so that the thread that wakes up finds it free. One that is
-    woken by a lock has to wait a second time, until its waker sleeps, and that doubles the cost of a short call.
+    A pipe and not a queue: writing releases the interpreter, so that the thread that wakes up finds it free. One woken
+    by a lock has to wait a second time, until its waker sleeps, which doubles the number of thread switches.
     """
 
     __slots__ = ("_read_fd", "_write_fd")
