@@ -312,8 +312,9 @@ def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestPa
             check_scopes(exchange, tool.scopes, server.hierarchy)
         if tool.headers:
             check_headers(tool, exchange, params.arguments)
-        if tool.mounted_by:
-            return _call_mounted(server, tool, exchange, params)
+        for mounted in tool.mounted_by:
+            if mounted.middleware:
+                return _call_mounted(server, tool, exchange, params)
         return tool.call(exchange, params.arguments)
 
     return tools_call
