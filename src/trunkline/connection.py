@@ -46,7 +46,7 @@ from trunkline.protocol.peer import (
     ResponseReceived,
     ResponseUnreadable,
 )
-from trunkline.service import ErrorReply, Service, TaskFactory, eager_task_factory, task_factory
+from trunkline.service import ErrorReply, Service, TaskFactory, can_start_eagerly, task_factory
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
 from trunkline.types import ProgressNotificationParams, RequestId
@@ -141,9 +141,8 @@ class Connection:
         self._unstarted: list[Exchange] | None = None
         if create_task is None:
             create_task = task_factory(self._loop)
-            eager = eager_task_factory(self._loop)
-            if eager is not None and link.deliver_in_bursts(self._start_received):
-                create_task, self._unstarted = eager, []
+            if can_start_eagerly(self._loop) and link.deliver_in_bursts(self._start_received):
+                self._unstarted = []
         self._create_task: TaskFactory = create_task
         self._link = link
         self.service: Service = service
@@ -311,7 +310,7 @@ class Connection:
         scheduled, self._flush_scheduled = self._flush_scheduled, True
         for exchange in received:
             if exchange._work is not None:
-                asyncio.Task(self._run(exchange), loop=self._loop, eager_start=True)
+                asyncio.Task(self._run(exchange), loop=self._loop, eager_start=True)  # type: ignore[call-arg]
         self._flush_scheduled = scheduled
         if self.peer.unsent:
             self.flush()

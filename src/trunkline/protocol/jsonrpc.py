@@ -194,12 +194,12 @@ def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
         return _read_response(envelope)
     if envelope.result is not UNSET or envelope.error is not UNSET:
         return InvalidMessage(-32600, "Invalid request: a request has no result or error", _valid_id(envelope.id))
-    params = None if envelope.params is UNSET else envelope.params
-    if envelope.id is UNSET:
-        return Notification(method, params)
-    if envelope.id is None:
+    given = None if params is UNSET else params
+    if id is UNSET:
+        return Notification(method, given)
+    if id is None:
         return InvalidMessage(-32600, "Invalid request: id must be a string or an integer, not null")
-    return Request(envelope.id, method, params)
+    return Request(id, method, given)
 
 
 def _read_response(envelope: _Envelope) -> Message | InvalidMessage:

@@ -98,9 +98,9 @@ class ServerConnection:
         admitted = validate_request(exchange, self.session, origin, self._profile)
         if type(admitted) is RejectedRequest:
             return ErrorReply(admitted.code, admitted.message, admitted.data)
-        exchange.admitted = admitted  # type: ignore[assignment]
+        exchange.admitted = admitted  # type: ignore[assignment]  # an isinstance check of a struct is slower
         if exchange.method == "initialize":
-            self._open(admitted)
+            self._open(exchange.admitted)
         return dispatch(self.server, exchange)
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:

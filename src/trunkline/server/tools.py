@@ -131,7 +131,7 @@ class ToolDefinition:
         # The function itself, if it can be called with the values of the arguments alone.
         self._plain: Callable[..., Awaitable[Any]] | None = None
         self._bind: Callable[[Raw | None], dict[str, Any]] = self._bind_by_schema
-        self._bind_values: Callable[[Raw | None], tuple[Any, ...]] = tuple
+        self._bind_values: Callable[[Raw | None], tuple[Any, ...]]
         self._check()
 
     # --- listing -----------------------------------------------------------------------------------------------------
