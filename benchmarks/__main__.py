@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarks.bars import judge
 from benchmarks.driver import ServerFailed
 from benchmarks.gateway_measures import measure_gateway, measure_host
+from benchmarks.growth import measure_growth
 from benchmarks.http_measures import measure_auth, measure_events, measure_http, measure_http_client, measure_streams
 from benchmarks.instructions import can_count, measure_instructions
 from benchmarks.measures import (
@@ -23,12 +24,12 @@ from benchmarks.measures import (
     measure_stdio,
 )
 from benchmarks.report import as_json, as_text
-from benchmarks.subjects import HERE, HOST, HTTP, INSTRUCTIONS, STDIO, SUBJECTS, Installed, install
+from benchmarks.subjects import GROWTH, HERE, HOST, HTTP, INSTRUCTIONS, STDIO, SUBJECTS, Installed, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SECTIONS = (*STDIO, *HTTP, *HOST, INSTRUCTIONS)
+SECTIONS = (*STDIO, GROWTH, *HTTP, *HOST, INSTRUCTIONS)
 STARTS_A_ROUND = 3
 # The servers that all gateways stand before.
 BEHIND = ("ours uv", "ours http")
@@ -93,6 +94,8 @@ class Bench:
             case "gateway":
                 stdio, http = self._named("ours uv"), self._named("ours http")
                 yield from measure_gateway(subject, revision, self.budget, stdio=stdio, http=http)
+            case "growth":
+                yield from measure_growth(subject, revision)
             case "instructions":
                 yield from measure_instructions(subject, revision)
             case _:

@@ -50,6 +50,8 @@ TABLES = (
     ("gateway", "through_ms", "gateway: ms of one call at a time through it, median"),
     ("gateway", "rate", "gateway: calls a second"),
     ("gateway", "cpu_us", "gateway: CPU us a call"),
+    ("growth", "cpu_us", "growth: CPU us a call, the cheapest stretch"),
+    ("growth", "cpu_ms_tool", "growth: CPU ms a tool of the first list"),
     ("instructions", "kilo_instructions", "thousand instructions a call, by callgrind"),
     ("host", "all_ms", "host: ms until 20 servers are ready"),
     ("host", "of_slowest", "host: the same, of the slowest alone"),

@@ -18,13 +18,26 @@ from pathlib import Path
 
 from benchmarks.driver import complaint
 
-__all__ = ["HERE", "HOST", "HTTP", "INSTRUCTIONS", "ROOT", "STDIO", "SUBJECTS", "Installed", "Subject", "install"]
+__all__ = [
+    "GROWTH",
+    "HERE",
+    "HOST",
+    "HTTP",
+    "INSTRUCTIONS",
+    "ROOT",
+    "STDIO",
+    "SUBJECTS",
+    "Installed",
+    "Subject",
+    "install",
+]
 
 STDIO = ("stdio", "large", "start", "client", "packages")
 HTTP = ("http", "http auth", "http client", "http streams", "http events")
 HOST = ("gateway", "host")
 #: Counted under callgrind, once: the count does not depend on what else the machine does.
 INSTRUCTIONS = "instructions"
+GROWTH = "growth"
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 INSTALL_SECONDS = 900
@@ -95,7 +108,7 @@ SUBJECTS = (
         client="clients/trunkline_client.py",
         floor="floor uv",
         plain_install=False,
-        sections=(*STDIO, INSTRUCTIONS),
+        sections=(*STDIO, GROWTH, INSTRUCTIONS),
     ),
     Subject("mcp", "peers/mcp_server.py", "mcp", "mcp", client="peers/mcp_client.py"),
     Subject("fastmcp", "peers/fastmcp_server.py", "fastmcp", "fastmcp", client="peers/fastmcp_client.py"),

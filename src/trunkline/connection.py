@@ -43,11 +43,10 @@ from trunkline.protocol.peer import (
     Peer,
     ProgressReceived,
     RequestCancelled,
-    RequestReceived,
     ResponseReceived,
     ResponseUnreadable,
 )
-from trunkline.service import ErrorReply, Service, TaskFactory, eager_task_factory, task_factory
+from trunkline.service import ErrorReply, Service, TaskFactory, can_start_eagerly, task_factory
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
 from trunkline.types import ProgressNotificationParams, RequestId
@@ -69,12 +68,12 @@ class Exchange:
     #: The validated request; set once by the service, and absent until then.
     admitted: serving.ValidatedRequest
 
-    def __init__(self, connection: Connection, event: RequestReceived, batch: BatchReply | None) -> None:
+    def __init__(self, connection: Connection, request: Request, batch: BatchReply | None) -> None:
         """Create the exchange of a request that was just received."""
         self.connection: Connection = connection
-        self.id: RequestId = event.id
-        self.method: str = event.method
-        self.params: Raw | None = event.params
+        self.id: RequestId = request.id
+        self.method: str = request.method
+        self.params: Raw | None = request.params
         #: Sends requests back to the caller while its request is served; created for the first of them.
         self.elicitor: serving.ElicitorState | None = None
         self.store: serving.RequestStore | None = None
@@ -142,9 +141,8 @@ class Connection:
         self._unstarted: list[Exchange] | None = None
         if create_task is None:
             create_task = task_factory(self._loop)
-            eager = eager_task_factory(self._loop)
-            if eager is not None and link.deliver_in_bursts(self._start_received):
-                create_task, self._unstarted = eager, []
+            if can_start_eagerly(self._loop) and link.deliver_in_bursts(self._start_received):
+                self._unstarted = []
         self._create_task: TaskFactory = create_task
         self._link = link
         self.service: Service = service
@@ -192,14 +190,21 @@ class Connection:
         if self.input_ended:
             # The connection is being closed: no task would be left to serve what the link still delivers.
             return
+        if type(incoming) is Request:
+            if self.peer.receive_request(incoming):
+                self._serve(incoming, origin, batch)
+            elif batch is not None:
+                # The peer has rejected a request of a batch; its error is the response.
+                self._collect(incoming.id, batch)
+            if self.peer.unsent:
+                self._flush_soon()
+            return
         if type(incoming) is Batch:
             self._batch_received(incoming, origin)
             return
         event = self.peer.receive_message(incoming)  # type: ignore[arg-type]
         kind = type(event)
-        if kind is RequestReceived:
-            self._serve(event, origin, batch)  # type: ignore[arg-type]
-        elif kind is ResponseReceived:
+        if kind is ResponseReceived:
             self._response_received(event)  # type: ignore[arg-type]
         elif kind is ProgressReceived:
             self._progress_received(event)  # type: ignore[arg-type]
@@ -209,9 +214,6 @@ class Connection:
             self._cancelled(event)
         elif isinstance(event, ResponseUnreadable):
             self._response_unreadable(event)
-        elif batch is not None:
-            # The peer has rejected a request of a batch; its error is the response.
-            self._collect(incoming.id, batch)  # type: ignore[union-attr, arg-type]
         if self.peer.unsent:
             self._flush_soon()
 
@@ -278,14 +280,14 @@ class Connection:
 
     # --- serving -----------------------------------------------------------------------------------------------------
 
-    def _serve(self, event: RequestReceived, origin: Origin, batch: BatchReply | None) -> None:
-        exchange = Exchange(self, event, batch)
+    def _serve(self, request: Request, origin: Origin, batch: BatchReply | None) -> None:
+        exchange = Exchange(self, request, batch)
         try:
             work = self.service.request_received(exchange, origin)
         except Exception:
             log.exception("%s failed (request %r)", exchange.method, exchange.id)
             work = ErrorReply(-32603, "Internal error")
-        self.exchanges[event.id] = exchange
+        self.exchanges[request.id] = exchange
         if type(work) is ErrorReply:
             self._answer_error(exchange, work)
             return
@@ -304,12 +306,11 @@ class Connection:
         if not self._unstarted:
             return
         received, self._unstarted = self._unstarted, []
-        loop = self._loop
         # What is queued meanwhile leaves below, or with the last answer.
         scheduled, self._flush_scheduled = self._flush_scheduled, True
         for exchange in received:
             if exchange._work is not None:
-                asyncio.Task(self._run(exchange), loop=loop, eager_start=True)
+                asyncio.Task(self._run(exchange), loop=self._loop, eager_start=True)  # type: ignore[call-arg]
         self._flush_scheduled = scheduled
         if self.peer.unsent:
             self.flush()

@@ -18,7 +18,7 @@ from trunkline.protocol.peer import NotificationReceived
 if TYPE_CHECKING:
     from trunkline.connection import Exchange
 
-__all__ = ["ErrorReply", "Service", "TaskFactory", "eager_task_factory", "task_factory"]
+__all__ = ["ErrorReply", "Service", "TaskFactory", "can_start_eagerly", "task_factory"]
 
 #: Starts a task for a coroutine.
 TaskFactory = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -59,14 +59,12 @@ def task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
     return partial(asyncio.Task, loop=loop) if _is_plain(loop) else loop.create_task
 
 
-def eager_task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory | None:
-    """Return a function that runs a coroutine up to its first suspension at once; None where that is impossible.
+def can_start_eagerly(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a task may run up to its first suspension while it is created.
 
-    A task that never suspends then costs no iteration of the loop. Python 3.12 and newer have such tasks.
+    One that never suspends then costs no iteration of the loop. Python 3.12 and newer have such tasks.
     """
-    if sys.version_info < (3, 12) or not _is_plain(loop):
-        return None
-    return partial(asyncio.Task, loop=loop, eager_start=True)
+    return sys.version_info >= (3, 12) and _is_plain(loop)
 
 
 def _is_plain(loop: asyncio.AbstractEventLoop) -> bool:

@@ -56,7 +56,7 @@ class _Plan(Struct, frozen=True):
     foreign: bool = False
 
 
-def adapt_result(result: Any, revision: Revision, *, server_info: Raw | None = None, wrap: bool | None = None) -> Any:
+def adapt_result(result: Any, revision: Revision, server_info: Raw | None = None, *, wrap: bool | None = None) -> Any:
     """Return a result as a revision may see it.
 
     ``wrap`` says whether structured content must be wrapped in ``{"result": …}`` where a revision requires an object:

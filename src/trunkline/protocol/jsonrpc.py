@@ -146,6 +146,9 @@ _envelope_decoder = msgspec.json.Decoder(_Envelope)
 _payload_decoder = msgspec.json.Decoder(_Payloads)
 _encode = msgspec.json.Encoder().encode
 _REQUEST_SIZE = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
+# The numbers of n digits are those from ``_POWERS[n - 1]`` to below ``_POWERS[n]``; zero has a digit of its own.
+_MAX_DIGITS = 18
+_POWERS = (0, *(10**digits for digits in range(1, _MAX_DIGITS)))
 _RESPONSE_SIZE = len(b'{"jsonrpc":"2.0","id":,"result":}')
 # Numbers: ``b"\n" in data`` first fails to read the bytes as one, and that costs as much as decoding a small message.
 _LINE_FEED, _CARRIAGE_RETURN = 10, 13
@@ -179,7 +182,8 @@ def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
         return InvalidMessage(-32700, text, _valid_id(envelope.id), response=_is_response(envelope))
     id, method, params = envelope.id, envelope.method, envelope.params
     if method is not UNSET and params is not UNSET and type(id) is int:
-        if len(data) == _REQUEST_SIZE + len(str(id)) + len(method) + len(params):
+        digits = len(data) - _REQUEST_SIZE - len(method) - len(params)
+        if 0 < digits < _MAX_DIGITS and _POWERS[digits - 1] <= id < _POWERS[digits]:
             # The usual request is exactly as long as these members require: there is nothing else in it.
             return Request(id, method, params)
     if len(data) != _least_size(envelope) and (repeated := _repeated_members(data, envelope)):
@@ -190,12 +194,12 @@ def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
         return _read_response(envelope)
     if envelope.result is not UNSET or envelope.error is not UNSET:
         return InvalidMessage(-32600, "Invalid request: a request has no result or error", _valid_id(envelope.id))
-    params = None if envelope.params is UNSET else envelope.params
-    if envelope.id is UNSET:
-        return Notification(method, params)
-    if envelope.id is None:
+    given = None if params is UNSET else params
+    if id is UNSET:
+        return Notification(method, given)
+    if id is None:
         return InvalidMessage(-32600, "Invalid request: id must be a string or an integer, not null")
-    return Request(envelope.id, method, params)
+    return Request(id, method, given)
 
 
 def _read_response(envelope: _Envelope) -> Message | InvalidMessage:

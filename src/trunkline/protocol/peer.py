@@ -172,12 +172,7 @@ class Peer:
         """Process one message of the other side; return the event it causes, if any."""
         kind = type(message)
         if kind is Request:
-            id = message.id
-            if id not in self._serving and len(self._serving) < self._limit:
-                self._serving[id] = message.method  # type: ignore[assignment, index, union-attr]
-                return RequestReceived(id, message.method, message.params)  # type: ignore[arg-type, union-attr]
-            self._reject(id)  # type: ignore[arg-type]
-            return None
+            return self._request_received(message)  # type: ignore[arg-type]
         if kind is Response:
             return self._response_received(message.id, message.result, None)  # type: ignore[union-attr]
         if kind is Notification:
@@ -187,6 +182,18 @@ class Peer:
         if isinstance(message, InvalidMessage):
             return self._malformed_received(message)
         raise LocalProtocolError(f"not a message: {kind.__name__}")
+
+    def receive_request(self, request: Request) -> bool:
+        """Process one request of the other side; return whether it is to be served.
+
+        The same as ``receive_message``, without an event: what a request says is all in the message.
+        """
+        id = request.id
+        if id in self._serving or len(self._serving) >= self._limit:
+            self._reject(id)
+            return False
+        self._serving[id] = request.method
+        return True
 
     def receive_eof(self, about: RequestId | None = None) -> list[RequestLost]:
         """Called when no answer can arrive any more, to one request of ours or to all."""
@@ -201,6 +208,9 @@ class Peer:
         for id in ids:
             del self._serving[id]
         return [RequestCancelled(id, "the other side is gone") for id in ids]
+
+    def _request_received(self, message: Request) -> RequestReceived | None:
+        return RequestReceived(message.id, message.method, message.params) if self.receive_request(message) else None
 
     def _reject(self, id: RequestId) -> None:
         """Reject a request whose id is in use, or one too many."""

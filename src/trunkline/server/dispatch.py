@@ -98,9 +98,9 @@ class ServerConnection:
         admitted = validate_request(exchange, self.session, origin, self._profile)
         if type(admitted) is RejectedRequest:
             return ErrorReply(admitted.code, admitted.message, admitted.data)
-        exchange.admitted = admitted  # type: ignore[assignment]
+        exchange.admitted = admitted  # type: ignore[assignment]  # an isinstance check of a struct is slower
         if exchange.method == "initialize":
-            self._open(admitted)
+            self._open(exchange.admitted)
         return dispatch(self.server, exchange)
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
@@ -209,7 +209,7 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         if exchange.elicitor is not None and _awaits_input(exchange):
             log.warning("a handler of %s suppressed its cancellation; its result is dropped", exchange.method)
             result = exchange.elicitor.input_required()
-    return adapt_result(result, admitted.caller.revision, server_info=server.stamp)
+    return adapt_result(result, admitted.caller.revision, server.stamp)
 
 
 def _error_for_caller(error: Exception, admitted: ValidatedRequest) -> Exception:

@@ -32,6 +32,8 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
     """Return the description without the parameter, return and raise sections, and the text of each parameter."""
     if not text:
         return None, {}
+    if "\n" not in text and "\t" not in text and (line := text.strip())[:1] != ":":
+        return line or None, {}
     from inspect import cleandoc
 
     lines = cleandoc(text).splitlines()
@@ -78,9 +80,9 @@ def _blocks(lines: list[str]) -> Iterator[tuple[str | None, list[str]]]:
 
 def _section(lines: list[str], position: int) -> str | None:
     line = lines[position]
-    if _FIELD.match(line):
+    if line[:1] == ":" and _FIELD.match(line):
         return ":"
-    if position + 1 == len(lines):
+    if not line or position + 1 == len(lines):
         return None
     following = lines[position + 1]
     name = line.strip().lower()

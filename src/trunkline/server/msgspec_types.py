@@ -16,7 +16,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from trunkline.server.annotations import BUILTIN_TYPES, is_record, optional_of, strip_annotated, survey
 from trunkline.server.validation_errors import (
@@ -59,6 +59,7 @@ _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 _encode = msgspec.json.Encoder().encode
+_JSON_SCALARS = frozenset({int, bool, type(None)})  # They are their own JSON form; a float may have none.
 
 
 class MsgspecReader:
@@ -175,6 +176,17 @@ class MsgspecArguments(MsgspecReader):
             return asdict(self._decode(b"{}" if raw is None else raw))
         except DECODE_ERRORS as error:
             return asdict(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, error))
+
+    def bind_values(self, raw: bytes | msgspec.Raw | None) -> tuple[Any, ...]:
+        """Read arguments into values in the order of the parameters, with defaults.
+
+        Raises:
+            InvalidArguments: they do not match the type, even with coercion.
+        """
+        try:
+            return astuple(self._decode(b"{}" if raw is None else raw))
+        except DECODE_ERRORS as error:
+            return astuple(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, error))
 
     def arguments_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
         """Return the schema of the arguments, with a description for each parameter; treat it as read-only."""
@@ -299,6 +311,8 @@ def find_unsupported(found: TypeSurvey) -> Any | None:
 
 def json_default(value: object) -> Any:
     """Return a default as JSON; None if it has no JSON form."""
+    if type(value) in _JSON_SCALARS or (type(value) is str and value.isascii()):
+        return value
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=encode_hook))
     except (TypeError, ValueError, RecursionError):

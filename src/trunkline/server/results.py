@@ -263,7 +263,6 @@ ResourceValue: TypeAlias = "JsonInput | bytes | bytearray | _ResourceItem | Sequ
 
 def to_tool_result(
     value: object,
-    *,
     encode: Callable[[object], bytes] | None = None,
     finish: Callable[[object, CallToolResult], CallToolResult] | None = None,
     wrap: Callable[[], bool] | None = None,
@@ -289,7 +288,7 @@ def to_tool_result(
     data = encode(value)
     text = str.__str__(value) if isinstance(value, str) else data.decode()
     structured: Any = Raw(data)
-    if wrap is not None and (data[:1] != b"{" or wrap()):
+    if wrap is not None and (data[0] != _BRACE or wrap()):
         structured = {"result": structured}
     return CallToolResult(content=[TextContent(text=text)], structured_content=structured)
 
@@ -541,6 +540,7 @@ _CONTENT = (*get_args(ContentBlock), Image, Audio, File, ResourceContents, bytes
 _CONTENTS = (ResourceContents, ResourceContent, _Media, bytes, bytearray)
 #: Types that are certainly none of these: an isinstance check for structs costs more than encoding the value.
 _DATA = frozenset({str, int, float, bool, dict, list, tuple, type(None)})
+_BRACE = ord("{")
 
 #: Common types by format or suffix; `mimetypes` is slower to load, and its tables differ between machines.
 _COMMON_TYPES = MappingProxyType(

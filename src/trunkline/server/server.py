@@ -445,8 +445,9 @@ class Server(ComponentRegistry):
         filters = any(server.listing.has_filter for server in self._all())
         self.has_hidden: bool = filters or self.registry.needs_scopes
         self.listing.has_hidden = self.has_hidden
-        #: Whether handlers are called directly: there is no middleware, and no lifespan to enter first.
-        self.calls_directly: bool = not self.middleware and self._lifespan is None and not self._mounts
+        #: Whether handlers are called directly: there is no middleware, and no lifespan to enter first, here or in a
+        #: mounted server. Mounting refreshes every parent, so that a call need not look at what is mounted.
+        self.calls_directly: bool = not self.middleware and all(each._lifespan is None for each in self._all())
 
     def _methods_changed(self) -> None:
         self.profile: ServerProfile = make_server_profile(

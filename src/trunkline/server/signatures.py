@@ -16,6 +16,7 @@ import msgspec
 
 from trunkline.server.annotations import (
     BUILTIN_TYPES,
+    TypeSurvey,
     optional_of,
     pydantic_module,
     resolve_hints,
@@ -77,12 +78,35 @@ class PydanticResult(UntypedResult):
         return data
 
 
+_MAX_RESULTS = 1024  # As many as there are cached schemas of parameters.
+_RESULTS: dict[tuple[object, str, tuple[type, ...]], UntypedResult] = {}
+
+
 def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
     """Return how results with a return annotation are described and checked."""
+    try:
+        # Tools share few return annotations. Unions are equal in any order of their parts; a schema shows that order.
+        key = annotation, "" if type(annotation) is type else repr(annotation), content_types
+        known = _RESULTS.get(key)
+    except TypeError:  # not hashable
+        return _make_result(annotation, content_types)[0]
+    if known is None:
+        known, builtin = _make_result(annotation, content_types)
+        if builtin and len(_RESULTS) < _MAX_RESULTS:
+            _RESULTS[key] = known
+    return known
+
+
+def _make_result(annotation: object, content_types: tuple[type, ...]) -> tuple[UntypedResult, bool]:
+    """Return the same without a cache, and whether it depends on built-in types alone."""
     annotation = _awaited(annotation)
     if _is_undescribed(annotation, (*content_types, *get_args(ContentBlock), CallToolResult, ResourceContents)):
-        return UntypedResult()
+        return UntypedResult(), False
     found = survey((annotation,))
+    return _surveyed_result(annotation, found), not found.metadata and found.classes <= BUILTIN_TYPES
+
+
+def _surveyed_result(annotation: object, found: TypeSurvey) -> UntypedResult:
     try:
         if found.from_pydantic:
             from trunkline.server.pydantic_types import PydanticReader
@@ -312,6 +336,16 @@ class Signature:
                 given.append((name, annotation, default))
         self.dependencies = tuple(dependencies)
         return given
+
+    @property
+    def bind_values(self) -> Callable[[bytes | msgspec.Raw | None], tuple[Any, ...]] | None:
+        """Does the same as ``bind`` for a function that may be called by position, which is cheaper; else None."""
+        code = getattr(self.function, "__code__", None)
+        if type(self.function) is not FunctionType or code is None or not isinstance(self._arguments, MsgspecArguments):
+            return None
+        by_position = not code.co_kwonlyargcount and not code.co_flags & _VARIADIC
+        names = tuple(name for name, _, _ in self._given)
+        return self._arguments.bind_values if by_position and code.co_varnames[: code.co_argcount] == names else None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

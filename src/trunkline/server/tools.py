@@ -73,6 +73,7 @@ class ToolDefinition:
 
     __slots__ = (
         "_bind",
+        "_bind_values",
         "_encode",
         "_finish",
         "_listed",
@@ -127,9 +128,10 @@ class ToolDefinition:
         self._wraps = owner.wraps_results if options.wrap_result is None else options.wrap_result
         self._wrap: Callable[[], bool] = self._describes_other_than_objects
         self._prepared = False
-        # The function itself, if it can be called with the arguments alone.
+        # The function itself, if it can be called with the values of the arguments alone.
         self._plain: Callable[..., Awaitable[Any]] | None = None
         self._bind: Callable[[Raw | None], dict[str, Any]] = self._bind_by_schema
+        self._bind_values: Callable[[Raw | None], tuple[Any, ...]]
         self._check()
 
     # --- listing -----------------------------------------------------------------------------------------------------
@@ -178,15 +180,14 @@ class ToolDefinition:
         if self.options.single_use:
             self._spend(exchange)
         try:
-            kwargs = self._bind(arguments)
             if self._plain is not None:
-                value = await self._plain(**kwargs)
+                value = await self._plain(*self._bind_values(arguments))
             elif self.options.timeout is None:
-                value = await function.run(exchange, kwargs)
+                value = await function.run(exchange, self._bind(arguments))
             else:
-                value = await self._run_in_time(exchange, kwargs, self.options.timeout)
+                value = await self._run_in_time(exchange, self._bind(arguments), self.options.timeout)
             bare = not self._wraps and exchange.admitted.caller.revision.any_structured_content
-            return to_tool_result(value, encode=self._encode, finish=self._finish, wrap=None if bare else self._wrap)
+            return to_tool_result(value, self._encode, self._finish, None if bare else self._wrap)
         except (InvalidArguments, HandlerError) as error:
             if isinstance(error, InvalidArguments) and not _is_object(arguments):
                 raise InvalidParams("Invalid params: arguments must be an object") from error
@@ -271,8 +272,9 @@ class ToolDefinition:
             self._bind = signature.bind
             if options.output_schema is msgspec.UNSET and signature.promises_result:
                 self._encode = signature.encode_result
-        if self.function.is_plain and options.timeout is None:
-            self._plain = self.function.function
+            by_position = signature.bind_values
+            if self.function.is_plain and options.timeout is None and by_position is not None:
+                self._plain, self._bind_values = self.function.function, by_position
         self._prepared = True
 
     def _bind_by_schema(self, arguments: Raw | None) -> dict[str, Any]:
@@ -310,8 +312,9 @@ def make_tool_handler(server: Server) -> Callable[[Exchange, t.CallToolRequestPa
             check_scopes(exchange, tool.scopes, server.hierarchy)
         if tool.headers:
             check_headers(tool, exchange, params.arguments)
-        if tool.mounted_by:
-            return _call_mounted(server, tool, exchange, params)
+        for mounted in tool.mounted_by:
+            if mounted.middleware:
+                return _call_mounted(server, tool, exchange, params)
         return tool.call(exchange, params.arguments)
 
     return tools_call

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 __all__ = ["WorkerPool"]
@@ -73,8 +73,7 @@ class WorkerPool:
         self._closed = False
         self._lock = threading.Lock()
         self._jobs: deque[_Job] = deque()
-        #: Each item wakes one thread: True to run calls, False to exit.
-        self._wakes: SimpleQueue[bool] = SimpleQueue()
+        self._wakes = _WakePipe()
         self._outbox: _Outbox | None = None
         self._check_scheduled = False
         #: Roughly the number of finished calls: only whether it has changed matters.
@@ -120,8 +119,7 @@ class WorkerPool:
         with self._lock:
             self._closed = True
             unstarted = self._take_all()
-            for _ in range(self._threads):
-                self._wakes.put(False)
+            self._wakes.wake(self._threads)
         for outbox, future, *_ in unstarted:
             outbox.post(future, (None, RuntimeError("the worker pool was closed before the call could start")))
 
@@ -147,13 +145,16 @@ class WorkerPool:
 
     def _wake(self, count: int) -> None:
         """Wake ``count`` threads, sleeping ones first, then new ones up to the maximum."""
+        woken = 0
         with self._lock:
             for _ in range(count):
                 if self._awake < self._threads:
-                    self._wakes.put(True)
+                    woken += 1
                 elif self._threads >= self._max_threads or not self._start_thread():
-                    return
+                    break
                 self._awake += 1
+        # Outside of the lock: a thread may wake up, run its call and need the lock before the write returns.
+        self._wakes.wake(woken)
 
     def _start_thread(self) -> bool:
         # A daemon thread: a blocked function must not keep the process from exiting.
@@ -185,30 +186,63 @@ class WorkerPool:
             self._clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
         while True:
             # No part of a call stays in this frame, so an idle thread keeps no arguments of its last call alive.
-            while self._run_next() and not self._too_many:
+            while self._run_next():
                 pass
-            with self._lock:
-                if self._too_many and self._awake > 1:
-                    # This thread sleeps although calls are queued: the others are faster without it.
-                    self._too_many = False
-                elif self._jobs:
-                    continue
-                self._awake -= 1
-            if not self._wakes.get():
+            self._wakes.wait()
+            if self._closed and not self._jobs:
                 return
 
     def _run_next(self) -> bool:
-        """Run one call; return False if there is none."""
+        """Run one call; return False if the thread is to sleep."""
         try:
             outbox, future, function, kwargs, context = self._jobs.popleft()
         except IndexError:
-            return False
+            return not self._may_sleep()
         outcome = _CANCELLED if future.cancelled() else _call(function, kwargs, context)
-        outbox.post(future, outcome)
         self._finished += 1
+        # Decided before the event loop is woken, so that its thread finds the interpreter free as soon as possible.
+        sleeps = (not self._jobs or self._too_many) and self._may_sleep()
+        outbox.post(future, outcome)
         # The traceback of an error refers to this frame; these references would be a cycle for the garbage collector.
         del future, outcome
-        return True
+        return not sleeps
+
+    def _may_sleep(self) -> bool:
+        """Count this thread as asleep and return True, unless there are calls for it to run."""
+        with self._lock:
+            if self._too_many and self._awake > 1:
+                # This thread sleeps although calls are queued: the others are faster without it.
+                self._too_many = False
+            elif self._jobs:
+                return False
+            self._awake -= 1
+            return True
+
+
+class _WakePipe:
+    """Wakes threads that wait, one for each byte; closed when no thread is left.
+
+    A pipe and not a queue: writing releases the interpreter, so that the thread that wakes up finds it free. One woken
+    by a lock has to wait a second time, until its waker sleeps, which doubles the number of thread switches.
+    """
+
+    __slots__ = ("_read_fd", "_write_fd")
+
+    def __init__(self) -> None:
+        self._read_fd, self._write_fd = os.pipe()
+
+    def wake(self, count: int) -> None:
+        """Wake this many threads, now or as soon as they wait."""
+        if count:
+            os.write(self._write_fd, b"." * count)
+
+    def wait(self) -> None:
+        """Wait until woken."""
+        os.read(self._read_fd, 1)
+
+    def __del__(self) -> None:
+        os.close(self._read_fd)
+        os.close(self._write_fd)
 
 
 class _LoadMonitor:

@@ -73,6 +73,7 @@ async def check_link(make_pair: MakePair, *, seconds: float = 10.0) -> None:
     for check in (
         _keeps_order_both_ways,
         _carries_a_burst,
+        _ends_its_bursts,
         _carries_large_messages,
         _keeps_messages_whole,
         _survives_what_is_no_message,
@@ -133,6 +134,24 @@ async def _carries_a_burst(left: Link, right: Link) -> None:
     for number in range(1000, 2000):
         left.send(_outbound(_note(number)))
     _expect(_numbers(await at_right.messages(2000)) == list(range(2000)), "a burst lost or reordered messages")
+
+
+async def _ends_its_bursts(left: Link, right: Link) -> None:
+    received, complete = RecordingReceiver(), asyncio.Event()
+    tasks: set[asyncio.Task[object] | None] = set()
+
+    def burst_ended() -> None:
+        tasks.add(asyncio.current_task())
+        if len(received.incoming) == 100:
+            complete.set()
+
+    if not right.deliver_in_bursts(burst_ended):
+        return
+    left.attach(RecordingReceiver())
+    right.attach(received)
+    left.send([Outbound(_note(number)) for number in range(100)])
+    await complete.wait()
+    _expect(tasks == {None}, "the end of a burst was reported inside a task")
 
 
 async def _carries_large_messages(left: Link, right: Link) -> None:
