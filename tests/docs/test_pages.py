@@ -26,7 +26,6 @@ BLOCKS = [block for page in pages() for block in blocks(page)]
 
 #: Blocks without a run, by the page and a part of their text; other pages say it in a comment before the block.
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("docs/how-to/run-in-clients.md", "claude mcp add"): "Claude Code is not installed",
     ("docs/migrating.md", "trunkline run --compat"): "names a server of the reader; tests/compat runs the command",
 }
 NOT_RUN_AT_MOST = 20
