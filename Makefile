@@ -41,12 +41,12 @@ PYPI_ARCHIVED := mcp-server-sqlite==2025.4.25 mcp-server-sentry==2025.1.14 'mcp<
 PYRIGHT := $(INTEROP)/pyright/node_modules/.bin/pyright
 NPM_PYRIGHT := pyright@1.1.414
 # The documentation site.
-DOCS := .venvs/docs
+DOCS_ENV := .venvs/docs
 DOCS_PORT := 8001
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
-.PHONY: help run services tour test coverage check typecheck-public format test-all fresh bench interop conformance faults faults-all fleet compat compat-servers docs docs-build clean
+.PHONY: help run services tour test coverage check typecheck-public format test-all fresh bench interop conformance faults faults-all fleet compat compat-servers docs docs-tools docs-build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -223,18 +223,20 @@ conformance: $(VENV)/.installed-dev ## the official conformance suite, where nod
 
 # --- the documentation site: an environment of its own -----------------------------------------------------------------
 
-$(DOCS)/.installed: requirements-docs.txt | $(BIN)/python
-	@echo "Installing the documentation tools into $(DOCS)"
-	@$(BIN)/python -m venv $(DOCS)
-	@$(DOCS)/bin/python -m pip install $(PIP_FLAGS) -r requirements-docs.txt
+$(DOCS_ENV)/.installed: requirements-docs.txt | $(BIN)/python
+	@echo "Installing the documentation tools into $(DOCS_ENV)"
+	@$(BIN)/python -m venv $(DOCS_ENV)
+	@$(DOCS_ENV)/bin/python -m pip install $(PIP_FLAGS) -r requirements-docs.txt
 	@touch $@
 
-docs: $(DOCS)/.installed ## build the documentation site and serve it on this machine; DOCS_PORT=n
-	@echo "The documentation is served at http://127.0.0.1:$(DOCS_PORT)/ as soon as it is built; Ctrl-C stops it."
-	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve --quiet --dev-addr 127.0.0.1:$(DOCS_PORT)
+docs-tools: $(DOCS_ENV)/.installed
 
-docs-build: $(DOCS)/.installed ## build the documentation site into build/site; a broken link or anchor fails
-	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+docs: $(DOCS_ENV)/.installed ## build the documentation site and serve it on this machine; DOCS_PORT=n
+	@echo "The documentation is served at http://127.0.0.1:$(DOCS_PORT)/ as soon as it is built; Ctrl-C stops it."
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_ENV)/bin/mkdocs serve --quiet --dev-addr 127.0.0.1:$(DOCS_PORT)
+
+docs-build: $(DOCS_ENV)/.installed ## build the documentation site into build/site; a broken link or anchor fails
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_ENV)/bin/mkdocs build --quiet --strict
 	@echo "OK: the documentation site is in build/site."
 
 clean: ## remove everything that was made here, the environments included
