@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -46,12 +48,12 @@ from trunkline.protocol.peer import (
     ResponseReceived,
     ResponseUnreadable,
 )
-from trunkline.service import ErrorReply, Service, TaskFactory, can_start_eagerly, task_factory
+from trunkline.service import ErrorReply, Service, TaskFactory
 from trunkline.timers import Timers
 from trunkline.transports.link import Link
 from trunkline.types import ProgressNotificationParams, RequestId
 
-__all__ = ["Connection", "Exchange", "Timeouts"]
+__all__ = ["Connection", "Exchange", "Timeouts", "task_factory"]
 
 log = logging.getLogger("trunkline")
 
@@ -141,8 +143,8 @@ class Connection:
         self._unstarted: list[Exchange] | None = None
         if create_task is None:
             create_task = task_factory(self._loop)
-            if can_start_eagerly(self._loop) and link.deliver_in_bursts(self._start_received):
-                self._unstarted = []
+            if sys.version_info >= (3, 12) and type(create_task) is partial:
+                self._unstarted = [] if link.deliver_in_bursts(self._start_received) else None
         self._create_task: TaskFactory = create_task
         self._link = link
         self.service: Service = service
@@ -196,12 +198,14 @@ class Connection:
             elif batch is not None:
                 # The peer has rejected a request of a batch; its error is the response.
                 self._collect(incoming.id, batch)
-            if self.peer.unsent:
-                self._flush_soon()
-            return
-        if type(incoming) is Batch:
+        elif type(incoming) is Batch:
             self._batch_received(incoming, origin)
-            return
+        else:
+            self._other_received(incoming, origin)
+        if self.peer.unsent:
+            self._flush_soon()
+
+    def _other_received(self, incoming: Incoming, origin: Origin) -> None:
         event = self.peer.receive_message(incoming)  # type: ignore[arg-type]
         kind = type(event)
         if kind is ResponseReceived:
@@ -214,8 +218,6 @@ class Connection:
             self._cancelled(event)
         elif isinstance(event, ResponseUnreadable):
             self._response_unreadable(event)
-        if self.peer.unsent:
-            self._flush_soon()
 
     def _notification_received(self, event: NotificationReceived, origin: Origin) -> None:
         try:
@@ -298,14 +300,11 @@ class Connection:
             self._unstarted.append(exchange)
 
     def _start_received(self) -> None:
-        """Start the requests of one read, in order; called by the link, outside of any task.
+        """Start the requests of one read eagerly, in order; called by the link, outside of any task.
 
-        They start eagerly, but only now: one that was cancelled in the same read never starts, no handler runs while
-        the link is reading, and all that do not suspend are answered with one write.
+        Not before: one cancelled in the same read never starts, and all that do not suspend are answered in one write.
         """
-        if not self._unstarted:
-            return
-        received, self._unstarted = self._unstarted, []
+        received, self._unstarted = self._unstarted or [], []
         # What is queued meanwhile leaves below, or with the last answer.
         scheduled, self._flush_scheduled = self._flush_scheduled, True
         for exchange in received:
@@ -593,3 +592,9 @@ class Connection:
                 await asyncio.wait(tasks, timeout=self._limits.exit_seconds)
         finally:
             await self._link.aclose()
+
+
+def task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
+    """Return a function that starts tasks without the loop's wrapper, which costs as much, unless it is customised."""
+    plain = loop.get_task_factory() is None and not loop.get_debug()
+    return partial(asyncio.Task, loop=loop) if plain else loop.create_task

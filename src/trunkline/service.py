@@ -1,11 +1,9 @@
-"""What a connection needs to serve requests: the interface of the service that handles them, and their tasks."""
+"""What a connection needs to serve requests: the interface of the service that handles them, and its errors."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -18,7 +16,7 @@ from trunkline.protocol.peer import NotificationReceived
 if TYPE_CHECKING:
     from trunkline.connection import Exchange
 
-__all__ = ["ErrorReply", "Service", "TaskFactory", "can_start_eagerly", "task_factory"]
+__all__ = ["ErrorReply", "Service", "TaskFactory"]
 
 #: Starts a task for a coroutine.
 TaskFactory = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -52,21 +50,3 @@ class Service(Protocol):
 
     def input_ended(self) -> None:
         """Called when no more messages will arrive; endless streams should end."""
-
-
-def task_factory(loop: asyncio.AbstractEventLoop) -> TaskFactory:
-    """Return a function that starts tasks without the loop's wrapper, which costs as much, unless it is customised."""
-    return partial(asyncio.Task, loop=loop) if _is_plain(loop) else loop.create_task
-
-
-def can_start_eagerly(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether a task may run up to its first suspension while it is created.
-
-    One that never suspends then costs no iteration of the loop. Python 3.12 and newer have such tasks.
-    """
-    return sys.version_info >= (3, 12) and _is_plain(loop)
-
-
-def _is_plain(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether the loop creates tasks in no way of its own."""
-    return loop.get_task_factory() is None and not loop.get_debug()

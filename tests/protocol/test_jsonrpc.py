@@ -90,6 +90,19 @@ def test_a_well_formed_message_is_read(data: bytes, message: Message) -> None:
     assert plain(decode(data)) == plain(message)
 
 
+@pytest.mark.parametrize("id", [0, 1, 9, 10, 99, 100, -1, -10, 10**16 - 1, 10**16, 10**17, 10**18, 2**63, 2**64])
+def test_an_id_of_any_length_is_read_and_a_second_one_is_noticed(id: int) -> None:
+    request = b'{"jsonrpc":"2.0","id":%d,"method":"m","params":{}}' % id
+    assert decode(request) == Request(id, "m", msgspec.Raw(b"{}"))
+    for twice in (request[:-1] + b',"id":%d}' % id, request[:-1] + b',"params":{}}', b'{"id":1,' + request[1:]):
+        assert isinstance(decode(twice), InvalidMessage)
+
+
+@pytest.mark.parametrize("result", [b'"%s"' % (b"x" * size) for size in range(40)])
+def test_a_response_as_long_as_a_request_is_a_response(result: bytes) -> None:
+    assert isinstance(decode(b'{"jsonrpc":"2.0","id":1,"result":%s}' % result), Response)
+
+
 def test_the_number_1_and_the_text_1_are_two_ids() -> None:
     number = decode(b'{"jsonrpc":"2.0","id":1,"method":"m"}')
     text = decode(b'{"jsonrpc":"2.0","id":"1","method":"m"}')

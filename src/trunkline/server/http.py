@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from trunkline.connection import Connection
+from trunkline.connection import Connection, task_factory
 from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
 from trunkline.protocol.caller import Session
@@ -19,7 +19,7 @@ from trunkline.server.dispatch import ServerConnection
 from trunkline.server.options import own_options
 from trunkline.server.scopes import scopes_in_use
 from trunkline.server.validation_errors import did_you_mean
-from trunkline.service import TaskFactory, task_factory
+from trunkline.service import TaskFactory
 from trunkline.timers import Timers
 from trunkline.transports.http.server.endpoint import Endpoint, EndpointOptions
 from trunkline.transports.http.server.origin_policy import OriginPolicy

@@ -9,6 +9,7 @@ schema and are checked. Schemas and descriptions are built on first use.
 from __future__ import annotations
 
 from collections import abc
+from functools import lru_cache
 from types import FunctionType, MethodType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, NoReturn, Union, get_args, get_origin
 
@@ -16,7 +17,6 @@ import msgspec
 
 from trunkline.server.annotations import (
     BUILTIN_TYPES,
-    TypeSurvey,
     optional_of,
     pydantic_module,
     resolve_hints,
@@ -78,35 +78,32 @@ class PydanticResult(UntypedResult):
         return data
 
 
-_MAX_RESULTS = 1024  # As many as there are cached schemas of parameters.
-_RESULTS: dict[tuple[object, str, tuple[type, ...]], UntypedResult] = {}
-
-
 def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
     """Return how results with a return annotation are described and checked."""
-    try:
-        # Tools share few return annotations. Unions are equal in any order of their parts; a schema shows that order.
-        key = annotation, "" if type(annotation) is type else repr(annotation), content_types
-        known = _RESULTS.get(key)
-    except TypeError:  # not hashable
-        return _make_result(annotation, content_types)[0]
-    if known is None:
-        known, builtin = _make_result(annotation, content_types)
-        if builtin and len(_RESULTS) < _MAX_RESULTS:
-            _RESULTS[key] = known
-    return known
+    if _is_builtin(annotation):
+        # Tools share few of these. Unions are equal in any order of their parts, and a schema shows that order.
+        return _builtin_result(annotation, "" if type(annotation) is type else repr(annotation), content_types)
+    return _make_result(annotation, content_types)
 
 
-def _make_result(annotation: object, content_types: tuple[type, ...]) -> tuple[UntypedResult, bool]:
-    """Return the same without a cache, and whether it depends on built-in types alone."""
+def _is_builtin(annotation: object) -> bool:
+    """Return whether an annotation is made of built-in types alone."""
+    if type(annotation) is type or annotation is Any:
+        return annotation in BUILTIN_TYPES
+    parts = get_args(annotation)
+    return get_origin(annotation) in (list, dict, Union, UnionType) and all(map(_is_builtin, parts))
+
+
+@lru_cache(maxsize=1024)
+def _builtin_result(annotation: object, written: str, content_types: tuple[type, ...]) -> UntypedResult:
+    return _make_result(annotation, content_types)
+
+
+def _make_result(annotation: object, content_types: tuple[type, ...]) -> UntypedResult:
     annotation = _awaited(annotation)
     if _is_undescribed(annotation, (*content_types, *get_args(ContentBlock), CallToolResult, ResourceContents)):
-        return UntypedResult(), False
+        return UntypedResult()
     found = survey((annotation,))
-    return _surveyed_result(annotation, found), not found.metadata and found.classes <= BUILTIN_TYPES
-
-
-def _surveyed_result(annotation: object, found: TypeSurvey) -> UntypedResult:
     try:
         if found.from_pydantic:
             from trunkline.server.pydantic_types import PydanticReader

@@ -114,7 +114,10 @@ class ChangeHub:
             first = not self._pending
             self._pending[notice] = None
             if first:
-                loop.call_soon_threadsafe(self._deliver)
+                # In the loop's own thread without a wake-up, which costs an iteration: requests that arrive after the
+                # change may be answered in it, and the notice should not come later than their answers.
+                here = asyncio._get_running_loop() is loop
+                (loop.call_soon if here else loop.call_soon_threadsafe)(self._deliver)
 
     def end(self, reason: str) -> None:
         """End every listener."""
