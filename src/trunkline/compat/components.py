@@ -165,15 +165,15 @@ class Tool(Component):
 
     def convert_result(self, raw_value: Any) -> ToolResult:
         """Return what a function returned as a result."""
-        if isinstance(raw_value, ToolResult):
-            return raw_value
-        from trunkline.server.results import to_tool_result
+        from trunkline.compat.fast_functions import to_fast_result
 
-        return ToolResult.from_mcp_result(to_model(to_tool_result(raw_value, wrap=lambda: False)))
+        return to_fast_result(raw_value, self.output_schema, self.serializer)
 
 
 class FunctionTool(Tool):
     """A tool made of a function."""
+
+    _official: ClassVar[bool] = False
 
     fn: Callable[..., Any] = Field(exclude=True)
 
@@ -191,8 +191,6 @@ class FunctionTool(Tool):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, **options: Any) -> FunctionTool:
         """Make a tool of a function."""
-        from trunkline.compat.servers import blank_server
-
         metadata = options.pop("metadata", None)
         if metadata is not None:
             options = {**{key: value for key, value in vars(metadata).items() if value is not None}, **options}
@@ -201,16 +199,21 @@ class FunctionTool(Tool):
         if not callable(fn):
             raise TypeError(f"a tool is made of a function, not of a {type(fn).__name__}")
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
-        definition = blank_server().make_tool(fn, options)
+        definition = cls._home().make_tool(fn, options)
         made: FunctionTool = from_definition(definition, cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
     def _own(self) -> Any:
         if self.definition is None:
-            from trunkline.compat.servers import blank_server
-
-            self.definition = blank_server().make_tool(self.fn, options_of(self))
+            self.definition = self._home().make_tool(self.fn, options_of(self))
         return self.definition
+
+    @classmethod
+    def _home(cls) -> Any:
+        """Return the server that tools of this class belong to before they are added to one."""
+        from trunkline.compat.servers import blank_server
+
+        return blank_server(cls._official)
 
     async def run(self, arguments: dict[str, Any], context: Any = None, convert_result: bool = False) -> ToolResult:
         """Run the tool."""

@@ -25,6 +25,8 @@ __all__ = [
     "ResourceSecurityError",
     "StatelessModeNotSupported",
     "ToolError",
+    "UnexpectedResourceError",
+    "UnexpectedToolError",
     "UrlElicitationRequiredError",
     "ValidationError",
 ]
@@ -108,6 +110,14 @@ class PromptError(FastMCPError, OwnPromptError):
 
 class ResourceNotFoundError(ResourceError):
     """There is no such resource."""
+
+
+class UnexpectedToolError(ToolError):
+    """A tool failed in a way that it did not mean; the cause is its own exception."""
+
+
+class UnexpectedResourceError(ResourceError):
+    """A resource failed in a way that it did not mean; the cause is its own exception."""
 
 
 class InvalidSignature(Exception):

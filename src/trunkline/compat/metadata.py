@@ -29,7 +29,7 @@ from trunkline.compat.versions import STATE
 from trunkline.server.dependencies import find_depends, is_context
 from trunkline.server.results import Audio, File, Image
 
-__all__ = ["ArgModelBase", "FuncMetadata", "content_blocks", "func_metadata"]
+__all__ = ["ArgModelBase", "FuncMetadata", "content_blocks", "func_metadata", "readable_typed_dict"]
 
 _EMPTY = inspect.Parameter.empty
 _SEQUENCES = (list, tuple, Sequence)
@@ -76,7 +76,7 @@ class FuncMetadata(BaseModel):
     def _adapter(self) -> TypeAdapter[Any]:
         model = self.output_model
         if id(model) not in self._adapters:
-            self._adapters = {id(model): TypeAdapter(_readable_typed_dict(model))}
+            self._adapters = {id(model): TypeAdapter(readable_typed_dict(model))}
         adapter: TypeAdapter[Any] = self._adapters[id(model)]
         return adapter
 
@@ -345,7 +345,7 @@ def _with_inline_root(schema: dict[str, Any]) -> dict[str, Any]:
     return {**root, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
-def _readable_typed_dict(kind: Any) -> Any:
+def readable_typed_dict(kind: Any) -> Any:
     """Return a dictionary type that pydantic reads: before Python 3.12 it refuses those of ``typing``."""
     if sys.version_info >= (3, 12) or not typing_extensions.is_typeddict(kind) or type(kind).__module__ != "typing":
         return kind

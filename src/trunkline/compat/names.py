@@ -36,9 +36,9 @@ _FAST_ERRORS = (
     "InvalidSignature ClientError McpError AuthorizationError InsufficientScopeError ResourceSecurityError"
 )
 _OFFICIAL_ERRORS = (
-    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError=ResourceError FastMCPError "
+    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError FastMCPError "
     "ValidationError ToolError ResourceError "
-    "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError=ToolError"
+    "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError"
 )
 _MIDDLEWARE = (
     "middleware: Middleware MiddlewareContext CallNext=GenericCallNext LoggingMiddleware StructuredLoggingMiddleware "
@@ -291,8 +291,13 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.auth.providers.introspection": (_AUTH,),
         "fastmcp.tools": (_COMPONENTS, _RESULTS, "decorators: tool", "transformed_tools: forward forward_raw"),
         "fastmcp.tools.tool": (_COMPONENTS, _RESULTS, "decorators: tool"),
-        "fastmcp.tools.base": (_COMPONENTS, _RESULTS),
-        "fastmcp.tools.function_tool": (_COMPONENTS, "decorators: tool ToolMeta DecoratedTool=ToolMeta"),
+        "fastmcp.tools.base": (_COMPONENTS, _RESULTS, "fast_functions: _convert_to_content=fast_content"),
+        "fastmcp.utilities.json_schema": ("json_schemas: compress_schema dereference_refs resolve_root_ref",),
+        "fastmcp.tools.function_tool": (
+            _COMPONENTS,
+            "decorators: tool ToolMeta DecoratedTool=ToolMeta",
+            "definitions: _ToolBodyError=ToolBodyError",
+        ),
         "fastmcp.tools.tool_transform": (
             "transformed_tools: TransformedTool ArgTransform ToolTransformConfig ArgTransformConfig forward "
             "forward_raw",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -12,16 +12,18 @@ import trunkline.types as t
 from trunkline.compat import calls
 from trunkline.compat.components import Component
 from trunkline.compat.context import OfficialContext, current_context
-from trunkline.compat.exceptions import NotFoundError, ResourceNotFoundError, ToolError
+from trunkline.compat.definitions import OfficialTool as OfficialToolDefinition
+from trunkline.compat.exceptions import InvalidSignature, NotFoundError, ResourceNotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.managers import PromptManager, ResourceManager, ToolManager
 from trunkline.compat.official_components import OfficialPrompt, OfficialTemplate, OfficialTool
 from trunkline.compat.official_middleware import MiddlewareList
-from trunkline.compat.servers import ForeignServer, Settings
+from trunkline.compat.servers import ForeignServer, Settings, named_parameters
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+from trunkline.server.options import tool_options
 
 __all__ = ["FastMCP", "MCPServer"]
 
@@ -33,6 +35,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     """What both versions have."""
 
     _context_class = OfficialContext
+    tool_class = OfficialToolDefinition
     object_kinds = MappingProxyType({"tools": OfficialTool, "prompts": OfficialPrompt, "templates": OfficialTemplate})
 
     def __init__(self, name: str | None, instructions: str | None, options: dict[str, Any]) -> None:
@@ -69,6 +72,21 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         for name in names:
             if options.pop(name, None):
                 warnings.warn(f"{name}= has no effect", CompatibilityWarning, stacklevel=5)
+
+    def make_tool(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+        """Make the definition of a tool.
+
+        Raises:
+            InvalidSignature: a parameter cannot be sent, or a structured result has no schema.
+        """
+        given = self._own_options("tool", function, options)
+        structured = given.pop("structured_output", None)
+        if "input_schema" not in given:
+            function = named_parameters(function)
+        try:
+            return self.tool_class(function, tool_options(given), owner=self, structured_output=structured)  # type: ignore[call-arg]
+        except TypeError as error:
+            raise InvalidSignature(str(error)) from error
 
     @property
     def threads(self) -> bool:  # type: ignore[override]
@@ -247,9 +265,9 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
             result = await calls.call_tool(self, name, arguments or {})
         except NotFoundError as error:
             raise ToolError(f"Unknown tool: {name}") from error
-        given = calls.tool_result(result)
         if not STATE.camel_case:
             return to_model(result)
+        given = calls.tool_result(result)
         return given.content if given.structured_content is None else (given.content, given.structured_content)
 
     async def list_resources(self) -> list[Any]:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from trunkline.compat.components import Component, Prompt, Resource, Tool, from_definition, options_of
 from trunkline.compat.context import CURRENT_CONTEXT, FastContext
+from trunkline.compat.definitions import FastTool
 from trunkline.compat.exceptions import ToolError
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.types import to_plain
@@ -93,6 +94,8 @@ class ForeignServer(Server):
     _context_class: type[Context] | None = FastContext
     #: Whether sync functions run in worker threads.
     threads = True
+    #: The class of its tools.
+    tool_class: type[ToolDefinition] = FastTool
     #: The classes of objects that stand for what the server offers, where they are not FastMCP's.
     object_kinds: Mapping[str, Any] = MappingProxyType({})
 
@@ -141,9 +144,7 @@ class ForeignServer(Server):
         given = self._own_options("tool", function, options)
         if "input_schema" not in given:
             function = named_parameters(function)
-        definition = ToolDefinition(function, tool_options(given), owner=self)
-        definition.function.__class__ = _ReportingFunction
-        return definition
+        return self.tool_class(function, tool_options(given), owner=self)
 
     def make_prompt(self, function: Callable[..., Any], options: Mapping[str, Any]) -> PromptDefinition:
         """Make the definition of a prompt."""
@@ -407,6 +408,10 @@ def _shelf(definition: Any) -> str:
 
 
 @cache
-def blank_server() -> ForeignServer:
+def blank_server(official: bool = False) -> ForeignServer:
     """Return the server that objects belong to before they are added to one."""
+    if official:
+        from trunkline.compat.official import MCPServer
+
+        return MCPServer("objects")
     return ForeignServer("objects", mask_error_details=False)
