@@ -27,7 +27,7 @@ from trunkline.protocol.methods import METHODS
 from trunkline.protocol.request_validation import ValidatedRequest
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE
 
-__all__ = ["LocalExchange", "exchange_for", "request", "run_official", "run_tool"]
+__all__ = ["LocalExchange", "exchange_for", "request", "run_function", "run_official", "run_tool"]
 
 _ROWS = MappingProxyType({row.name: row for row in METHODS})
 
@@ -168,6 +168,12 @@ async def run_official(definition: OfficialTool, arguments: Mapping[str, Any], *
     params = t.CallToolRequestParams(name=definition.name, arguments=raw)
     async with exchange_for(definition.function.owner, "tools/call", params) as exchange:
         return await definition.run(exchange, raw, convert=convert)
+
+
+async def run_function(definition: Any, method: str, params: Any, kwargs: dict[str, Any]) -> Any:
+    """Run the function of a definition with these arguments, its context and dependencies, and return its value."""
+    async with exchange_for(definition.function.owner, method, params) as exchange:
+        return await definition.function.run(exchange, kwargs)
 
 
 async def read_resource(server: Any, uri: str) -> ResourceResult:

@@ -22,7 +22,6 @@ __all__ = [
     "PromptError",
     "ResourceError",
     "ResourceNotFoundError",
-    "ResourceSecurityError",
     "StatelessModeNotSupported",
     "ToolError",
     "UnexpectedResourceError",
@@ -134,10 +133,6 @@ class NotFoundError(HandlerError):
 
 class DisabledError(HandlerError):
     """What was asked for is switched off."""
-
-
-class ResourceSecurityError(NotFoundError):
-    """A URI names something outside of what is offered."""
 
 
 class AuthorizationError(FastMCPError):

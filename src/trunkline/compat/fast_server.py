@@ -39,7 +39,6 @@ _IGNORED = tuple(
         "sampling_handler_behavior": "the client's model is asked",
         "tool_serializer": "results are encoded by their type",
         "request_state_security": "state is always sealed",
-        "resource_security": "template values are always checked",
         "cache_scope": "the server's lists are public unless it has auth=",
         "dereference_schemas": "schemas are always sent without references",
         "resource_prefix_format": "a namespace is the first segment of a URI",
@@ -55,7 +54,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
         """Define a server."""
-        given = {key: value for key, value in options.items() if value is not None}
+        given = {key: value for key, value in options.items() if value is not None or key == "resource_security"}
         settings = {key: given.pop(key) for key in tuple(given) if key in _SETTINGS}
         self.settings = Settings(**settings)
         for key, reason in _IGNORED:
@@ -217,10 +216,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             )
 
         def register(function: Callable[..., Any]) -> Any:
-            try:
-                self._add_resource(str(uri), function, options)
-            except TypeError as error:
-                raise ValueError(str(error)) from error
+            self._add_resource(str(uri), function, options)
             return self._registered(function)
 
         return register

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from trunkline.compat import calls
-from trunkline.compat.components import FunctionPrompt, FunctionResourceTemplate, FunctionTool
+from trunkline.compat.components import FunctionPrompt, FunctionTool
 from trunkline.compat.results import Message, UserMessage, to_blocks
 from trunkline.compat.versions import STATE
 
-__all__ = ["OfficialPrompt", "OfficialTemplate", "OfficialTool"]
+__all__ = ["OfficialPrompt", "OfficialTool"]
 
 
 class OfficialTool(FunctionTool):
@@ -77,12 +77,3 @@ def _message(value: Any) -> Message:
             content = block_from_dict(content)
         return Message(content, value["role"])
     return UserMessage(to_blocks(value)[0])
-
-
-class OfficialTemplate(FunctionResourceTemplate):
-    """A template that knows the parameter of the context."""
-
-    @property
-    def context_kwarg(self) -> str | None:
-        """The parameter that is given the context."""
-        return None if self.definition is None else self.definition.function.context_name
