@@ -61,7 +61,9 @@ class LocalExchange:
         """Make one for a method and its params."""
         self._outer = outer
         self.method = method
-        self.params: Any = None
+        self.params: Any = None if outer is None else outer.params
+        #: The failure of the function that ran last: what a result with ``isError`` was made of.
+        self.failure: Exception | None = None
         self.store: Any = None if outer is None else outer.store
         self.elicitor: Any = None if outer is None else outer.elicitor
         self.task: Any = asyncio.current_task()
@@ -150,7 +152,10 @@ async def run_tool(definition: Any, arguments: Mapping[str, Any], context: Any =
     raw = Raw(msgspec.json.encode(to_plain(dict(arguments))))
     params = t.CallToolRequestParams(name=definition.name, arguments=raw)
     async with exchange_for(definition.function.owner, "tools/call", params) as exchange:
-        return tool_result(await definition.call(exchange, raw))
+        result = await definition.call(exchange, raw)
+        if result.is_error and exchange.failure is not None:
+            raise exchange.failure
+        return tool_result(result)
 
 
 async def run_function(definition: Any, method: str, arguments: Mapping[str, Any], context: Any = None) -> Any:

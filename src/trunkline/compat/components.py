@@ -15,6 +15,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 import trunkline.types as t
+from trunkline.compat.component_versions import check_version
 from trunkline.compat.exceptions import NotFoundError
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.types import model_class, to_model, to_plain
@@ -64,7 +65,9 @@ class Component(BaseModel):
         if isinstance(data, dict):
             data = {key: value for key, value in data.items() if not (key == "tags" and value is None)}
             if data.get("version") is not None:
-                data["version"] = str(data["version"])
+                data["version"] = check_version(data["version"])
+                if "@" in str(data["version"]):
+                    raise ValueError(f"Version string cannot contain '@' (used as key delimiter): {data['version']!r}")
         return data
 
     @classmethod
@@ -84,10 +87,13 @@ class Component(BaseModel):
 
     def get_meta(self) -> dict[str, Any]:
         """Return ``_meta`` as it is listed, with the tags."""
-        own: dict[str, Any] = {"tags": sorted(self.tags)}
+        meta = dict(self.meta or {})
+        given = meta.get("fastmcp")
+        own = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "_internal"}
+        own["tags"] = sorted(self.tags)
         if self.version is not None:
             own["version"] = self.version
-        return {**(self.meta or {}), "fastmcp": own}
+        return {**meta, "fastmcp": own}
 
     def enable(self) -> None:
         """Refuse: a server is asked."""
