@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ import trunkline.types as t
 from trunkline.compat.component_versions import check_version
 from trunkline.compat.components import Component, from_definition
 from trunkline.compat.context import FastContext, current_context
+from trunkline.compat.decorators import ToolMeta
 from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
@@ -175,11 +176,16 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return self._decorating("prompt", name_or_fn, name, options, self._add_prompt)
 
     def _decorating(self, what: str, given: Any, name: str | None, options: dict[str, Any], add: Any) -> Any:
-        if isinstance(given, classmethod | staticmethod):
-            raise TypeError(f"register the method of an object, not a {type(given).__name__}")
+        if isinstance(given, classmethod):
+            raise TypeError(f"register the method of an object or a class, not a {type(given).__name__}")
+        if isinstance(given, staticmethod):
+            given = given.__func__
         if isinstance(given, str):
             if name is not None:
-                raise TypeError(f"{what}: the name was given twice, {given!r} and {name!r}")
+                raise TypeError(
+                    "Cannot specify both a name as first argument and as keyword argument: "
+                    f"{given!r} and {name!r} name one {what}"
+                )
             given, name = None, given
         if given is not None and not callable(given):
             raise TypeError(f"{what}: the first argument is a function or a name, not a {type(given).__name__}")
@@ -189,14 +195,20 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         def register(function: Any) -> Any:
             if isinstance(function, Component):
                 return self.add_object(function)
+            if isinstance(function, classmethod):
+                raise TypeError("register the method of an object or a class, not a classmethod")
+            if isinstance(function, staticmethod):
+                function = function.__func__
             add(function, options)
-            return self._registered(function)
+            return self._registered(function, what, options)
 
         return register if given is None else register(given)
 
     @staticmethod
-    def _registered(function: Any) -> Any:
-        """Return the function; before FastMCP 3 it was an object whose ``fn`` is the function."""
+    def _registered(function: Any, what: str, options: Mapping[str, Any]) -> Any:
+        """Return the function, marked; before FastMCP 3 it was an object whose ``fn`` is the function."""
+        with suppress(AttributeError):
+            function.__fastmcp__ = ToolMeta(type=what, **{"name": None, **options})
         if int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3 and not hasattr(function, "fn"):
             # A method of an object has no attributes of its own.
             with suppress(AttributeError):
@@ -233,11 +245,13 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             )
 
         def register(function: Callable[..., Any]) -> Any:
+            if isinstance(function, classmethod):
+                raise TypeError("register the method of an object or a class, not a classmethod")
             try:
                 self._add_resource(str(uri), function, options)
             except TypeError as error:
                 raise ValueError(str(error)) from error
-            return self._registered(function)
+            return self._registered(function, "resource", {**options, "uri": str(uri)})
 
         return register
 
@@ -492,6 +506,19 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     async def get_prompt(self, name: str, version: Any = None) -> Any:
         """Return a prompt, or None."""
+        return await self._one("prompts", name, version)
+
+    # Subclasses of FastMCP call and override these: the lookups before the server's own filter.
+    async def _get_tool(self, name: str, version: Any = None) -> Any:
+        return await self._one("tools", name, version)
+
+    async def _get_resource(self, uri: str, version: Any = None) -> Any:
+        return await self._one("resources", uri, version)
+
+    async def _get_resource_template(self, uri: str, version: Any = None) -> Any:
+        return await self._one("templates", uri, version)
+
+    async def _get_prompt(self, name: str, version: Any = None) -> Any:
         return await self._one("prompts", name, version)
 
     async def _one(self, kind: str, key: str, version: Any) -> Any:

@@ -149,9 +149,8 @@ async def _transformed(server: Any, row: _Kind) -> Sequence[Any]:
     return [server.marked_for_session(each) for each in items]
 
 
-async def find_object(server: Any, kind: str, key: str, version: VersionSpec | None = None) -> Any:
-    """Find one object by its name or URI; if its newest version may not be seen, the newest that may."""
-    row = _KINDS[kind]
+async def _any_object(server: Any, row: _Kind, key: str, version: VersionSpec | None) -> Any:
+    """Find one object, switched off or not."""
     providers = [server.local_provider, *server._providers]
 
     async def own(name: str, version: VersionSpec | None = None) -> Any:
@@ -161,9 +160,20 @@ async def find_object(server: Any, kind: str, key: str, version: VersionSpec | N
     for transform in server._transforms:
         chain = _step(transform, row.getter, chain)
     try:
-        found = await chain(key, version=version)
+        return await chain(key, version=version)
     except AuthorizationError:
         return None
+
+
+async def _exists(server: Any, uri: str) -> bool:
+    """Return whether there is a resource of this URI, for the caller or not."""
+    return await _any_object(server, _KINDS["resources"], uri, None) is not None
+
+
+async def find_object(server: Any, kind: str, key: str, version: VersionSpec | None = None) -> Any:
+    """Find one object by its name or URI; if its newest version may not be seen, the newest that may."""
+    row = _KINDS[kind]
+    found = await _any_object(server, row, key, version)
     if found is None:
         return None
     found = server.marked_for_session(found)
@@ -236,6 +246,9 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
     try:
         result = await tool.run(arguments)
         return result if isinstance(result, ToolResult) else tool.convert_result(result)
+    except (NotFoundError, DisabledError) as error:
+        # Something that the tool looked for: the tool itself is there.
+        raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability) as error:
         if isinstance(error, FastMCPError):
             log.log(error.log_level or logging.ERROR, "Error calling tool %r", name)
@@ -267,6 +280,9 @@ async def read_resource(
 async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
     found = await find_object(server, "resources", uri, version)
     if found is None:
+        if await _exists(server, uri):
+            # It is hidden from the caller, and a template that matches its URI must not show it.
+            raise NotFoundError(f"Unknown resource: {uri!r}")
         template = await find_object(server, "templates", uri, version)
         values = None if template is None else template.matches(uri)
         if values is None:
@@ -274,6 +290,8 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
         found = await template.create_resource(uri, values)
     try:
         return found.convert_result(await found.read())
+    except (NotFoundError, DisabledError) as error:
+        raise ResourceError(server.error_text(f"Error reading resource {uri!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability):
         raise
     except Exception as error:
@@ -318,6 +336,8 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
         raise NotFoundError(f"Unknown prompt: {name!r}")
     try:
         return prompt.convert_result(await prompt.render(dict(arguments or {})))
+    except (NotFoundError, DisabledError) as error:
+        raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability):
         raise
     except Exception as error:

@@ -23,6 +23,7 @@ from trunkline.compat.components import Component, Prompt, Resource, Tool, from_
 from trunkline.compat.context import CURRENT_CONTEXT, FastContext, serving_context
 from trunkline.compat.exceptions import ToolError
 from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.compat.task_config import task_config_of
 from trunkline.compat.types import to_plain
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.context import Context
@@ -360,6 +361,8 @@ class ForeignServer(Server):
         for name in ("version", "auth"):
             if extras.get(name) is not None:
                 setattr(made, name, extras[name])
+        if "task" in extras:
+            made.task_config = task_config_of(extras["task"])
         self._objects[id(definition)] = (definition, made)
         return made
 

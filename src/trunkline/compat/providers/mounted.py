@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 #: What a stand-in does not copy: it never runs the function itself.
-_NOT_COPIED = ("definition", "fn")
+_NOT_COPIED = ("definition", "fn", "server", "inner_name", "inner_uri", "inner_template")
 
 
 def _members(kind: type[Any], component: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class FastMCPProviderResourceTemplate(ResourceTemplate):
 
         inner = UriTemplate.parse(self.inner_template).expand(params)
         return FastMCPProviderResource.model_construct(
-            **_members(Resource, self) | {"name": self.name},
+            **_members(Resource, self),
             uri=uri,
             server=self.server,
             inner_uri=inner,
