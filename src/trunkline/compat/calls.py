@@ -64,7 +64,9 @@ class LocalExchange:
         """Make one for a method and its params."""
         self._outer = outer
         self.method = method
-        self.params: Any = None
+        self.params: Any = None if outer is None else outer.params
+        #: The failure of the function that ran last: what a result with ``isError`` was made of.
+        self.failure: Exception | None = None
         self.store: Any = None if outer is None else outer.store
         self.elicitor: Any = None if outer is None else outer.elicitor
         self.task: Any = asyncio.current_task()

@@ -15,6 +15,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 import trunkline.types as t
+from trunkline.compat.component_versions import check_version
 from trunkline.compat.exceptions import NotFoundError
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.types import model_class, to_model, to_plain
@@ -64,7 +65,9 @@ class Component(BaseModel):
         if isinstance(data, dict):
             data = {key: value for key, value in data.items() if not (key == "tags" and value is None)}
             if data.get("version") is not None:
-                data["version"] = str(data["version"])
+                data["version"] = check_version(data["version"])
+                if "@" in str(data["version"]):
+                    raise ValueError(f"Version string cannot contain '@' (used as key delimiter): {data['version']!r}")
         return data
 
     @classmethod
@@ -84,10 +87,13 @@ class Component(BaseModel):
 
     def get_meta(self) -> dict[str, Any]:
         """Return ``_meta`` as it is listed, with the tags."""
-        own: dict[str, Any] = {"tags": sorted(self.tags)}
+        meta = dict(self.meta or {})
+        given = meta.get("fastmcp")
+        own = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "_internal"}
+        own["tags"] = sorted(self.tags)
         if self.version is not None:
             own["version"] = self.version
-        return {**(self.meta or {}), "fastmcp": own}
+        return {**meta, "fastmcp": own}
 
     def enable(self) -> None:
         """Refuse: a server is asked."""
@@ -394,6 +400,8 @@ class ResourceTemplate(Component):
     parameters: dict[str, Any] = Field(default_factory=dict)
     annotations: Any = None
     security: Any = Field(default_factory=_inherited, exclude=True)
+    #: The variables of the query whose value is a list, separated by commas.
+    _list_query_params: frozenset[str] = PrivateAttr(default=frozenset())
     _pattern: Any = PrivateAttr(default=None)
 
     @property
@@ -408,11 +416,11 @@ class ResourceTemplate(Component):
 
     def matches(self, uri: str) -> dict[str, Any] | None:
         """Return the variables if a URI belongs to this family."""
-        if self._pattern is None or self._pattern.text != self.uri_template:
+        known = self._pattern
+        if known is None or (known.text, known.list_params) != (self.uri_template, self._list_query_params):
             from trunkline.compat.fast_templates import FastUriTemplate
 
-            lists = frozenset() if self.definition is None else self.definition.template.list_params
-            self._pattern = FastUriTemplate(self.uri_template, lists)
+            self._pattern = FastUriTemplate(self.uri_template, self._list_query_params)
         values: dict[str, Any] | None = self._pattern.match(str(uri))
         return values
 
@@ -555,7 +563,9 @@ def _readable(definition: Any, kind: Any, given: dict[str, Any]) -> Any:
     if isinstance(definition, TemplateDefinition):
         schema = definition.function.signature.input_schema()
         given["security"] = getattr(definition, "security", _inherited())
-        return (kind or FunctionResourceTemplate)(uri_template=definition.uri, parameters=schema, **given)
+        made = (kind or FunctionResourceTemplate)(uri_template=definition.uri, parameters=schema, **given)
+        made._list_query_params = getattr(definition.template, "list_params", frozenset())
+        return made
     raise NotFoundError(f"no object stands for a {type(definition).__name__}")
 
 

@@ -48,7 +48,7 @@ _OFFICIAL_ERRORS = (
     "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError"
 )
 _MIDDLEWARE = (
-    "middleware: Middleware MiddlewareContext CallNext=GenericCallNext LoggingMiddleware StructuredLoggingMiddleware "
+    "middleware.base: Middleware MiddlewareContext CallNext=GenericCallNext LoggingMiddleware StructuredLoggingMiddleware "
     "TimingMiddleware "
     "DetailedTimingMiddleware ErrorHandlingMiddleware RetryMiddleware RateLimitingMiddleware RateLimitError "
     "SlidingWindowRateLimitingMiddleware"
@@ -58,6 +58,7 @@ _AUTH = (
     "BearerAuthProvider DebugTokenVerifier IntrospectionTokenVerifier require_scopes restrict_tag AuthSettings "
     "ClientRegistrationOptions RevocationOptions"
 )
+_AUTHORIZATION = "authorization: AuthContext run_auth_checks"
 _DEPENDENCIES = (
     "dependencies: Depends CurrentContext OptionalCurrentContext CurrentFastMCP CurrentServer CurrentRequest "
     "CurrentHeaders CurrentAccessToken TokenClaim Progress Shared get_context get_server get_http_request "
@@ -68,8 +69,19 @@ _TRANSPORTS = (
     "PythonStdioTransport NodeStdioTransport NpxStdioTransport UvxStdioTransport UvStdioTransport infer_transport"
 )
 _TRANSFORMS = (
-    "transforms: GetToolNext GetResourceNext GetResourceTemplateNext GetPromptNext Transform Namespace "
-    "ToolTransform Visibility ResourcesAsTools PromptsAsTools"
+    "transforms.base: GetToolNext GetResourceNext GetResourceTemplateNext GetPromptNext Transform Namespace "
+    "ToolTransform Visibility VersionFilter"
+)
+_AS_TOOLS = "transforms.catalog: CatalogTransform ResourcesAsTools PromptsAsTools"
+_SEARCH = "transforms.search: BaseSearchTransform BM25SearchTransform RegexSearchTransform"
+_PROVIDERS = (
+    "providers.base: Provider AggregateProvider",
+    "providers.local: LocalProvider",
+    "providers.mounted: FastMCPProvider",
+)
+_PROXY = (
+    "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
+    "ProxyResource ProxyTemplate ProxyPrompt"
 )
 _ELICITED = (
     "elicitation: elicit_url elicit_with_validation AcceptedElicitation DeclinedElicitation "
@@ -190,6 +202,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.auth.middleware.auth_context": (
             "dependencies: get_access_token",
             "auth_types: AuthContextMiddleware",
+            "authorization: auth_context_var",
         ),
         "mcp.server.auth.middleware.bearer_auth": (
             "auth: AccessToken",
@@ -262,12 +275,12 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.resources.security": (_SECURITY, "resource_security: INHERIT_SECURITY"),
         "fastmcp.server": (
             "fast_server: FastMCP",
-            "proxy: create_proxy",
+            "providers.proxy: create_proxy",
             "context: Context=FastContext",
         ),
         "fastmcp.server.server": (
             "fast_server: FastMCP",
-            "proxy: create_proxy",
+            "providers.proxy: create_proxy",
         ),
         "fastmcp.server.context": ("context: Context=FastContext",),
         "fastmcp.server.dependencies": (_DEPENDENCIES,),
@@ -275,25 +288,45 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.http": ("http_apps: create_streamable_http_app create_sse_app",),
         "fastmcp.utilities.auth": ("auth: parse_scopes",),
         "fastmcp.server.lifespan": ("wire: lifespan",),
-        "fastmcp.server.proxy": ("proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient",),
+        "fastmcp.server.proxy": (_PROXY,),
         "fastmcp.server.middleware": (_MIDDLEWARE,),
         "fastmcp.server.middleware.middleware": (_MIDDLEWARE,),
         "fastmcp.server.middleware.logging": (_MIDDLEWARE,),
         "fastmcp.server.middleware.timing": (_MIDDLEWARE,),
         "fastmcp.server.middleware.error_handling": (_MIDDLEWARE,),
         "fastmcp.server.middleware.rate_limiting": (_MIDDLEWARE,),
-        "fastmcp.server.transforms": (_TRANSFORMS,),
+        "fastmcp.server.transforms": (_TRANSFORMS, _AS_TOOLS),
         "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
-        "fastmcp.server.transforms.visibility": (_TRANSFORMS, "transforms: is_enabled"),
+        "fastmcp.server.transforms.visibility": (_TRANSFORMS, "transforms.base: is_enabled"),
         "fastmcp.server.transforms.tool_transform": (_TRANSFORMS,),
-        "fastmcp.server.providers.proxy": (
-            "proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
-            "ProxyResource ProxyTemplate ProxyPrompt",
+        "fastmcp.server.transforms.version_filter": (_TRANSFORMS,),
+        "fastmcp.server.transforms.catalog": (_AS_TOOLS,),
+        "fastmcp.server.transforms.resources_as_tools": (_AS_TOOLS,),
+        "fastmcp.server.transforms.prompts_as_tools": (_AS_TOOLS,),
+        "fastmcp.server.transforms.search": (
+            _SEARCH,
+            "transforms.search: serialize_tools_for_output_json serialize_tools_for_output_markdown",
         ),
-        "fastmcp.server.providers.fastmcp_provider": ("providers: FastMCPProvider",),
-        "fastmcp.server.providers.local_provider": ("providers: LocalProvider",),
-        "fastmcp.server.providers": ("providers: Provider LocalProvider FastMCPProvider",),
-        "fastmcp.server.auth": (_AUTH,),
+        "fastmcp.server.transforms.search.base": (_SEARCH,),
+        "fastmcp.server.transforms.search.bm25": (_SEARCH, "transforms.search: _BM25Index _catalog_hash"),
+        "fastmcp.server.transforms.search.regex": (_SEARCH,),
+        "fastmcp.utilities.tasks": ("task_config: TASKS_EXTENSION_ID TaskConfig TaskMeta",),
+        "fastmcp.utilities.versions": (
+            "component_versions: VersionKey VersionSpec compare_versions dedupe_with_versions is_version_greater "
+            "max_version min_version parse_version_key version_sort_key",
+        ),
+        "fastmcp.server.providers.proxy": (
+            _PROXY,
+        ),
+        "fastmcp.server.providers.fastmcp_provider": (
+            "providers.mounted: FastMCPProvider FastMCPProviderTool FastMCPProviderResource "
+            "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
+        ),
+        "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
+        "fastmcp.server.providers.base": (*_PROVIDERS,),
+        "fastmcp.server.providers.aggregate": (*_PROVIDERS,),
+        "fastmcp.server.providers": (*_PROVIDERS,),
+        "fastmcp.server.auth": (_AUTH, _AUTHORIZATION),
         "fastmcp.server.auth.auth": (_AUTH,),
         "fastmcp.server.auth.providers.jwt": (_AUTH, "auth_types: RSAKeyPair"),
         "fastmcp.server.auth.providers.bearer": (_AUTH, "auth_types: RSAKeyPair"),

@@ -150,7 +150,7 @@ _HOOKS = MappingProxyType(
 )
 
 
-async def run_middleware(middleware: Sequence[Any], context: Any, hook: str, last: CallNext) -> Any:
+async def run_middleware(middleware: Sequence[Any], context: Any, last: CallNext) -> Any:
     """Run a chain of middleware around a last step, the first given outermost."""
     chain: Any = last
     for each in reversed(middleware):
