@@ -221,6 +221,13 @@ async def get_prompt(server: Any, name: str, arguments: Mapping[str, Any] | None
     return result
 
 
+async def run_prompt(definition: Any, arguments: Mapping[str, Any] | None) -> Any:
+    """Run the function of a prompt with arguments as they are, and return its value."""
+    params = t.GetPromptRequestParams(name=definition.name)
+    async with exchange_for(definition.function.owner, "prompts/get", params) as exchange:
+        return await definition.render(exchange, arguments)
+
+
 async def render_prompt(definition: Any, arguments: Mapping[str, Any] | None, context: Any = None) -> PromptResult:
     """Render the prompt of a definition, whatever server it belongs to."""
     params = t.GetPromptRequestParams(name=definition.name, arguments=_texts(arguments))

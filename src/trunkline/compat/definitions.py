@@ -7,8 +7,10 @@ cause; in a request it becomes the answer that the framework sends, and is logge
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
+from types import GeneratorType
 from typing import Any
 
 import msgspec
@@ -28,7 +30,16 @@ from trunkline.server.signatures import Signature
 from trunkline.server.tools import ToolDefinition, ToolOptions, error_result
 from trunkline.server.validation_errors import InvalidArguments
 
-__all__ = ["FastTool", "FastToolFunction", "ForeignFunction", "OfficialTool", "ToolBodyError", "is_local"]
+__all__ = [
+    "FastTool",
+    "FastToolFunction",
+    "ForeignFunction",
+    "OfficialTool",
+    "ToolBodyError",
+    "fast_meta",
+    "is_local",
+    "title_of",
+]
 
 log = logging.getLogger("trunkline")
 #: What both frameworks let through as it is: errors of the protocol.
@@ -56,10 +67,32 @@ class ForeignFunction(HandlerFunction):
 
 
 class FastToolFunction(ForeignFunction):
-    """The function of a tool of FastMCP's."""
+    """The function of a tool of FastMCP's; what a generator yields is a list."""
 
     __slots__ = ()
     _signature_class = FastSignature
+
+    async def run(self, exchange: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the function with these arguments and return its value."""
+        value = await super().run(exchange, kwargs)
+        return list(value) if isinstance(value, GeneratorType) else value
+
+    async def _run(self, context: Any, kwargs: dict[str, Any]) -> Any:
+        signature = self.signature
+        if signature.is_async:
+            return await self.function(**kwargs)
+        if signature.is_async_generator:
+            return [item async for item in self.function(**kwargs)]
+        if self._in_loop:
+            value = self._collected(kwargs)
+        else:
+            value = await self.owner.pool.submit(self._collected, {"kwargs": kwargs}, contextvars.copy_context())
+        return await value if inspect.isawaitable(value) else value
+
+    def _collected(self, kwargs: dict[str, Any]) -> Any:
+        """Call the function, and consume a generator where it was called."""
+        value = self.function(**kwargs)
+        return list(value) if isinstance(value, GeneratorType) else value
 
 
 class FastTool(ToolDefinition):
@@ -68,12 +101,15 @@ class FastTool(ToolDefinition):
     _function_class = FastToolFunction
 
     def listed(self) -> t.Tool:
-        """Return the tool as it is listed; the schemas are pydantic's, without titles."""
+        """Return the tool as it is listed: pydantic's schemas without titles, a title, and the tags in ``_meta``."""
         if self._listed is None:
             given = self.options.output_schema
             listed = super().listed()
             output = self._output_schema() if given is msgspec.UNSET else given
-            self._listed = msgspec.structs.replace(listed, output_schema=output or None)
+            title = listed.title or getattr(listed.annotations, "title", None) or title_of(self.name)
+            self._listed = msgspec.structs.replace(
+                listed, title=title, output_schema=output or None, meta=fast_meta(self.options)
+            )
         return self._listed
 
     async def run(self, exchange: Any, arguments: Raw | None) -> ToolResult:
@@ -155,6 +191,19 @@ class _OfficialArguments:
     def arguments_schema(self, descriptions: Any) -> dict[str, Any]:
         """Return the schema of the arguments."""
         return self._signature.metadata.arg_model.model_json_schema(by_alias=True)
+
+
+def title_of(name: str) -> str:
+    """Return a title made from a name: some clients leave out tools without one."""
+    return name.replace("_", " ").replace("-", " ").title()
+
+
+def fast_meta(options: Any) -> dict[str, Any]:
+    """Return ``_meta`` of a component as FastMCP lists it, with the tags."""
+    meta = dict(options.meta or {})
+    given = meta.get("fastmcp")
+    own = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "_internal"}
+    return {**meta, "fastmcp": {**own, "tags": sorted(options.tags)}}
 
 
 class OfficialSignature(Signature):

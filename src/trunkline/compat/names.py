@@ -228,6 +228,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
         "mcp.shared._otel": (),
+        "mcp.shared.tool_name_validation": ("tool_names: validate_and_warn_tool_name",),
         "mcp.shared.path_security": (
             "resource_security: PathEscapeError contains_path_traversal is_absolute_path safe_join",
         ),
@@ -315,9 +316,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "component_versions: VersionKey VersionSpec compare_versions dedupe_with_versions is_version_greater "
             "max_version min_version parse_version_key version_sort_key",
         ),
-        "fastmcp.server.providers.proxy": (
-            _PROXY,
-        ),
+        "fastmcp.server.providers.proxy": (_PROXY,),
         "fastmcp.server.providers.fastmcp_provider": (
             "providers.mounted: FastMCPProvider FastMCPProviderTool FastMCPProviderResource "
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
@@ -350,7 +349,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.prompts.base": (_COMPONENTS, _RESULTS),
         "fastmcp.prompts.function_prompt": (
             _COMPONENTS,
-            "decorators: prompt PromptMeta=ToolMeta DecoratedPrompt=ToolMeta",
+            "decorators: prompt PromptMeta DecoratedPrompt=PromptMeta",
         ),
         "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, _SECURITY, "decorators: resource"),
         "fastmcp.resources.resource": (_COMPONENTS, _RESULTS),
@@ -362,7 +361,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "fastmcp.resources.function_resource": (
             _COMPONENTS,
-            "decorators: resource ResourceMeta=ToolMeta DecoratedResource=ToolMeta",
+            "decorators: resource ResourceMeta DecoratedResource=ResourceMeta",
         ),
         "fastmcp.client": ("clients: Client", _TRANSPORTS),
         "fastmcp.client.client": ("clients: Client CallToolResult",),

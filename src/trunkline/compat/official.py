@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import trunkline.types as t
-from trunkline.compat import calls, resource_definitions
+from trunkline.compat import calls, prompt_definitions, resource_definitions
 from trunkline.compat.components import Component
 from trunkline.compat.context import OfficialContext, current_context
 from trunkline.compat.definitions import OfficialTool as OfficialToolDefinition
@@ -39,6 +39,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     _context_class = OfficialContext
     tool_class = OfficialToolDefinition
+    prompt_class = prompt_definitions.OfficialPrompt
     resource_class = resource_definitions.OfficialResource
     template_class = resource_definitions.OfficialTemplate
     object_kinds = MappingProxyType(
@@ -99,6 +100,9 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
             return self.tool_class(function, tool_options(given), owner=self, structured_output=structured)  # type: ignore[call-arg]
         except TypeError as error:
             raise InvalidSignature(str(error)) from error
+
+    def check_prompt_function(self, function: Callable[..., Any]) -> None:
+        """Accept any function: what cannot be called by name fails when it is called."""
 
     def template_function(self, uri: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function of a template with a parameter for each of its variables."""

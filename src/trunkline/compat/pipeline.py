@@ -393,7 +393,9 @@ def _tool_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.CallToolRequestParams) -> Any:
         arguments = msgspec.json.decode(params.arguments) if params.arguments is not None else {}
         try:
-            result = await server.call_tool(params.name, arguments, version=requested_version(read_meta(exchange.params)))
+            result = await server.call_tool(
+                params.name, arguments, version=requested_version(read_meta(exchange.params))
+            )
         except (NotFoundError, DisabledError):
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
@@ -423,7 +425,9 @@ def _resource_handler(server: Any) -> Any:
 def _prompt_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.GetPromptRequestParams) -> Any:
         try:
-            result = await server.render_prompt(params.name, params.arguments, version=requested_version(read_meta(exchange.params)))
+            result = await server.render_prompt(
+                params.name, params.arguments, version=requested_version(read_meta(exchange.params))
+            )
         except (NotFoundError, DisabledError) as error:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:

@@ -12,7 +12,7 @@ import msgspec
 import pydantic_core
 
 import trunkline.types as t
-from trunkline.compat.definitions import ForeignFunction, OfficialSignature, is_local
+from trunkline.compat.definitions import ForeignFunction, OfficialSignature, fast_meta, is_local
 from trunkline.compat.exceptions import (
     NotFoundError,
     ResourceError,
@@ -79,6 +79,10 @@ class FastResource(ResourceDefinition):
 
     _function_class = _FastFunction
 
+    def listed(self) -> t.Resource:
+        """Return the resource as it is listed, with the tags in ``_meta``."""
+        return msgspec.structs.replace(super().listed(), meta=fast_meta(self.options))
+
     async def _read(self, exchange: Any, uri: str, kwargs: dict[str, Any]) -> t.ReadResourceResult:
         value = await self.function.run(exchange, kwargs)
         return _fast_contents(self, value).to_struct(uri)
@@ -108,6 +112,10 @@ class FastTemplate(TemplateDefinition):
         self.uri = uri
         self.template = FastUriTemplate(uri, self.template.list_params)
         return self
+
+    def listed(self) -> t.ResourceTemplate:
+        """Return the template as it is listed, with the tags in ``_meta``."""
+        return msgspec.structs.replace(super().listed(), meta=fast_meta(self.options))
 
     def bound(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments for the values of a URI.
