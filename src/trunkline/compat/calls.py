@@ -191,6 +191,8 @@ async def read_resource(server: Any, uri: str) -> ResourceResult:
         raise NotFoundError(f"Unknown resource: {uri!r}") from error
     except RequestFailed as error:
         raise ResourceError(error.message) from error
+    if not isinstance(result, t.ReadResourceResult):
+        return result
     contents = [
         ResourceContent(each.text if each.blob is None else _bytes(each.blob), each.mime_type, each.meta)
         for each in result.contents

@@ -191,7 +191,8 @@ class FunctionTool(Tool):
     @property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
-        return inspect.iscoroutinefunction(self.fn)
+        call = self.fn if inspect.isroutine(self.fn) else getattr(self.fn, "__call__", None)  # noqa: B004
+        return inspect.iscoroutinefunction(call)
 
     @property
     def context_kwarg(self) -> str | None:
@@ -544,7 +545,7 @@ def from_definition(definition: Any, kind: Any = None) -> Any:
         "title": options.title,
         "icons": to_model(list(options.icons)) if options.icons else None,
         "tags": set(options.tags),
-        "meta": dict(options.meta) if options.meta else None,
+        "meta": None if options.meta is None else dict(options.meta),
         "fn": definition.function.function,
         "definition": definition,
     }

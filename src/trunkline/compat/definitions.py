@@ -20,6 +20,7 @@ from pydantic import ValidationError as PydanticError
 import trunkline.types as t
 from trunkline.compat.exceptions import ToolError, UnexpectedResourceError, UnexpectedToolError, ValidationError
 from trunkline.compat.fast_functions import BadArguments, FastSignature, decode_arguments, to_fast_result
+from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.metadata import FuncMetadata, func_metadata
 from trunkline.compat.results import ToolResult
 from trunkline.compat.types import model_class, to_struct
@@ -148,12 +149,17 @@ class FastTool(ToolDefinition):
 
     def convert(self, value: Any) -> ToolResult:
         """Return what the function returned as a result."""
+        if is_input_required(value):
+            return value  # type: ignore[no-any-return]
         return to_fast_result(value, self.listed().output_schema)
 
     async def call(self, exchange: Any, arguments: Raw | None) -> t.CallToolResult:
         """Call the tool in a request; from code, raise what it raises."""
         try:
-            return (await self.run(exchange, arguments)).to_struct()
+            result: Any = await self.run(exchange, arguments)
+            if is_input_required(result):
+                return to_input_required(self.function.owner, exchange, result)  # type: ignore[return-value]
+            return result.to_struct()  # type: ignore[no-any-return]
         except _PROTOCOL:
             raise
         except ExceptionGroup as group:
@@ -316,7 +322,10 @@ class OfficialTool(ToolDefinition):
     async def call(self, exchange: Any, arguments: Raw | None) -> t.CallToolResult:
         """Call the tool in a request; from code, raise what it raises."""
         try:
-            return self._struct(await self.run(exchange, arguments))
+            result = await self.run(exchange, arguments)
+            if is_input_required(result) and not is_local(exchange):
+                result = to_input_required(self.function.owner, exchange, result)
+            return self._struct(result)
         except ToolError as error:
             if is_local(exchange):
                 raise
@@ -324,8 +333,8 @@ class OfficialTool(ToolDefinition):
             return error_result(str(error))
 
     def _struct(self, result: Any) -> t.CallToolResult:
-        if isinstance(result, t.CallToolResult):
-            return result
+        if isinstance(result, t.CallToolResult | t.InputRequiredResult):
+            return result  # type: ignore[return-value]
         if isinstance(result, model_class("CallToolResult")):
             return to_struct(result, t.CallToolResult)
         from trunkline.server.results import to_tool_result

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from pydantic import model_validator
+
 from trunkline.compat import calls
 from trunkline.compat.components import FunctionPrompt, FunctionTool
 from trunkline.compat.results import Message, UserMessage, to_blocks
@@ -19,6 +21,16 @@ class OfficialTool(FunctionTool):
 
     _official: ClassVar[bool] = True
 
+    @model_validator(mode="before")
+    @classmethod
+    def _derived(cls, data: Any) -> Any:
+        """Leave out what is read from the function."""
+        if isinstance(data, dict):
+            data = {
+                key: value for key, value in data.items() if key not in ("is_async", "context_kwarg", "fn_metadata")
+            }
+        return data
+
     @property
     def fn_metadata(self) -> Any:
         """The models of what the function takes and gives."""
@@ -27,6 +39,8 @@ class OfficialTool(FunctionTool):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, *rest: Any, **options: Any) -> Any:
         """Make a tool of a function."""
+        if not callable(fn):
+            raise AttributeError(f"{fn!r} has no function to call")
         options |= dict(zip(("title", "description", "context_kwarg"), rest, strict=False))
         options.pop("context_kwarg", None)
         if getattr(fn, "__name__", "") == "<lambda>" and name is None:

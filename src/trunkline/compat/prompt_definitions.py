@@ -16,6 +16,7 @@ import trunkline.types as t
 from trunkline.compat.definitions import ForeignFunction, OfficialSignature, fast_meta, is_local
 from trunkline.compat.exceptions import PromptError
 from trunkline.compat.fast_functions import BadArguments, FastSignature
+from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.json_schemas import compress_schema
 from trunkline.compat.resource_definitions import public_meta
 from trunkline.compat.results import PromptResult
@@ -113,7 +114,10 @@ class FastPrompt(PromptDefinition):
     async def get(self, exchange: Any, arguments: Mapping[str, str] | None) -> t.GetPromptResult:
         """Render the prompt."""
         try:
-            return self.convert(await self.render(exchange, arguments)).to_struct()
+            value = await self.render(exchange, arguments)
+            if is_input_required(value):
+                return to_input_required(self.function.owner, exchange, value)  # type: ignore[return-value]
+            return self.convert(value).to_struct()
         except HandlerError as error:
             if is_local(exchange):
                 raise
@@ -232,6 +236,8 @@ class OfficialPrompt(PromptDefinition):
             from trunkline.compat.types import to_struct
 
             return to_struct(value, t.GetPromptResult)
+        if is_input_required(value):
+            return to_input_required(self.function.owner, exchange, value)  # type: ignore[return-value]
         from trunkline.compat.official_components import to_official_messages
 
         return t.GetPromptResult(

@@ -21,6 +21,7 @@ from trunkline.compat.exceptions import (
 )
 from trunkline.compat.fast_functions import BadArguments, FastSignature
 from trunkline.compat.fast_templates import FastUriTemplate
+from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.resource_security import INHERIT_SECURITY, ResourceSecurityError, policy_of
 from trunkline.compat.results import ResourceContent, ResourceResult
 from trunkline.compat.versions import STATE
@@ -270,6 +271,11 @@ class OfficialTemplate(TemplateDefinition):
         try:
             kwargs = self.bound(values)
             value = await self.function.run(exchange, kwargs)
+            if is_input_required(value):
+                if is_local(exchange):
+                    # Handed on as it is: a handler may forward it as its own.
+                    return value  # type: ignore[no-any-return]
+                value = to_input_required(self.function.owner, exchange, value)
             return _official_contents(self, value, uri)
         except (HandlerError, RequestFailed, MissingCapability):
             raise
@@ -298,11 +304,15 @@ def _query_variables(uri: str) -> list[str]:
 def _official_contents(definition: Any, value: Any, uri: str) -> t.ReadResourceResult:
     from trunkline.server.foreign_types import recognise
 
+    if isinstance(value, t.InputRequiredResult):
+        return value  # type: ignore[return-value]
     if hasattr(value, "contents"):
         value = recognise(value, uri)
     if isinstance(value, t.ReadResourceResult):
         return value
     options = definition.options
+    if getattr(definition.function.function, "__trunkline_object__", False) and not isinstance(value, str | bytes):
+        raise TypeError(f"Resource.read() must return str or bytes, not {type(value).__name__}")
     content = ResourceContent(
         official_content(value), options.mime_type, None if options.meta is None else dict(options.meta)
     )

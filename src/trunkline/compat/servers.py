@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict
 from trunkline.compat.component_versions import newest
 from trunkline.compat.components import Component, Prompt, Resource, Tool, from_definition, options_of
 from trunkline.compat.context import CURRENT_CONTEXT, FastContext, serving_context
-from trunkline.compat.definitions import FastTool
-from trunkline.compat.exceptions import ToolError
+from trunkline.compat.definitions import FastTool, is_local
+from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.fast_templates import FastUriTemplate
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.prompt_definitions import FastPrompt, check_prompt_function
@@ -39,7 +39,7 @@ from trunkline.server.options import prompt_options, resource_options, tool_opti
 from trunkline.server.prompts import PromptDefinition
 from trunkline.server.resources import ResourceDefinition, TemplateDefinition
 from trunkline.server.server import Server
-from trunkline.server.tools import ToolDefinition
+from trunkline.server.tools import ToolDefinition, error_result
 
 __all__ = ["ForeignServer", "Settings", "blank_server", "shelf_of", "versioned_key"]
 
@@ -133,6 +133,7 @@ class ForeignServer(Server):
         self.resource_security = options.pop("resource_security", DEFAULT_RESOURCE_SECURITY)
         super().__init__(name or "server", instructions, visible=self._is_shown, **options)
         self.handlers["resources/read"] = read_handler(self)
+        self.handlers["tools/call"] = self._tool_handler(self.handlers["tools/call"])
         self._ready = True
         self.middleware = (self._bind_context, *self.middleware)
         self._refresh()
@@ -159,6 +160,23 @@ class ForeignServer(Server):
         if isinstance(error, HandlerError | RequestFailed | MissingCapability):
             return error
         return ToolError(str(error)) if exchange.method == "tools/call" else RequestFailed(str(error))
+
+    def _tool_handler(self, inner: Any) -> Any:
+        """Return the handler of ``tools/call``: an unknown tool is a result with an error, as in both frameworks."""
+
+        async def handle(exchange: Any, params: Any) -> Any:
+            tool = self.registry.tools.get(params.name)
+            if tool is None or not self.listing.is_visible(exchange.admitted.caller, tool):
+                if is_local(exchange):
+                    raise NotFoundError(f"Unknown tool: {params.name!r}")
+                return error_result(self.unknown_tool(params.name))
+            return await inner(exchange, params)
+
+        return handle
+
+    def unknown_tool(self, name: str) -> str:
+        """Return what is said of a tool that is not there."""
+        return f"Unknown tool: {name!r}"
 
     def unknown_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
         """Return the answer to a URI that names nothing, or nothing that may be read."""
@@ -397,6 +415,8 @@ class ForeignServer(Server):
         async def read() -> Any:
             return await resource.read()
 
+        # An object says itself what it holds.
+        read.__trunkline_object__ = True  # type: ignore[attr-defined]
         return self.make_resource(str(resource.uri), read, options)
 
     def _template_of_object(self, template: Any, options: dict[str, Any]) -> Any:

@@ -42,6 +42,10 @@ class Image(OwnImage):
 class Audio(OwnAudio):
     """A sound."""
 
+    def _type_of_data(self) -> str:
+        """Return the type of a file with an unknown ending: both frameworks guess no further."""
+        return super()._type_of_data() if self.path is None else "application/octet-stream"
+
     def to_audio_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
         """Return the sound as a model."""
         block = super().to_audio_content()
