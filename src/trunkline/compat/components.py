@@ -40,6 +40,12 @@ __all__ = [
 ]
 
 
+def _no_tasks() -> Any:
+    from trunkline.compat.task_config import TaskConfig
+
+    return TaskConfig.from_bool(False)
+
+
 class Component(BaseModel):
     """What tools, prompts and resources share."""
 
@@ -56,7 +62,7 @@ class Component(BaseModel):
     meta: dict[str, Any] | None = None
     enabled: bool = Field(default=True, exclude=True)
     auth: Any = None
-    task_config: Any = None
+    task_config: Any = Field(default_factory=_no_tasks)
     #: The definition it stands for, once it belongs to a server.
     definition: Any = Field(default=None, exclude=True, repr=False)
 
@@ -178,7 +184,13 @@ class Tool(Component):
         """Return what a function returned as a result."""
         from trunkline.compat.fast_functions import to_fast_result
 
-        return to_fast_result(raw_value, self.output_schema, self.serializer)
+        annotation = getattr(getattr(self._around_or_own(), "signature", None), "return_type", self.return_type)
+        return to_fast_result(raw_value, self.output_schema, self.serializer, annotation)
+
+    def _around_or_own(self) -> Any:
+        """Return the function that makes the results, or None."""
+        definition = getattr(self, "_around", None) or self.definition
+        return None if definition is None else definition.function
 
 
 class FunctionTool(Tool):

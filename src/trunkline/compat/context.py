@@ -439,6 +439,15 @@ class OfficialContext(_ForeignContext):
 class FastContext(_ForeignContext):
     """The context as FastMCP has it: ``log(message, level)``, and state that lasts as long as the session."""
 
+    async def __aenter__(self) -> FastContext:
+        """Make this context the current one."""
+        self._tokens = [*getattr(self, "_tokens", ()), CURRENT_CONTEXT.set(self)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Make the context before this one the current one again."""
+        CURRENT_CONTEXT.reset(self._tokens.pop())
+
     async def log(  # type: ignore[override]
         self, message: Any, level: Any = None, logger_name: str | None = None, extra: Any = None
     ) -> None:

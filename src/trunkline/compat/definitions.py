@@ -101,6 +101,20 @@ class FastTool(ToolDefinition):
 
     _function_class = FastToolFunction
 
+    def __init__(self, function: Any, options: ToolOptions, *, owner: Any) -> None:
+        """Read the function.
+
+        Raises:
+            ValueError: the output schema describes no object, or a timeout could not be kept.
+        """
+        given = options.output_schema
+        if isinstance(given, dict) and given.get("type", "object") != "object" and "properties" not in given:
+            raise ValueError(f"Output schemas must represent object types, not {given.get('type')!r}")
+        super().__init__(function, options, owner=owner)
+        signature = self.function.signature
+        if options.timeout is not None and not options.thread and not signature.is_async:
+            raise ValueError("timeout= needs run_in_thread=True: a sync function in the event loop cannot be stopped")
+
     def listed(self) -> t.Tool:
         """Return the tool as it is listed: pydantic's schemas without titles, a title, and the tags in ``_meta``."""
         if self._listed is None:
@@ -151,7 +165,8 @@ class FastTool(ToolDefinition):
         """Return what the function returned as a result."""
         if is_input_required(value):
             return value  # type: ignore[no-any-return]
-        return to_fast_result(value, self.listed().output_schema)
+        annotation = getattr(self.function.signature, "return_type", None)
+        return to_fast_result(value, self.listed().output_schema, None, annotation)
 
     async def call(self, exchange: Any, arguments: Raw | None) -> t.CallToolResult:
         """Call the tool in a request; from code, raise what it raises."""

@@ -55,6 +55,14 @@ class Audio(OwnAudio):
 class File(OwnFile):
     """A file."""
 
+    def __init__(
+        self, path: Any = None, data: Any = None, format: str | None = None, name: str | None = None, **options: Any
+    ) -> None:
+        """Initialize with a path or bytes; the name of bytes ends with their format."""
+        if path is None and name is None:
+            name = f"resource.{format}" if format else "resource"
+        super().__init__(path, data, format, name=name, **options)
+
     def to_resource_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
         """Return the file as a model."""
         return to_model(super().to_resource_content()).model_copy(update=_changes(None, annotations))
