@@ -197,7 +197,12 @@ class Client:
 
     async def read_resource_mcp(self, uri: Any, **options: Any) -> Any:
         """Read a resource: the whole result."""
-        return model_class("ReadResourceResult")(contents=await self.read_resource(uri, **options))
+        params = t.ReadResourceRequestParams(uri=str(uri))
+        client = self._client
+        meta = _with_version(options.get("meta"), options.get("version"))
+        found = client._core.call("resources/read", params, timeouts=client._timeouts, meta=meta, repeat=True)
+        result, _ = await as_theirs(found)
+        return to_model(result)
 
     async def get_prompt(
         self, name: str, arguments: Any = None, *, version: str | None = None, meta: Any = None, **_: Any

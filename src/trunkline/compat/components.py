@@ -566,8 +566,8 @@ def from_definition(definition: Any, kind: Any = None) -> Any:
         return (kind or FunctionTool)(
             name=definition.name,
             description=listed.description,
-            parameters=listed.input_schema,
-            output_schema=listed.output_schema,
+            parameters=getattr(definition, "parameters", listed.input_schema),
+            output_schema=getattr(definition, "output", listed.output_schema),
             annotations=to_model(listed.annotations),
             timeout=options.timeout,
             run_in_thread=options.thread,

@@ -21,6 +21,7 @@ import trunkline.types as t
 from trunkline.compat.exceptions import ToolError, UnexpectedResourceError, UnexpectedToolError, ValidationError
 from trunkline.compat.fast_functions import BadArguments, FastSignature, decode_arguments, to_fast_result
 from trunkline.compat.input_required import is_input_required, to_input_required
+from trunkline.compat.json_schemas import dereference_refs
 from trunkline.compat.metadata import FuncMetadata, func_metadata
 from trunkline.compat.results import ToolResult
 from trunkline.compat.types import model_class, to_struct
@@ -122,10 +123,26 @@ class FastTool(ToolDefinition):
             listed = super().listed()
             output = self._output_schema() if given is msgspec.UNSET else given
             title = listed.title or getattr(listed.annotations, "title", None) or title_of(self.name)
+            sent = dereference_refs if self.function.owner.dereferences else dict  # type: ignore[attr-defined]
             self._listed = msgspec.structs.replace(
-                listed, title=title, output_schema=output or None, meta=fast_meta(self.options)
+                listed,
+                title=title,
+                input_schema=sent(listed.input_schema),
+                output_schema=sent(output) if output else None,
+                meta=fast_meta(self.options),
             )
         return self._listed
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The schema of the arguments, with definitions and references."""
+        given = self.options.input_schema
+        return self.function.signature.input_schema() if given is None else given
+
+    @property
+    def output(self) -> dict[str, Any] | None:
+        """The schema of the result, with definitions and references."""
+        return self._output_schema() or None
 
     async def run(self, exchange: Any, arguments: Raw | None) -> ToolResult:
         """Run the tool and return its result; whatever its function raises is raised.
@@ -166,7 +183,7 @@ class FastTool(ToolDefinition):
         if is_input_required(value):
             return value  # type: ignore[no-any-return]
         annotation = getattr(self.function.signature, "return_type", None)
-        return to_fast_result(value, self.listed().output_schema, None, annotation)
+        return to_fast_result(value, self.output, None, annotation)
 
     async def call(self, exchange: Any, arguments: Raw | None) -> t.CallToolResult:
         """Call the tool in a request; from code, raise what it raises."""

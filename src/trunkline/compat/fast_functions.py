@@ -6,6 +6,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
@@ -337,11 +338,12 @@ def _written(writer: TypeAdapter[Any] | None, value: Any) -> Any:
         ValueError: it has no JSON form.
     """
     if writer is not None:
-        try:
+        with suppress(pydantic_core.PydanticSerializationError, ValueError):
             return writer.dump_python(value, mode="json", warnings=False)
-        except (pydantic_core.PydanticSerializationError, ValueError):
-            pass
-    return _ANYTHING.dump_python(value, mode="json")
+    try:
+        return _ANYTHING.dump_python(value, mode="json")
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(f"Could not serialize the result: {error}") from error
 
 
 def to_fast_result(
@@ -362,7 +364,7 @@ def to_fast_result(
             value.content, None if value.structured_content is msgspec.UNSET else value.structured_content
         )
     if isinstance(value, model_class("CallToolResult")):
-        return ToolResult.from_mcp_result(value)
+        return WholeResult.of(value)
     writer = _writer_of(return_type)
     content = fast_content(value, serializer or (None if writer is None else _text_by(writer)))
     if schema is not None:

@@ -46,7 +46,6 @@ _IGNORED = tuple(
         "tool_serializer": "results are encoded by their type",
         "request_state_security": "state is always sealed",
         "cache_scope": "the server's lists are public unless it has auth=",
-        "dereference_schemas": "schemas are always sent without references",
         "resource_prefix_format": "a namespace is the first segment of a URI",
     }.items()
 )
@@ -68,6 +67,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         for key, reason in _IGNORED:
             if given.pop(key, None):
                 warnings.warn(f"{key}= has no effect: {reason}", CompatibilityWarning, stacklevel=2)
+        self.dereferences = bool(given.pop("dereference_schemas", True))
         policies = [given.pop(key) for key in _DUPLICATES if key in given]
         tools, middleware = given.pop("tools", ()), given.pop("middleware", ())
         self._transforms: list[Any] = list(given.pop("transforms", ()))

@@ -31,6 +31,7 @@ from trunkline.compat.exceptions import (
     ResourceError,
     ToolError,
 )
+from trunkline.compat.json_schemas import dereference_refs
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.providers.base import find_in, list_from
 from trunkline.compat.resource_definitions import screen
@@ -371,10 +372,22 @@ def _list_handler(server: Any, row: _Kind) -> Any:
     async def handle(exchange: Any, params: Any) -> Any:
         items = dedupe_with_versions(list(await getattr(server, verb)()), lambda each: each.identifier)
         page, following = _page(items, params.cursor, server)
-        listed = [to_struct(getattr(item, row.listed)(), row.struct) for item in page]
+        listed = [_inlined(server, to_struct(getattr(item, row.listed)(), row.struct)) for item in page]
         return row.result(**{row.member: listed}, next_cursor=following)
 
     return handle
+
+
+def _inlined(server: Any, item: Any) -> Any:
+    """Return a tool with schemas without references, if the server sends them so."""
+    if not isinstance(item, t.Tool) or not server.dereferences:
+        return item
+    output = item.output_schema
+    return msgspec.structs.replace(
+        item,
+        input_schema=dereference_refs(item.input_schema),
+        output_schema=dereference_refs(output) if output else output,
+    )
 
 
 def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any], str | None]:

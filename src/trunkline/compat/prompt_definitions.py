@@ -75,7 +75,9 @@ class FastPrompt(PromptDefinition):
             listed = super().listed()
             notes = {name: note for name, note, _ in self.function.signature._given}  # type: ignore[union-attr]
             arguments = [
-                msgspec.structs.replace(each, description=_with_schema(each.description, notes[each.name]))
+                msgspec.structs.replace(
+                    each, description=_with_schema(_written(notes[each.name]) or each.description, notes[each.name])
+                )
                 for each in listed.arguments or ()
             ]
             self._listed = msgspec.structs.replace(listed, arguments=arguments or None, meta=fast_meta(self.options))
@@ -169,6 +171,14 @@ def _validated(name: str, note: Any, value: Any) -> Any:
 
 def _named(note: Any) -> str:
     return note.__name__ if isinstance(note, type) and get_origin(note) is None else str(note)
+
+
+def _written(note: Any) -> str | None:
+    """Return the description that an annotation has, or None."""
+    if get_origin(note) is not Annotated:
+        return None
+    texts = (each if isinstance(each, str) else getattr(each, "description", None) for each in get_args(note)[1:])
+    return next((text for text in texts if text), None)
 
 
 def _with_schema(description: str | None, note: Any) -> str | None:

@@ -108,6 +108,8 @@ class ForeignServer(Server):
     """A server with the methods that both frameworks have."""
 
     _context_class: type[Context] | None = FastContext
+    #: Whether schemas are listed without references.
+    dereferences = True
     #: Whether sync functions run in worker threads.
     threads = True
     #: The class of its tools.

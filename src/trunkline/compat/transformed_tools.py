@@ -274,13 +274,13 @@ def _definition_of(function: Callable[..., Any]) -> Any:
 def _output_of(around: Any, inherited: Any) -> Any:
     """Return the schema of what the function around returns; one that says nothing inherits that of the tool."""
     annotation = around.function.signature.return_type
-    own = around.listed().output_schema
+    own = around.output
     whole = isinstance(annotation, type) and issubclass(annotation, ToolResult)
     return own if own is not None or whole else inherited
 
 
 def _around_schema(function: Callable[..., Any], around: Any, outer: dict[str, Any]) -> dict[str, Any]:
-    own = around.listed().input_schema
+    own = around.parameters
     takes_rest = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(function).parameters.values())
     if takes_rest:
         return merge_schemas(own, outer)
