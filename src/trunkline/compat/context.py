@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -207,8 +208,21 @@ def _includes(declared: Any, wanted: Any) -> bool:
     )
 
 
-class RequestContext(SimpleNamespace):
+@dataclass
+class RequestContext:
     """The record behind a context: the request's id, its ``_meta``, the session and what the lifespan gave."""
+
+    request_id: Any = None
+    meta: Any = None
+    session: Any = None
+    lifespan_context: Any = None
+    experimental: Any = None
+    request: Any = None
+    close_sse_stream: Any = None
+    close_standalone_sse_stream: Any = None
+    protocol_version: Any = None
+    method: str | None = None
+    params: Any = None
 
     @classmethod
     def __class_getitem__(cls, _: object) -> type[RequestContext]:

@@ -50,7 +50,7 @@ def mark_function(kind: str, function: Any, options: dict[str, Any]) -> Any:
     """
     if isinstance(function, classmethod):
         raise TypeError(f"a {kind} is the method of an object or a class, not a classmethod: decorate the bound method")
-    target = function.__func__ if isinstance(function, staticmethod) else function
+    target: Any = function.__func__ if isinstance(function, staticmethod) else function
     target.__fastmcp__ = _MARKS[kind](**{"name": None, **options})
     return function
 

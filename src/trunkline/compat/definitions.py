@@ -265,7 +265,9 @@ class OfficialSignature(Signature):
 
     def _described(self) -> tuple[str | None, dict[str, str]]:
         if self._texts is None:
-            self._texts = getattr(self.function, "__doc__", None) or "", {}
+            # An object that was registered says itself what it is.
+            own = None if getattr(self.function, "__trunkline_object__", False) else ""
+            self._texts = getattr(self.function, "__doc__", None) or own, {}
         return self._texts
 
 

@@ -152,6 +152,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "exceptions: UrlElicitationRequiredError",
             "results: Message UserMessage AssistantMessage",
             "wire: RequestStateSecurity",
+            "extensions: require_client_extension",
             _SECURITY,
             "dependencies: Resolve=Depends",
         ),
@@ -242,7 +243,9 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.client": (
             "sessions: Client=MCPClient ClientSession StdioServerParameters stdio_client",
             "wire: ClientRequestContext IncomingMessage",
+            "extensions: advertise ClientExtension",
         ),
+        "mcp.server.extension": ("extensions: Extension MethodBinding ResourceBinding ToolBinding",),
         "mcp.client.client": ("sessions: Client=MCPClient",),
         "mcp.client.session": (
             "sessions: ClientSession",

@@ -66,7 +66,8 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         middleware = options.pop("middleware", None) or ()
         self._token_verifier = options.pop("token_verifier", None)
         self._auth_server_provider = options.pop("auth_server_provider", None)
-        self._ignore(options, "extensions", "request_state_security", "cache_hints")
+        self._ignore(options, "request_state_security", "cache_hints")
+        extensions = options.pop("extensions", None) or ()
         #: Where changes that handlers announce are published, too.
         self.subscription_bus = options.pop("subscriptions", None) or None
         if options.get("resource_security", ...) is None:
@@ -89,6 +90,10 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
             self.add_object(tool)
         for resource in resources or ():
             self.add_object(resource)
+        if extensions:
+            from trunkline.compat.extensions import apply_extensions
+
+            apply_extensions(self, extensions)
 
     @staticmethod
     def _ignore(options: dict[str, Any], *names: str) -> None:

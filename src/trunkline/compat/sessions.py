@@ -128,6 +128,8 @@ class ClientSession:
             given["on_notification"] = to_message_handler(message_handler)
         if client_info is not None:
             given["client_info"] = to_struct(client_info, t.Implementation)
+        if options.get("extensions"):
+            given["extensions"] = {each.identifier: dict(each.settings) for each in options["extensions"]}
         self._client = OwnClient(StreamLink(read_stream, write_stream) if target is None else target, **given)
         self._entered = False
 
@@ -277,7 +279,7 @@ class ClientSession:
         """Send a request and read its result as a model."""
         plain = to_plain(getattr(request, "root", request))
         found = await as_theirs(self._client.request(plain["method"], plain.get("params")))
-        return found if result_type is None else result_type.model_validate(found)
+        return found if result_type is None else _plain_result(result_type.model_validate(found))
 
 
 def _plain_result(result: Any) -> Any:

@@ -32,6 +32,11 @@ class Model(BaseModel):
 
     model_config = ConfigDict(populate_by_name=True, extra="allow", arbitrary_types_allowed=True, defer_build=True)
 
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters: the members say their types themselves."""
+        return cls
+
     def __getattr__(self, name: str) -> Any:
         """Read a member by its name on the wire."""
         snake = _snake(name)
