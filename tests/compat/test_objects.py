@@ -87,7 +87,7 @@ async def test_tools_are_those_of_fastmcp() -> None:
                     "required": ["x"],
                     "description": "Where it is.",
                 },
-                "by": {"type": "integer", "minimum": 0, "default": 1},
+                "by": {"type": "integer", "minimum": 0, "default": 1, "description": "How far."},
             },
             "required": ["point"],
         }

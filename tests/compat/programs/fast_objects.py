@@ -24,6 +24,7 @@ def move(point: Point, by: Annotated[int, Field(ge=0)] = 1) -> Point:
 
     Args:
         point: Where it is.
+        by: How far.
     """
     return Point(x=point.x + by, y=point.y)
 
