@@ -199,7 +199,7 @@ class FastTool(ToolDefinition):
             if isinstance(found, _PROTOCOL):
                 raise found from group
             failure: BaseException = found or group
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - worded below, and logged
             failure = error
         worded = self.function.owner.worded(exchange, failure)  # type: ignore[attr-defined]
         if is_local(exchange):

@@ -14,22 +14,23 @@ from contextlib import suppress
 from typing import Any
 
 import trunkline.types as t
+from trunkline.compat.callables import name_of
 from trunkline.compat.component_versions import check_version
-from trunkline.compat.components import Component, from_definition
+from trunkline.compat.components import Component
 from trunkline.compat.context import FastContext, current_context
 from trunkline.compat.decorators import mark_function, options_of_mark
 from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
-from trunkline.compat.servers import ForeignServer, Settings, name_of, shelf_of, versioned_key
+from trunkline.compat.servers import ForeignServer, Settings, shelf_of, versioned_key
 from trunkline.compat.transforms.base import Visibility, is_enabled, mark, visibility
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.registry import Mount
 
-__all__ = ["FastMCP", "matcher"]
+__all__ = ["FastMCP"]
 
 log = logging.getLogger("fastmcp")
 
@@ -75,6 +76,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         self._provider_lifespans: list[Any] = []
         self.foreign_middleware: list[Any] = []
         self.local_provider: Any = self._make_local_provider()
+        self._local_provider = self.local_provider
         self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
         providers = given.pop("providers", ())
         include, exclude = given.pop("include_tags", None), given.pop("exclude_tags", None)
@@ -100,10 +102,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         for provider in providers:
             self.add_provider(provider)
         self.use_pipeline()
-
-    @property
-    def _local_provider(self) -> Any:
-        return self.local_provider
 
     @property
     def auth(self) -> Any:
@@ -595,13 +593,3 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     def generate_name(cls, name: str | None = None) -> str:
         """Return a name with a random end."""
         return f"{name or cls.__name__}-{secrets.token_hex(2)}"
-
-
-def matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that says whether a definition, or the object that stands for one, is meant."""
-    rule = visibility(True, criteria)
-
-    def matches(item: Any) -> bool:
-        return rule._matches(item if isinstance(item, Component) else from_definition(item))
-
-    return matches
