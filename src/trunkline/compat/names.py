@@ -40,12 +40,16 @@ _OFFICIAL_ERRORS = (
     "ValidationError ToolError ResourceError "
     "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError=ToolError"
 )
-_MIDDLEWARE = (
-    "middleware.base: Middleware MiddlewareContext CallNext=GenericCallNext LoggingMiddleware StructuredLoggingMiddleware "
-    "TimingMiddleware "
-    "DetailedTimingMiddleware ErrorHandlingMiddleware RetryMiddleware RateLimitingMiddleware RateLimitError "
-    "SlidingWindowRateLimitingMiddleware"
+_MIDDLEWARE = ("middleware.base: Middleware MiddlewareContext CallNext=GenericCallNext",)
+_LOGGING = "middleware.logging: LoggingMiddleware StructuredLoggingMiddleware"
+_TIMING = "middleware.timing: TimingMiddleware DetailedTimingMiddleware"
+_FAILURES = "middleware.error_handling: ErrorHandlingMiddleware RetryMiddleware"
+_RATES = (
+    "middleware.rate_limiting: RateLimitError RateLimitingMiddleware SlidingWindowRateLimiter "
+    "SlidingWindowRateLimitingMiddleware TokenBucketRateLimiter"
 )
+_PINGS = "middleware.ping: PingMiddleware"
+_CHECKS = "middleware.authorization: AuthMiddleware"
 _AUTH = (
     "auth: AccessToken AuthProvider TokenVerifier RemoteAuthProvider OAuthProvider JWTVerifier StaticTokenVerifier "
     "BearerAuthProvider DebugTokenVerifier IntrospectionTokenVerifier require_scopes restrict_tag AuthSettings "
@@ -279,12 +283,34 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.utilities.auth": ("auth: parse_scopes",),
         "fastmcp.server.lifespan": ("wire: lifespan",),
         "fastmcp.server.proxy": (_PROXY,),
-        "fastmcp.server.middleware": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.middleware": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.logging": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.timing": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.error_handling": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.rate_limiting": (_MIDDLEWARE,),
+        "fastmcp.server.middleware": (*_MIDDLEWARE, _PINGS, _CHECKS),
+        "fastmcp.server.middleware.middleware": (*_MIDDLEWARE,),
+        "fastmcp.server.middleware.logging": (
+            *_MIDDLEWARE,
+            _LOGGING,
+            "middleware.logging: BaseLoggingMiddleware default_serializer _get_duration_ms",
+        ),
+        "fastmcp.server.middleware.timing": (*_MIDDLEWARE, _TIMING),
+        "fastmcp.server.middleware.error_handling": (*_MIDDLEWARE, _FAILURES),
+        "fastmcp.server.middleware.rate_limiting": (*_MIDDLEWARE, _RATES, "middleware.rate_limiting: time"),
+        "fastmcp.server.middleware.ping": (*_MIDDLEWARE, _PINGS),
+        "fastmcp.server.middleware.authorization": (*_MIDDLEWARE, _CHECKS),
+        "fastmcp.server.middleware.response_limiting": (
+            *_MIDDLEWARE,
+            "middleware.tools: ResponseLimitingMiddleware",
+        ),
+        "fastmcp.server.middleware.tool_injection": (
+            *_MIDDLEWARE,
+            "middleware.tools: ToolInjectionMiddleware PromptToolMiddleware ResourceToolMiddleware",
+        ),
+        "fastmcp.server.middleware.caching": (
+            *_MIDDLEWARE,
+            "middleware.caching: ANONYMOUS_AUTH_KEY CacheableMessage CacheablePromptResult CacheableResourceContent "
+            "CacheableResourceResult CacheableToolResult CallToolSettings GetPromptSettings ListPromptsSettings "
+            "ListResourcesSettings ListToolsSettings ReadResourceSettings ResponseCachingMiddleware "
+            "ResponseCachingStatistics _make_call_tool_cache_key _make_get_prompt_cache_key "
+            "_make_read_resource_cache_key",
+        ),
         "fastmcp.server.transforms": (_TRANSFORMS, _AS_TOOLS),
         "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
         "fastmcp.server.transforms.visibility": (_TRANSFORMS, "transforms.base: is_enabled"),
