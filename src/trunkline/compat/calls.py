@@ -17,6 +17,7 @@ from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.compat.context import current_context, serving
+from trunkline.compat.definitions import FastTool, OfficialTool
 from trunkline.compat.exceptions import McpError, NotFoundError, PromptError, ResourceError, ToolError
 from trunkline.compat.results import Message, PromptResult, ResourceContent, ResourceResult, ToolResult
 from trunkline.compat.types import to_model, to_plain
@@ -25,9 +26,8 @@ from trunkline.protocol.caller import MEMORY, Caller
 from trunkline.protocol.methods import METHODS
 from trunkline.protocol.request_validation import ValidatedRequest
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE
-from trunkline.server.validation_errors import InvalidArguments
 
-__all__ = ["LocalExchange", "exchange_for", "request", "run_tool"]
+__all__ = ["LocalExchange", "exchange_for", "request", "run_function", "run_official", "run_tool"]
 
 _ROWS = MappingProxyType({row.name: row for row in METHODS})
 
@@ -56,6 +56,9 @@ class _NoConnection:
 
 class LocalExchange:
     """The exchange of a call from code; within a request, another view of that request's exchange."""
+
+    #: Failures are raised where the call was made.
+    local = True
 
     def __init__(self, outer: Any, server: Any, method: str, params: Any) -> None:
         """Make one for a method and its params."""
@@ -152,25 +155,26 @@ async def run_tool(definition: Any, arguments: Mapping[str, Any], context: Any =
     raw = Raw(msgspec.json.encode(to_plain(dict(arguments))))
     params = t.CallToolRequestParams(name=definition.name, arguments=raw)
     async with exchange_for(definition.function.owner, "tools/call", params) as exchange:
-        result = await definition.call(exchange, raw)
-        if result.is_error and exchange.failure is not None:
-            raise exchange.failure
-        return tool_result(result)
+        if isinstance(definition, FastTool):
+            return await definition.run(exchange, raw)
+        return tool_result(await definition.call(exchange, raw))
 
 
-async def run_function(definition: Any, method: str, arguments: Mapping[str, Any], context: Any = None) -> Any:
-    """Bind arguments and run the function of a definition; return what it returned.
+async def run_official(definition: OfficialTool, arguments: Mapping[str, Any], *, convert: bool) -> Any:
+    """Run a tool of the official SDK's; return the protocol's result, or what its function returned.
 
     Raises:
-        ToolError: the arguments do not fit, or the function failed.
+        ToolError: the arguments do not match, or the function failed.
     """
     raw = Raw(msgspec.json.encode(to_plain(dict(arguments))))
     params = t.CallToolRequestParams(name=definition.name, arguments=raw)
+    async with exchange_for(definition.function.owner, "tools/call", params) as exchange:
+        return await definition.run(exchange, raw, convert=convert)
+
+
+async def run_function(definition: Any, method: str, params: Any, kwargs: dict[str, Any]) -> Any:
+    """Run the function of a definition with these arguments, its context and dependencies, and return its value."""
     async with exchange_for(definition.function.owner, method, params) as exchange:
-        try:
-            kwargs = definition.function.signature.bind(raw)
-        except InvalidArguments as error:
-            raise ToolError(f"Error executing tool {definition.name}: {error}") from error
         return await definition.function.run(exchange, kwargs)
 
 

@@ -45,7 +45,6 @@ _IGNORED = tuple(
         "sampling_handler_behavior": "the client's model is asked",
         "tool_serializer": "results are encoded by their type",
         "request_state_security": "state is always sealed",
-        "resource_security": "template values are always checked",
         "cache_scope": "the server's lists are public unless it has auth=",
         "dereference_schemas": "schemas are always sent without references",
         "resource_prefix_format": "a namespace is the first segment of a URI",
@@ -63,7 +62,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
         """Define a server."""
-        given = {key: value for key, value in options.items() if value is not None}
+        given = {key: value for key, value in options.items() if value is not None or key == "resource_security"}
         settings = {key: given.pop(key) for key in tuple(given) if key in _SETTINGS}
         self.settings = Settings(**settings)
         for key, reason in _IGNORED:
@@ -247,10 +246,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         def register(function: Callable[..., Any]) -> Any:
             if isinstance(function, classmethod):
                 raise TypeError("register the method of an object or a class, not a classmethod")
-            try:
-                self._add_resource(str(uri), function, options)
-            except TypeError as error:
-                raise ValueError(str(error)) from error
+            self._add_resource(str(uri), function, options)
             return self._registered(function, "resource", {**options, "uri": str(uri)})
 
         return register

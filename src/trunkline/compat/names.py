@@ -23,22 +23,29 @@ _COMPONENTS = (
     "FunctionResourceTemplate FastMCPComponent=Component"
 )
 _OFFICIAL_COMPONENTS = (
-    "official_components: Tool=OfficialTool Prompt=OfficialPrompt ResourceTemplate=OfficialTemplate",
-    "components: PromptArgument Resource FunctionResource",
+    "official_components: Tool=OfficialTool Prompt=OfficialPrompt",
+    "official_resources: Resource=OfficialResourceObject FunctionResource=OfficialFunctionResource "
+    "ResourceTemplate=OfficialResourceTemplate",
+    "components: PromptArgument",
 )
 _RESULTS = (
     "results: ToolResult Message UserMessage AssistantMessage PromptResult ResourceContent ResourceResult "
     "ReadResourceContents"
 )
-_FILES = "utilities: TextResource BinaryResource FileResource HttpResource DirectoryResource"
+_FILES = "ready_resources: TextResource BinaryResource FileResource HttpResource DirectoryResource"
+_OFFICIAL_FILES = (
+    "ready_resources: TextResource=OfficialTextResource BinaryResource=OfficialBinaryResource "
+    "FileResource=OfficialFileResource HttpResource=OfficialHttpResource DirectoryResource=OfficialDirectoryResource"
+)
+_SECURITY = "resource_security: ResourceSecurity DEFAULT_RESOURCE_SECURITY ResourceSecurityError"
 _FAST_ERRORS = (
     "exceptions: ToolError ResourceError PromptError ValidationError NotFoundError DisabledError FastMCPError "
-    "InvalidSignature ClientError McpError AuthorizationError InsufficientScopeError ResourceSecurityError"
+    "InvalidSignature ClientError McpError AuthorizationError InsufficientScopeError"
 )
 _OFFICIAL_ERRORS = (
-    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError=ResourceError FastMCPError "
+    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError FastMCPError "
     "ValidationError ToolError ResourceError "
-    "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError=ToolError"
+    "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError"
 )
 _MIDDLEWARE = ("middleware.base: Middleware MiddlewareContext CallNext=GenericCallNext",)
 _LOGGING = "middleware.logging: LoggingMiddleware StructuredLoggingMiddleware"
@@ -135,9 +142,9 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "types: TextContent EmbeddedResource ImageContent",
         ),
         "mcp.server.fastmcp.prompts.manager": ("managers: PromptManager",),
-        "mcp.server.fastmcp.resources": (*_OFFICIAL_COMPONENTS, _FILES, "managers: ResourceManager"),
+        "mcp.server.fastmcp.resources": (*_OFFICIAL_COMPONENTS, _OFFICIAL_FILES, "managers: ResourceManager"),
         "mcp.server.fastmcp.resources.base": (*_OFFICIAL_COMPONENTS,),
-        "mcp.server.fastmcp.resources.types": (*_OFFICIAL_COMPONENTS, _FILES),
+        "mcp.server.fastmcp.resources.types": (*_OFFICIAL_COMPONENTS, _OFFICIAL_FILES),
         "mcp.server.fastmcp.resources.templates": (*_OFFICIAL_COMPONENTS,),
         "mcp.server.fastmcp.resources.resource_manager": ("managers: ResourceManager",),
         "mcp.server.mcpserver": (
@@ -148,7 +155,8 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             _ELICITED,
             "exceptions: UrlElicitationRequiredError",
             "results: Message UserMessage AssistantMessage",
-            "wire: ResourceSecurity RequestStateSecurity DEFAULT_RESOURCE_SECURITY",
+            "wire: RequestStateSecurity",
+            _SECURITY,
             "dependencies: Resolve=Depends",
         ),
         "mcp.server.mcpserver.server": (
@@ -167,13 +175,12 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.mcpserver.prompts": (*_OFFICIAL_COMPONENTS, _RESULTS, "managers: PromptManager"),
         "mcp.server.mcpserver.prompts.base": (*_OFFICIAL_COMPONENTS, _RESULTS),
         "mcp.server.mcpserver.prompts.manager": ("managers: PromptManager",),
-        "mcp.server.mcpserver.resources": (*_OFFICIAL_COMPONENTS, _FILES, "managers: ResourceManager"),
+        "mcp.server.mcpserver.resources": (*_OFFICIAL_COMPONENTS, _OFFICIAL_FILES, "managers: ResourceManager"),
         "mcp.server.mcpserver.resources.base": (*_OFFICIAL_COMPONENTS,),
-        "mcp.server.mcpserver.resources.types": (*_OFFICIAL_COMPONENTS, _FILES),
+        "mcp.server.mcpserver.resources.types": (*_OFFICIAL_COMPONENTS, _OFFICIAL_FILES),
         "mcp.server.mcpserver.resources.templates": (
             *_OFFICIAL_COMPONENTS,
-            "wire: ResourceSecurity DEFAULT_RESOURCE_SECURITY",
-            "exceptions: ResourceSecurityError",
+            _SECURITY,
         ),
         "mcp.server.lowlevel": (*_LOW,),
         "mcp.server.lowlevel.server": (*_LOW, "context: request_ctx=CURRENT_CONTEXT"),
@@ -225,6 +232,9 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
         "mcp.shared._otel": (),
+        "mcp.shared.path_security": (
+            "resource_security: PathEscapeError contains_path_traversal is_absolute_path safe_join",
+        ),
         "mcp.server.subscriptions": (
             "subscriptions: InMemorySubscriptionBus PromptsListChanged ResourceUpdated ResourcesListChanged "
             "ServerEvent ToolsListChanged",
@@ -262,11 +272,11 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "utilities: Image settings",
             "wire: FastMCPDeprecationWarning",
         ),
-        "fastmcp.exceptions": (_FAST_ERRORS,),
+        "fastmcp.exceptions": (_FAST_ERRORS, "resource_security: ResourceSecurityError"),
         "fastmcp.dependencies": (_DEPENDENCIES,),
         "fastmcp.settings": ("utilities: settings Settings=_Settings",),
         "fastmcp.types": ("utilities: Image Audio File",),
-        "fastmcp.resources.security": ("wire: ResourceSecurity DEFAULT_RESOURCE_SECURITY",),
+        "fastmcp.resources.security": (_SECURITY, "resource_security: INHERIT_SECURITY"),
         "fastmcp.server": (
             "fast_server: FastMCP",
             "providers.proxy: create_proxy",
@@ -350,8 +360,13 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.auth.providers.introspection": (_AUTH,),
         "fastmcp.tools": (_COMPONENTS, _RESULTS, "decorators: tool", "transformed_tools: forward forward_raw"),
         "fastmcp.tools.tool": (_COMPONENTS, _RESULTS, "decorators: tool"),
-        "fastmcp.tools.base": (_COMPONENTS, _RESULTS),
-        "fastmcp.tools.function_tool": (_COMPONENTS, "decorators: tool ToolMeta DecoratedTool=ToolMeta"),
+        "fastmcp.tools.base": (_COMPONENTS, _RESULTS, "fast_functions: _convert_to_content=fast_content"),
+        "fastmcp.utilities.json_schema": ("json_schemas: compress_schema dereference_refs resolve_root_ref",),
+        "fastmcp.tools.function_tool": (
+            _COMPONENTS,
+            "decorators: tool ToolMeta DecoratedTool=ToolMeta",
+            "definitions: _ToolBodyError=ToolBodyError",
+        ),
         "fastmcp.tools.tool_transform": (
             "transformed_tools: TransformedTool ArgTransform ToolTransformConfig ArgTransformConfig forward "
             "forward_raw",
@@ -363,11 +378,14 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             _COMPONENTS,
             "decorators: prompt PromptMeta=ToolMeta DecoratedPrompt=ToolMeta",
         ),
-        "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, "decorators: resource"),
+        "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, _SECURITY, "decorators: resource"),
         "fastmcp.resources.resource": (_COMPONENTS, _RESULTS),
         "fastmcp.resources.base": (_COMPONENTS, _RESULTS),
         "fastmcp.resources.types": (_COMPONENTS, _FILES),
-        "fastmcp.resources.template": (_COMPONENTS,),
+        "fastmcp.resources.template": (
+            _COMPONENTS,
+            "fast_templates: build_regex expand_uri_template match_uri_template _literal_pattern",
+        ),
         "fastmcp.resources.function_resource": (
             _COMPONENTS,
             "decorators: resource ResourceMeta=ToolMeta DecoratedResource=ToolMeta",

@@ -33,6 +33,8 @@ from trunkline.compat.exceptions import (
 )
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.providers.base import find_in, list_from
+from trunkline.compat.resource_definitions import screen
+from trunkline.compat.resource_security import ResourceSecurityError
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.transforms.base import is_enabled
 from trunkline.compat.types import model_class, to_plain, to_struct
@@ -287,9 +289,12 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
         values = None if template is None else template.matches(uri)
         if values is None:
             raise NotFoundError(f"Unknown resource: {uri!r}")
+        screen(server, template, values)
         found = await template.create_resource(uri, values)
     try:
         return found.convert_result(await found.read())
+    except ResourceSecurityError:
+        raise
     except (NotFoundError, DisabledError) as error:
         raise ResourceError(server.error_text(f"Error reading resource {uri!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability):

@@ -21,8 +21,12 @@ from pydantic import BaseModel, ConfigDict
 from trunkline.compat.component_versions import newest
 from trunkline.compat.components import Component, Prompt, Resource, Tool, from_definition, options_of
 from trunkline.compat.context import CURRENT_CONTEXT, FastContext, serving_context
+from trunkline.compat.definitions import FastTool
 from trunkline.compat.exceptions import ToolError
+from trunkline.compat.fast_templates import FastUriTemplate
 from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.compat.resource_definitions import FastResource, FastTemplate, fast_unknown, read_handler
+from trunkline.compat.resource_security import DEFAULT_RESOURCE_SECURITY, INHERIT_SECURITY
 from trunkline.compat.task_config import task_config_of
 from trunkline.compat.types import to_plain
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
@@ -103,6 +107,11 @@ class ForeignServer(Server):
     _context_class: type[Context] | None = FastContext
     #: Whether sync functions run in worker threads.
     threads = True
+    #: The class of its tools.
+    tool_class: type[ToolDefinition] = FastTool
+    #: The classes of its resources and templates.
+    resource_class: type[ResourceDefinition] = FastResource
+    template_class: type[TemplateDefinition] = FastTemplate
     #: The classes of objects that stand for what the server offers, where they are not FastMCP's.
     object_kinds: Mapping[str, Any] = MappingProxyType({})
 
@@ -116,7 +125,10 @@ class ForeignServer(Server):
         self.custom_routes: list[Any] = []
         self._additional_http_routes = self.custom_routes
         self.foreign_auth = options.pop("auth", None)
+        #: The policy for values of template variables; None: none is refused.
+        self.resource_security = options.pop("resource_security", DEFAULT_RESOURCE_SECURITY)
         super().__init__(name or "server", instructions, visible=self._is_shown, **options)
+        self.handlers["resources/read"] = read_handler(self)
         self._ready = True
         self.middleware = (self._bind_context, *self.middleware)
         self._refresh()
@@ -144,6 +156,16 @@ class ForeignServer(Server):
             return error
         return ToolError(str(error)) if exchange.method == "tools/call" else RequestFailed(str(error))
 
+    def unknown_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
+        """Return the answer to a URI that names nothing, or nothing that may be read."""
+        return fast_unknown(exchange, uri, error)
+
+    def failed_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
+        """Return the answer to a failed read."""
+        if not isinstance(error, HandlerError):
+            log.error("Error reading resource %r", uri, exc_info=error)
+        return self.worded(exchange, error)
+
     # --- registration ------------------------------------------------------------------------------------------------
 
     def make_tool(self, function: Callable[..., Any], options: Mapping[str, Any]) -> ToolDefinition:
@@ -151,9 +173,7 @@ class ForeignServer(Server):
         given = self._own_options("tool", function, options)
         if "input_schema" not in given:
             function = named_parameters(function)
-        definition = ToolDefinition(function, tool_options(given), owner=self)
-        definition.function.__class__ = _ReportingFunction
-        return definition
+        return self.tool_class(function, tool_options(given), owner=self)
 
     def make_prompt(self, function: Callable[..., Any], options: Mapping[str, Any]) -> PromptDefinition:
         """Make the definition of a prompt."""
@@ -164,16 +184,35 @@ class ForeignServer(Server):
 
     def make_resource(self, uri: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
         """Make the definition of a resource or a template."""
-        given = self._own_options("resource", function, options)
         if "{" in uri:
-            from trunkline.protocol.uri_template import UriTemplate
-
-            function = named_parameters(function, UriTemplate.parse(uri).names)
+            return self.make_template(uri, function, options)
+        given = self._own_options("resource", function, options)
         given["mime_type"] = given.get("mime_type") or "text/plain"
-        kind = TemplateDefinition if "{" in uri else ResourceDefinition
-        definition = kind(uri, function, resource_options(given), owner=self)
-        definition.function.__class__ = _ReportingFunction
-        return definition
+        return self.resource_class(uri, function, resource_options(given), owner=self)
+
+    def make_template(self, uri: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+        """Make the definition of a template.
+
+        Raises:
+            ValueError: the variables of the template and the parameters of the function do not fit together.
+        """
+        given = self._own_options("resource", function, options)
+        given["mime_type"] = given.get("mime_type") or "text/plain"
+        function = self.template_function(uri, function)
+        security = options.get("security", INHERIT_SECURITY)
+        return self.template_class(uri, function, resource_options(given), owner=self, security=security)  # type: ignore[call-arg]
+
+    def template_function(self, uri: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function of a template with a parameter for each of its variables."""
+        for each in inspect.signature(function).parameters.values():
+            if each.kind is each.VAR_POSITIONAL:
+                raise ValueError("Functions with *args are not supported as resource templates")
+            if each.kind is each.POSITIONAL_ONLY:
+                raise ValueError(
+                    "Functions with positional-only parameters are not supported as resource templates: "
+                    "use standard parameters"
+                )
+        return named_parameters(function, FastUriTemplate(uri).names)
 
     def _own_options(self, place: str, function: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in options.items() if value is not None or name == "output_schema"}
@@ -338,9 +377,7 @@ class ForeignServer(Server):
         async def read(**arguments: Any) -> Any:
             return await template.read(arguments)
 
-        from trunkline.protocol.uri_template import UriTemplate
-
-        names = UriTemplate.parse(template.uri_template).names
+        names = FastUriTemplate(template.uri_template).names
         read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in names]
         )
@@ -501,6 +538,10 @@ class _ObjectServer(ForeignServer):
 
 
 @cache
-def blank_server() -> ForeignServer:
+def blank_server(official: bool = False) -> ForeignServer:
     """Return the server that objects belong to before they are added to one."""
+    if official:
+        from trunkline.compat.official import MCPServer
+
+        return MCPServer("objects")
     return _ObjectServer("objects", mask_error_details=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 from trunkline.compat.component_versions import VersionSpec
 from trunkline.compat.components import Prompt, Resource, ResourceTemplate, Tool
+from trunkline.compat.fast_templates import expand_uri_template
 from trunkline.compat.providers.base import Provider
 
 __all__ = [
@@ -75,13 +76,14 @@ class FastMCPProviderResourceTemplate(ResourceTemplate):
     @classmethod
     def wrap(cls, server: Any, template: Any) -> FastMCPProviderResourceTemplate:
         """Return a stand-in that reads resources through their server."""
-        return cls.model_construct(**_members(cls, template), server=server, inner_template=template.uri_template)
+        made = cls.model_construct(**_members(cls, template), server=server, inner_template=template.uri_template)
+        # Lists are made often, and a pattern is compiled once.
+        made._pattern, made._list_query_params = template._pattern, template._list_query_params
+        return made
 
     async def create_resource(self, uri: str, params: dict[str, Any], context: Any = None) -> Resource:
         """Return one resource of the family."""
-        from trunkline.protocol.uri_template import UriTemplate
-
-        inner = UriTemplate.parse(self.inner_template).expand(params)
+        inner = expand_uri_template(self.inner_template, params)
         return FastMCPProviderResource.model_construct(
             **_members(Resource, self),
             uri=uri,
@@ -91,9 +93,7 @@ class FastMCPProviderResourceTemplate(ResourceTemplate):
 
     async def read(self, arguments: dict[str, Any]) -> Any:
         """Read one resource of the family through its server."""
-        from trunkline.protocol.uri_template import UriTemplate
-
-        inner = UriTemplate.parse(self.inner_template).expand(arguments)
+        inner = expand_uri_template(self.inner_template, arguments)
         return await self.server.read_resource(inner, version=_exact(self.version))
 
 

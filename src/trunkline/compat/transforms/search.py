@@ -213,9 +213,7 @@ def _repeats_in_repeats(pattern: str) -> bool:
                 return True
             if risky and opened:
                 opened[-1] = True
-        elif character in "*+{|" and opened:
-            opened[-1] = True
-        elif character == "?" and opened and plain[place - 1] != "(":
+        elif (character in "*+{|" and opened) or (character == "?" and opened and plain[place - 1] != "("):
             opened[-1] = True
     return False
 
