@@ -29,6 +29,18 @@ class CallToolResult:
         self.data = data
         self.is_error = is_error
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the parts."""
+        return isinstance(other, CallToolResult) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
+    def __repr__(self) -> str:
+        """Show the parts."""
+        return f"CallToolResult({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
 
 class Client:
     """FastMCP's client."""
@@ -195,9 +207,16 @@ class Client:
         found = await as_theirs(self._client.read_resource(str(uri), meta=_with_version(meta, version)))
         return to_model(found)  # type: ignore[no-any-return]
 
-    async def read_resource_mcp(self, uri: Any, **options: Any) -> Any:
+    async def read_resource_mcp(self, uri: Any, *, version: str | None = None, meta: Any = None, **_: Any) -> Any:
         """Read a resource: the whole result."""
-        return model_class("ReadResourceResult")(contents=await self.read_resource(uri, **options))
+        params = t.ReadResourceRequestParams(uri=str(uri))
+        client = self._client
+        result, _ = await as_theirs(
+            client._core.call(
+                "resources/read", params, timeouts=client._timeouts, meta=_with_version(meta, version), repeat=True
+            )
+        )
+        return to_model(result)
 
     async def get_prompt(
         self, name: str, arguments: Any = None, *, version: str | None = None, meta: Any = None, **_: Any

@@ -11,6 +11,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import trunkline.types as t
@@ -25,6 +26,7 @@ from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.servers import ForeignServer, Settings, shelf_of, versioned_key
 from trunkline.compat.transforms.base import Visibility, is_enabled, mark, visibility
 from trunkline.compat.types import to_model, to_struct
+from trunkline.compat.utilities import configure_logging, settings
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.registry import Mount
@@ -135,6 +137,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         from trunkline.compat.providers.local import LocalProvider
 
         return LocalProvider(storage=self)
+
+    @property
+    def _local_provider(self) -> Any:
+        return self.local_provider
 
     @property
     def _mcp_server(self) -> Any:
@@ -377,6 +383,15 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         self.foreign_middleware.append(middleware)
         self.use_pipeline()
 
+    def notification_received(self, event: Any, origin: Any, session: Any) -> None:
+        """Handle a notification, inside the middleware."""
+        if not self.foreign_middleware:
+            super().notification_received(event, origin, session)
+            return
+        from trunkline.compat.middleware.messages import handle_notification
+
+        handle_notification(self, event, partial(super().notification_received, event, origin, session))
+
     def use_pipeline(self) -> None:
         """Serve by the pipeline of objects if something of it is used."""
         if not getattr(self, "_ready", False) or self._piped:
@@ -600,3 +615,7 @@ def matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
         return rule._matches(item if isinstance(item, Component) else from_definition(item))
 
     return matches
+
+
+if settings.log_enabled:
+    configure_logging(settings.log_level)

@@ -32,6 +32,7 @@ from trunkline.compat.exceptions import (
     ToolError,
 )
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
+from trunkline.compat.middleware.messages import wrap_handlers
 from trunkline.compat.providers.base import find_in, list_from
 from trunkline.compat.resource_definitions import screen
 from trunkline.compat.resource_security import ResourceSecurityError
@@ -360,6 +361,7 @@ def use_pipeline(server: Any) -> None:
     server.handlers["tools/call"] = _tool_handler(server)
     server.handlers["resources/read"] = _resource_handler(server)
     server.handlers["prompts/get"] = _prompt_handler(server)
+    wrap_handlers(server)
     # Which ones there are is known only when providers and transforms list them.
     server.announced = server.announced | {"tools", "resources", "prompts"}
     server._refresh()

@@ -245,6 +245,14 @@ class ResourceResult:
         self.contents: list[Any] = contents
         self.meta = None if meta is None else dict(meta)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the contents."""
+        return isinstance(other, ResourceResult) and (self.contents, self.meta) == (other.contents, other.meta)
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
     @classmethod
     def of(cls, value: Any, mime_type: str | None, meta: Mapping[str, Any] | None = None) -> ResourceResult:
         """Make one from what a function returned; ``meta`` is the resource's own, for each content.
