@@ -48,7 +48,6 @@ _IGNORED = tuple(
         "tool_serializer": "results are encoded by their type",
         "request_state_security": "state is always sealed",
         "cache_scope": "the server's lists are public unless it has auth=",
-        "dereference_schemas": "schemas are always sent without references",
         "resource_prefix_format": "a namespace is the first segment of a URI",
     }.items()
 )
@@ -77,6 +76,8 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         self._provider_lifespans: list[Any] = []
         self.foreign_middleware: list[Any] = []
         self.local_provider: Any = self._make_local_provider()
+        self.dereference_schemas = bool(options.get("dereference_schemas", True))
+        given.pop("dereference_schemas", None)
         self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
         providers = given.pop("providers", ())
         include, exclude = given.pop("include_tags", None), given.pop("exclude_tags", None)
@@ -393,21 +394,13 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         handle_notification(self, event, partial(super().notification_received, event, origin, session))
 
     def use_pipeline(self) -> None:
-        """Serve by the pipeline of objects if something of it is used."""
+        """Serve by the pipeline of objects."""
         if not getattr(self, "_ready", False) or self._piped:
             return
-        changes = [*self._transforms, *(self.local_provider.transforms if self.local_provider else ())]
-        needed = (
-            self.foreign_middleware
-            or self._providers
-            or any(not isinstance(each, Visibility) for each in changes)
-            or any("version" in extras or "auth" in extras for extras in self._extras.values())
-        )
-        if needed:
-            from trunkline.compat.pipeline import use_pipeline
+        from trunkline.compat.pipeline import use_pipeline
 
-            self._piped = True
-            use_pipeline(self)
+        self._piped = True
+        use_pipeline(self)
 
     def _kept(self, kind: str, stored: str, extras: Any) -> None:
         if extras.get("enabled") is False:

@@ -303,6 +303,10 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.middleware.timing": (*_MIDDLEWARE, _TIMING),
         "fastmcp.server.middleware.error_handling": (*_MIDDLEWARE, _FAILURES),
         "fastmcp.server.middleware.rate_limiting": (*_MIDDLEWARE, _RATES, "middleware.rate_limiting: time"),
+        "fastmcp.server.middleware.dereference": (
+            *_MIDDLEWARE,
+            "middleware.dereference: DereferenceRefsMiddleware",
+        ),
         "fastmcp.server.middleware.ping": (*_MIDDLEWARE, _PINGS),
         "fastmcp.server.middleware.authorization": (*_MIDDLEWARE, _CHECKS),
         "fastmcp.server.middleware.response_limiting": (

@@ -32,6 +32,7 @@ from trunkline.compat.exceptions import (
     ToolError,
 )
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
+from trunkline.compat.middleware.dereference import dereferenced
 from trunkline.compat.middleware.messages import wrap_handlers
 from trunkline.compat.providers.base import find_in, list_from
 from trunkline.compat.resource_definitions import screen
@@ -207,12 +208,8 @@ async def _around(server: Any, context: Any, last: Any) -> Any:
 
 
 def _meta_of(version: VersionSpec | None) -> dict[str, Any]:
-    """Return the ``_meta`` that middleware sees: that of the request, with the version that is called."""
-    context = current_context()
-    meta = dict(context.meta) if context is not None and context._exchange is not None else {}
-    if version is not None and version.eq is not None:
-        meta["fastmcp"] = {**(meta.get("fastmcp") or {}), "version": version.eq}
-    return {"_meta": meta} if meta else {}
+    """Return the ``_meta`` that middleware sees: the version that is called."""
+    return {} if version is None or version.eq is None else {"_meta": {"fastmcp": {"version": version.eq}}}
 
 
 async def call_tool(
@@ -373,6 +370,8 @@ def _list_handler(server: Any, row: _Kind) -> Any:
     async def handle(exchange: Any, params: Any) -> Any:
         items = dedupe_with_versions(list(await getattr(server, verb)()), lambda each: each.identifier)
         page, following = _page(items, params.cursor, server)
+        if server.dereference_schemas:
+            page = [dereferenced(each) for each in page]
         listed = [to_struct(getattr(item, row.listed)(), row.struct) for item in page]
         return row.result(**{row.member: listed}, next_cursor=following)
 
