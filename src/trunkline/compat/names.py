@@ -83,6 +83,11 @@ _PROVIDERS = (
     "providers.local: LocalProvider",
     "providers.mounted: FastMCPProvider",
 )
+_SKILLS = (
+    "providers.skills: ClaudeSkillsProvider CodexSkillsProvider CopilotSkillsProvider CursorSkillsProvider "
+    "GeminiSkillsProvider GooseSkillsProvider OpenCodeSkillsProvider SkillProvider SkillsDirectoryProvider "
+    "SkillsProvider VSCodeSkillsProvider"
+)
 _PROXY = (
     "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
     "ProxyResource ProxyTemplate ProxyPrompt"
@@ -353,6 +358,17 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
         ),
         "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
+        "fastmcp.server.providers.skills": (_SKILLS,),
+        "fastmcp.server.providers.skills._common": (
+            "providers.skills: SkillFileInfo SkillInfo parse_frontmatter",
+        ),
+        "fastmcp.server.providers.skills.skill_provider": (
+            _SKILLS,
+            "providers.skills: SkillFileResource SkillFileTemplate SkillResource",
+        ),
+        "fastmcp.server.providers.skills.directory_provider": (_SKILLS,),
+        "fastmcp.server.providers.skills.claude_provider": (_SKILLS,),
+        "fastmcp.server.providers.skills.vendor_providers": (_SKILLS,),
         "fastmcp.server.providers.base": (*_PROVIDERS,),
         "fastmcp.server.providers.aggregate": (*_PROVIDERS,),
         "fastmcp.server.providers": (*_PROVIDERS,),
