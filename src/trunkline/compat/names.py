@@ -89,8 +89,9 @@ _SKILLS = (
     "SkillsProvider VSCodeSkillsProvider"
 )
 _PROXY = (
-    "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
-    "ProxyResource ProxyTemplate ProxyPrompt"
+    "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient ProxyTool "
+    "ProxyResource ProxyTemplate ProxyPrompt ProxyMetadataMiddleware ProxyInitializeMiddleware=ProxyMetadataMiddleware "
+    "_ForwardingClientSession _create_client_factory"
 )
 _ELICITED = (
     "elicitation: elicit_url elicit_with_validation AcceptedElicitation DeclinedElicitation "
@@ -413,11 +414,16 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.client": ("clients: Client", _TRANSPORTS),
         "fastmcp.client.client": ("clients: Client CallToolResult",),
         "fastmcp.client.transports": (_TRANSPORTS,),
+        "fastmcp.client.transports.base": (_TRANSPORTS, "clients: TransportOptions"),
+        "fastmcp.mcp_config": ("mcp_config: MCPConfig RemoteMCPServer StdioMCPServer",),
         "fastmcp.client.auth": ("wire: BearerAuth OAuth",),
         "fastmcp.client.elicitation": ("types: ElicitResult ElicitRequestParams", "context: RequestContext"),
         "fastmcp.client.logging": ("types: LogMessage=LoggingMessageNotificationParams",),
         "fastmcp.client.messages": ("wire: MessageHandler",),
-        "fastmcp.client.sampling": ("types: SamplingMessage SamplingParams=CreateMessageRequestParams",),
+        "fastmcp.client.sampling": (
+            "types: SamplingMessage SamplingParams=CreateMessageRequestParams",
+            "context: RequestContext",
+        ),
         "fastmcp.utilities.types": ("utilities: Image Audio File",),
         "fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
         "fastmcp.utilities.components": (_COMPONENTS,),
