@@ -83,6 +83,11 @@ _PROVIDERS = (
     "providers.local: LocalProvider",
     "providers.mounted: FastMCPProvider",
 )
+_OPENAPI = "openapi.provider: OpenAPIProvider MCPType RouteMap"
+_OPENAPI_COMPONENTS = "openapi.components: OpenAPITool OpenAPIResource OpenAPIResourceTemplate"
+_OPENAPI_MODELS = (
+    "openapi.models: HTTPRoute HttpMethod JsonSchema ParameterInfo ParameterLocation RequestBodyInfo ResponseInfo"
+)
 _SKILLS = (
     "providers.skills: ClaudeSkillsProvider CodexSkillsProvider CopilotSkillsProvider CursorSkillsProvider "
     "GeminiSkillsProvider GooseSkillsProvider OpenCodeSkillsProvider SkillProvider SkillsDirectoryProvider "
@@ -359,6 +364,34 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
         ),
         "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
+        "fastmcp.server.providers.openapi": (_OPENAPI, _OPENAPI_COMPONENTS),
+        "fastmcp.server.providers.openapi.provider": (_OPENAPI, "openapi.provider: DEFAULT_TIMEOUT"),
+        "fastmcp.server.providers.openapi.routing": (_OPENAPI, "openapi.provider: DEFAULT_ROUTE_MAPPINGS"),
+        "fastmcp.server.providers.openapi.components": (
+            _OPENAPI_COMPONENTS,
+            "openapi.components: _extract_mime_type_from_route _redact_headers _slugify",
+        ),
+        "fastmcp.server.openapi": (_OPENAPI, _OPENAPI_COMPONENTS),
+        "fastmcp.server.openapi.routing": (_OPENAPI, "openapi.provider: DEFAULT_ROUTE_MAPPINGS"),
+        "fastmcp.utilities.openapi": (
+            _OPENAPI_MODELS,
+            "openapi.parser: parse_openapi_to_http_routes",
+            "openapi.schemas: _combine_schemas extract_output_schema_from_responses",
+            "openapi.json_schema_converter: convert_openapi_schema_to_json_schema convert_schema_definitions",
+        ),
+        "fastmcp.utilities.openapi.models": (_OPENAPI_MODELS,),
+        "fastmcp.utilities.openapi.parser": (
+            "openapi.parser: parse_openapi_to_http_routes _combine_schemas_and_map_params",
+        ),
+        "fastmcp.utilities.openapi.director": (
+            "openapi.director: RequestDirector _combine_schemas_and_map_params",
+        ),
+        "fastmcp.utilities.openapi.schemas": (
+            "openapi.schemas: _combine_schemas _combine_schemas_and_map_params extract_output_schema_from_responses",
+        ),
+        "fastmcp.utilities.openapi.json_schema_converter": (
+            "openapi.json_schema_converter: convert_openapi_schema_to_json_schema convert_schema_definitions",
+        ),
         "fastmcp.server.providers.skills": (_SKILLS,),
         "fastmcp.server.providers.skills._common": (
             "providers.skills: SkillFileInfo SkillInfo parse_frontmatter",
