@@ -463,6 +463,11 @@ class FastContext(_ForeignContext):
         return state
 
     @property
+    def origin_request_id(self) -> Any:
+        """The id of the request that the caller sent."""
+        return None if self._exchange is None else self._exchange.id
+
+    @property
     def transport(self) -> Any:
         """How the request arrived: ``stdio``, ``sse`` or ``streamable-http``."""
         if self._exchange is None:

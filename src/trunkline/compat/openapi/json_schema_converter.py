@@ -66,7 +66,8 @@ def _converted(node: Any, old: bool) -> Any:
         if key in _ONE:
             made[key] = _converted(value, old)
         elif key in _SEVERAL and isinstance(value, list):
-            made[key] = [_converted(each, old) for each in value]
+            # That only one of them matches is what many documents say and few mean: values that match two are valid.
+            made["anyOf" if key == "oneOf" else key] = [_converted(each, old) for each in value]
         elif key in _NAMED and isinstance(value, Mapping):
             made[key] = {name: _converted(each, old) for name, each in value.items()}
         else:
