@@ -18,12 +18,12 @@ import trunkline.types as t
 from trunkline.compat.component_versions import check_version
 from trunkline.compat.components import Component, from_definition
 from trunkline.compat.context import FastContext, current_context
-from trunkline.compat.decorators import ToolMeta
+from trunkline.compat.decorators import mark_function, options_of_mark
 from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
-from trunkline.compat.servers import ForeignServer, Settings, shelf_of, versioned_key
+from trunkline.compat.servers import ForeignServer, Settings, name_of, shelf_of, versioned_key
 from trunkline.compat.transforms.base import Visibility, is_enabled, mark, visibility
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.utilities import configure_logging, settings
@@ -69,6 +69,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         for key, reason in _IGNORED:
             if given.pop(key, None):
                 warnings.warn(f"{key}= has no effect: {reason}", CompatibilityWarning, stacklevel=2)
+        self.dereferences = bool(given.pop("dereference_schemas", True))
         policies = [given.pop(key) for key in _DUPLICATES if key in given]
         tools, middleware = given.pop("tools", ()), given.pop("middleware", ())
         self._transforms: list[Any] = list(given.pop("transforms", ()))
@@ -76,8 +77,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         self._provider_lifespans: list[Any] = []
         self.foreign_middleware: list[Any] = []
         self.local_provider: Any = self._make_local_provider()
-        self.dereference_schemas = bool(options.get("dereference_schemas", True))
-        given.pop("dereference_schemas", None)
         self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
         providers = given.pop("providers", ())
         include, exclude = given.pop("include_tags", None), given.pop("exclude_tags", None)
@@ -103,6 +102,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         for provider in providers:
             self.add_provider(provider)
         self.use_pipeline()
+
+    @property
+    def _local_provider(self) -> Any:
+        return self.local_provider
 
     @property
     def auth(self) -> Any:
@@ -214,7 +217,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     def _registered(function: Any, what: str, options: Mapping[str, Any]) -> Any:
         """Return the function, marked; before FastMCP 3 it was an object whose ``fn`` is the function."""
         with suppress(AttributeError):
-            function.__fastmcp__ = ToolMeta(type=what, **{"name": None, **options})
+            mark_function(what, function, dict(options))
         if int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3 and not hasattr(function, "fn"):
             # A method of an object has no attributes of its own.
             with suppress(AttributeError):
@@ -225,13 +228,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a tool made as an object, or a function."""
         if isinstance(tool, Component):
             return self.add_object(tool)
-        meta = getattr(tool, "__fastmcp__", None)
-        if meta is not None:
-            options = {**{key: value for key, value in vars(meta).items() if value is not None}, **options}
+        options = {**options_of_mark(tool), **options}
         options |= dict(zip(("name", "description"), rest, strict=False))
-        options.pop("type", None)
         self._add_tool(tool, options)
-        name = str(options.get("name") or getattr(tool, "__name__", "") or type(tool).__name__)
+        name = str(options.get("name") or name_of(tool))
         stored = versioned_key(name, check_version(options.get("version")))
         return self.object_of("tools", stored, self._own.tools[stored])
 
@@ -239,7 +239,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a prompt made as an object, or a function."""
         if isinstance(prompt, Component):
             return self.add_object(prompt)
-        self._add_prompt(prompt, options)
+        self._add_prompt(prompt, {**options_of_mark(prompt), **options})
         return prompt
 
     def resource(self, uri: Any, **options: Any) -> Any:
@@ -262,6 +262,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a resource made as an object."""
         if isinstance(resource, Component):
             return self.add_object(resource)
+        marked = options_of_mark(resource)
+        if "uri" in marked:
+            self._add_resource(marked.pop("uri"), resource, {**marked, **options})
+            return resource
         super().add_resource(str(resource), *rest, **options)
         return None
 

@@ -167,6 +167,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "exceptions: UrlElicitationRequiredError",
             "results: Message UserMessage AssistantMessage",
             "wire: RequestStateSecurity",
+            "extensions: require_client_extension",
             _SECURITY,
             "dependencies: Resolve=Depends",
         ),
@@ -243,6 +244,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
         "mcp.shared._otel": (),
+        "mcp.shared.tool_name_validation": ("tool_names: validate_and_warn_tool_name",),
         "mcp.shared.path_security": (
             "resource_security: PathEscapeError contains_path_traversal is_absolute_path safe_join",
         ),
@@ -256,7 +258,9 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.client": (
             "sessions: Client=MCPClient ClientSession StdioServerParameters stdio_client",
             "wire: ClientRequestContext IncomingMessage",
+            "extensions: advertise ClientExtension",
         ),
+        "mcp.server.extension": ("extensions: Extension MethodBinding ResourceBinding ToolBinding",),
         "mcp.client.client": ("sessions: Client=MCPClient",),
         "mcp.client.session": (
             "sessions: ClientSession",
@@ -356,9 +360,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "component_versions: VersionKey VersionSpec compare_versions dedupe_with_versions is_version_greater "
             "max_version min_version parse_version_key version_sort_key",
         ),
-        "fastmcp.server.providers.proxy": (
-            _PROXY,
-        ),
+        "fastmcp.server.providers.proxy": (_PROXY,),
         "fastmcp.server.providers.fastmcp_provider": (
             "providers.mounted: FastMCPProvider FastMCPProviderTool FastMCPProviderResource "
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
@@ -430,7 +432,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.prompts.base": (_COMPONENTS, _RESULTS),
         "fastmcp.prompts.function_prompt": (
             _COMPONENTS,
-            "decorators: prompt PromptMeta=ToolMeta DecoratedPrompt=ToolMeta",
+            "decorators: prompt PromptMeta DecoratedPrompt=PromptMeta",
         ),
         "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, _SECURITY, "decorators: resource"),
         "fastmcp.resources.resource": (_COMPONENTS, _RESULTS),
@@ -442,7 +444,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "fastmcp.resources.function_resource": (
             _COMPONENTS,
-            "decorators: resource ResourceMeta=ToolMeta DecoratedResource=ToolMeta",
+            "decorators: resource ResourceMeta DecoratedResource=ResourceMeta",
         ),
         "fastmcp.client": ("clients: Client", _TRANSPORTS),
         "fastmcp.client.client": ("clients: Client CallToolResult",),

@@ -379,7 +379,7 @@ def _list_handler(server: Any, row: _Kind) -> Any:
     async def handle(exchange: Any, params: Any) -> Any:
         items = dedupe_with_versions(list(await getattr(server, verb)()), lambda each: each.identifier)
         page, following = _page(items, params.cursor, server)
-        if server.dereference_schemas:
+        if server.dereferences:
             page = [dereferenced(each) for each in page]
         listed = [to_struct(getattr(item, row.listed)(), row.struct) for item in page]
         return row.result(**{row.member: listed}, next_cursor=following)
@@ -403,7 +403,9 @@ def _tool_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.CallToolRequestParams) -> Any:
         arguments = msgspec.json.decode(params.arguments) if params.arguments is not None else {}
         try:
-            result = await server.call_tool(params.name, arguments, version=requested_version(read_meta(exchange.params)))
+            result = await server.call_tool(
+                params.name, arguments, version=requested_version(read_meta(exchange.params))
+            )
         except (NotFoundError, DisabledError):
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
@@ -433,7 +435,9 @@ def _resource_handler(server: Any) -> Any:
 def _prompt_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.GetPromptRequestParams) -> Any:
         try:
-            result = await server.render_prompt(params.name, params.arguments, version=requested_version(read_meta(exchange.params)))
+            result = await server.render_prompt(
+                params.name, params.arguments, version=requested_version(read_meta(exchange.params))
+            )
         except (NotFoundError, DisabledError) as error:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:

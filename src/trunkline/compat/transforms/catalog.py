@@ -145,9 +145,7 @@ class ResourcesAsTools(_AsTools):
         async def list_resources() -> str:
             """List the resources, and the templates of resources, as JSON."""
             found = [
-                _without_none(
-                    uri=str(each.uri), name=each.name, description=each.description, mime_type=each.mime_type
-                )
+                _without_none(uri=str(each.uri), name=each.name, description=each.description, mime_type=each.mime_type)
                 for each in await self._newest("list_resources")
             ]
             found += [
