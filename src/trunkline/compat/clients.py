@@ -301,7 +301,7 @@ class Client:
 def _violation(schema: Any, value: Any) -> str | None:
     """Return how a value violates a schema, or None; in the words of ``jsonschema`` where it is installed."""
     try:
-        import jsonschema
+        import jsonschema  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         from trunkline.protocol.json_schema import compile_schema
 
@@ -313,11 +313,11 @@ def _violation(schema: Any, value: Any) -> str | None:
 
 def _as_transport(given: Any) -> Any:
     """Return what a client says it connects with: a transport object, or what was given where there is none."""
-    from trunkline.compat.transports import ClientTransport, infer_transport
+    from trunkline.compat.transports import infer_transport
 
     if isinstance(given, str | Server) or hasattr(given, "unicode_string"):
         return infer_transport(given if isinstance(given, Server) else str(given))
-    return given if isinstance(given, ClientTransport) else given
+    return given
 
 
 def _incoming_headers() -> dict[str, str]:

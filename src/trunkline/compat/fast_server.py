@@ -104,10 +104,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         self.use_pipeline()
 
     @property
-    def _local_provider(self) -> Any:
-        return self.local_provider
-
-    @property
     def auth(self) -> Any:
         """The auth provider."""
         return self.foreign_auth

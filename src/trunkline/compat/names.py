@@ -385,9 +385,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.utilities.openapi.parser": (
             "openapi.parser: parse_openapi_to_http_routes _combine_schemas_and_map_params",
         ),
-        "fastmcp.utilities.openapi.director": (
-            "openapi.director: RequestDirector _combine_schemas_and_map_params",
-        ),
+        "fastmcp.utilities.openapi.director": ("openapi.director: RequestDirector _combine_schemas_and_map_params",),
         "fastmcp.utilities.openapi.schemas": (
             "openapi.schemas: _combine_schemas _combine_schemas_and_map_params extract_output_schema_from_responses",
         ),
@@ -395,9 +393,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "openapi.json_schema_converter: convert_openapi_schema_to_json_schema convert_schema_definitions",
         ),
         "fastmcp.server.providers.skills": (_SKILLS,),
-        "fastmcp.server.providers.skills._common": (
-            "providers.skills: SkillFileInfo SkillInfo parse_frontmatter",
-        ),
+        "fastmcp.server.providers.skills._common": ("providers.skills: SkillFileInfo SkillInfo parse_frontmatter",),
         "fastmcp.server.providers.skills.skill_provider": (
             _SKILLS,
             "providers.skills: SkillFileResource SkillFileTemplate SkillResource",

@@ -47,7 +47,7 @@ class ErrorHandlingMiddleware(Middleware):
         try:
             self.error_callback(error, context)
         except Exception as failure:
-            self.logger.error(f"Error in error callback: {failure}")
+            self.logger.error("Error in error callback: %s", failure, exc_info=True)
 
     def _transform_error(self, error: Exception, context: MiddlewareContext[Any]) -> Exception:
         """Return the error of the protocol for a failure, by the kind of what caused it."""
@@ -121,7 +121,12 @@ class RetryMiddleware(Middleware):
                 delay = self._calculate_delay(attempt)
                 attempt += 1
                 self.logger.warning(
-                    f"Request {context.method} failed (attempt {attempt}/{self.max_retries + 1}): "
-                    f"{type(error).__name__}: {error}. Retrying in {delay:.1f}s..."
+                    "Request %s failed (attempt %d/%d): %s: %s. Retrying in %.1fs...",
+                    context.method,
+                    attempt,
+                    self.max_retries + 1,
+                    type(error).__name__,
+                    error,
+                    delay,
                 )
                 await asyncio.sleep(delay)

@@ -1,4 +1,4 @@
-"""Schemas of OpenAPI documents as JSON Schema: ``nullable``, ``readOnly`` and ``writeOnly``, and keywords of their own."""
+"""Schemas of OpenAPI documents as JSON Schema: what ``nullable``, ``readOnly`` and ``writeOnly`` mean there."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _projected(node: Any, unwanted: tuple[str, ...], definitions: Mapping[str, Any]) -> Any:
-    """Return a schema without the unwanted properties: those of one object may stand in several members of ``allOf``."""
+    """Return a schema without the unwanted properties; an object's may stand in several members of ``allOf``."""
     if not isinstance(node, Mapping):
         return node
     names = _unwanted_names(node, unwanted, definitions, set())
@@ -127,9 +127,7 @@ def _without(
         # Members of these describe the same object.
         if isinstance(made.get(key), list):
             made[key] = [
-                _without(
-                    dict(each), names | _unwanted_names(each, unwanted, definitions, set()), unwanted, definitions
-                )
+                _without(dict(each), names | _unwanted_names(each, unwanted, definitions, set()), unwanted, definitions)
                 if isinstance(each, Mapping)
                 else each
                 for each in made[key]
@@ -142,9 +140,7 @@ def _without(
     return made
 
 
-def _unwanted_names(
-    node: Any, unwanted: tuple[str, ...], definitions: Mapping[str, Any], seen: set[str]
-) -> set[str]:
+def _unwanted_names(node: Any, unwanted: tuple[str, ...], definitions: Mapping[str, Any], seen: set[str]) -> set[str]:
     """Return the names of the unwanted properties of one object, its references and members of ``allOf`` included."""
     if not isinstance(node, Mapping):
         return set()

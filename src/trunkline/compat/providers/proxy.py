@@ -20,7 +20,6 @@ from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareCon
 from trunkline.compat.providers.base import Provider, matching_template
 from trunkline.compat.results import PromptResult, ResourceContent, ResourceResult, ToolResult
 from trunkline.compat.sessions import ClientSession
-from trunkline.compat.types import model_class, to_model
 from trunkline.errors import LinkError, RequestFailed
 from trunkline.protocol.uri_template import UriTemplate
 
@@ -500,9 +499,7 @@ class ProxyMetadataMiddleware(Middleware):
             return result
         if upstream is None:
             return result
-        theirs = {
-            name: value for name, value in (upstream.meta or {}).items() if name not in _OF_THE_CONNECTION
-        }
+        theirs = {name: value for name, value in (upstream.meta or {}).items() if name not in _OF_THE_CONNECTION}
         changes: dict[str, Any] = {
             "instructions": result.instructions or upstream.instructions,
             "meta": {**theirs, **(result.meta or {})} or None,

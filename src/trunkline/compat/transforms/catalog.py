@@ -26,7 +26,7 @@ _NUMBERS = itertools.count()
 
 
 class CatalogTransform(Transform):
-    """Replaces lists: subclasses override ``transform_tools`` and its kin, and read the real lists by ``get_..._catalog``."""
+    """Replaces lists: subclasses override ``transform_tools`` and its kin; ``get_tool_catalog`` reads the real ones."""
 
     def __init__(self) -> None:
         """Start as a transform that is not bypassed."""
@@ -66,7 +66,7 @@ class CatalogTransform(Transform):
         return prompts
 
     async def get_tool_catalog(self, ctx: Any, *, run_middleware: bool = True) -> Sequence[Any]:
-        """Return the real tools, the newest version of each; those that only an app's own page may call are left out."""
+        """Return the real tools, the newest version of each, without those that only an app's own page may call."""
         found = await self._read(lambda: ctx.fastmcp.list_tools(run_middleware=run_middleware))
         return [each for each in found if _is_for_model(each)]
 
