@@ -117,7 +117,7 @@ def _prepare() -> None:
         return
     venv.create(FOLDER / "env", with_pip=True)
     pip = [str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "-e", f"{ROOT}[http,auth,cli]", *_NEEDED], check=True)
+    subprocess.run([*pip, "-e", f"{ROOT}[auth,cli,compat]", *_NEEDED], check=True)
     _serve_children()
     (FOLDER / "env" / ".installed").touch()
 
@@ -230,9 +230,13 @@ def _test_names(node: ast.AST, within: str = "") -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
             yield from _test_names(child, f"{within}{child.name}::")
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and child.name.startswith("test"):
-            if not any("fixture" in ast.unparse(each) for each in child.decorator_list):
-                yield within + child.name
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and _is_test(child):
+            yield within + child.name
+
+
+def _is_test(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    fixture = any("fixture" in ast.unparse(each) for each in function.decorator_list)
+    return function.name.startswith("test") and not fixture
 
 
 def load_reasons(folder: Path = REASONS) -> list[Reason]:

@@ -377,7 +377,7 @@ class OfficialTool(ToolDefinition):
 
     def _log(self, error: ToolError) -> None:
         record = logging.getLogger("mcp.server.mcpserver.server")
-        cause = error.__cause__
+        cause: Any = error.__cause__
         if isinstance(error, UnexpectedToolError):
             record.error("Tool %r raised an unexpected exception", self.name, exc_info=error)
         elif hasattr(cause, "errors") and callable(cause.errors):

@@ -73,7 +73,8 @@ class _Arguments:
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {each.name: each.annotation for each in parameters}
         call.__name__ = call.__qualname__ = label
-        self._adapter: TypeAdapter[Any] = TypeAdapter(call)
+        target: Any = call
+        self._adapter: TypeAdapter[Any] = TypeAdapter(target)
 
     def bind(self, raw: Any) -> dict[str, Any]:
         """Return the keyword arguments of a call.
@@ -304,7 +305,7 @@ class WholeResult(ToolResult):
         """Keep the protocol's result."""
         made = cls.from_mcp_result(result)
         made.raw = result  # type: ignore[attr-defined]
-        return made  # type: ignore[return-value]
+        return made
 
     def to_mcp_result(self) -> Any:
         """Return the result as it was made."""

@@ -27,7 +27,8 @@ class _Manager:
         flag = server if isinstance(server, bool) else True
         self._warns = next((value for name, value in options.items() if name.startswith("warn_on_duplicate")), flag)
         own = server is None or isinstance(server, bool)
-        self._server: Any = MCPServer("manager", **{f"warn_on_duplicate_{self._kind}": self._warns}) if own else server
+        flags: dict[str, Any] = {f"warn_on_duplicate_{self._kind}": self._warns}
+        self._server: Any = MCPServer("manager", **flags) if own else server
         for each in options.get(self._kind) or ():
             self._add(each)
 
@@ -65,6 +66,15 @@ class ToolManager(_Manager):
     def get_tool(self, name: str) -> Any:
         """Return a tool, or None."""
         return self._one(name)
+
+    @property
+    def warn_on_duplicate_tools(self) -> bool:
+        """Whether a second tool of a name is worth a warning."""
+        return bool(self._server.settings.warn_on_duplicate_tools)
+
+    @warn_on_duplicate_tools.setter
+    def warn_on_duplicate_tools(self, value: bool) -> None:
+        self._server.settings.warn_on_duplicate_tools = value
 
     def add_tool(self, fn: Any, name: str | None = None, **options: Any) -> Any:
         """Register a function; the first of a name stays."""

@@ -16,7 +16,7 @@ from trunkline.compat.components import Component
 from trunkline.compat.context import OfficialContext, current_context
 from trunkline.compat.definitions import OfficialTool as OfficialToolDefinition
 from trunkline.compat.exceptions import InvalidSignature, NotFoundError, ToolError
-from trunkline.compat.http_apps import HttpMethods
+from trunkline.compat.http_apps import HttpMethods, TransportSecuritySettings
 from trunkline.compat.input_required import MarkedSeal
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.managers import PromptManager, ResourceManager, ToolManager
@@ -61,6 +61,8 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     def __init__(self, name: str | None, instructions: str | None, options: dict[str, Any]) -> None:
         settings = {key: options.pop(key) for key in tuple(options) if key in _SETTINGS}
         self.settings = Settings(**{key: value for key, value in settings.items() if value is not None})
+        if STATE.camel_case and self.settings.transport_security is None:
+            self.settings.transport_security = TransportSecuritySettings.for_host(self.settings.host)
         lifespan = settings.get("lifespan")
         tools, resources = options.pop("tools", None), options.pop("resources", None)
         middleware = options.pop("middleware", None) or ()
@@ -112,7 +114,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         if "input_schema" not in given:
             function = named_parameters(function)
         try:
-            return self.tool_class(function, tool_options(given), owner=self, structured_output=structured)  # type: ignore[call-arg]
+            return self.tool_class(function, tool_options(given), owner=self, structured_output=structured)
         except TypeError as error:
             raise InvalidSignature(str(error)) from error
 
@@ -192,7 +194,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     @property
     def dependencies(self) -> list[str]:
         """The packages that the server's author listed."""
-        return self.settings.dependencies
+        return list(self.settings.dependencies)
 
     @property
     def seal(self) -> Any:
@@ -255,7 +257,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         name = str(options.get("name") or name_of(fn))
         if name == "<lambda>":
             raise ValueError("You must provide a name for lambda functions")
-        if name in self._own.tools and self.settings.warn_on_duplicate_tools:
+        if name in self._own.tools and getattr(self.settings, "warn_on_duplicate_tools", True):
             logging.getLogger("mcp").warning("Tool already exists: %s", name)
         self._add_tool(fn, options)
         return self.object_of("tools", name, self._own.tools[name])
