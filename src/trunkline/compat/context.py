@@ -498,7 +498,7 @@ class FastContext(_ForeignContext):
         server.forget_session_rules(self._exchange.admitted.caller.session)
 
     def _switch(self, on: bool, criteria: Mapping[str, Any]) -> None:
-        from trunkline.compat.fast_server import matcher
+        from trunkline.compat.composition import matcher
 
         session = self._exchange.admitted.caller.session
         if session is None:

@@ -14,7 +14,7 @@ __all__ = ["parse_openapi_to_http_routes"]
 log = logging.getLogger("fastmcp")
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
-_MAX_REFERENCES = 50
+_MAX_REFERENCES = 50  # References of honest documents lead on a few times.
 
 
 def parse_openapi_to_http_routes(openapi_dict: Mapping[str, Any]) -> list[HTTPRoute]:

@@ -39,7 +39,7 @@ __all__ = [
 
 log = logging.getLogger("fastmcp")
 
-DEFAULT_TIMEOUT = 30.0
+DEFAULT_TIMEOUT = 30.0  # Seconds; FastMCP's own.
 _LONGEST_NAME = 56  # FastMCP's own limit for names made of operation ids.
 
 

@@ -31,7 +31,7 @@ _DEFINITIONS = "#/$defs/"
 _BEYOND_PROPERTIES = ("oneOf", "anyOf", "not", "if", "patternProperties", "propertyNames", "dependentSchemas")
 #: Members that describe, and constrain nothing.
 _ANNOTATIONS = ("title", "description", "example", "examples", "default", "deprecated", "externalDocs", "xml", "$defs")
-_MAX_DEPTH = 30
+_MAX_DEPTH = 30  # Schemas of honest documents nest a few levels deep.
 
 
 def as_definitions(node: Any) -> Any:

@@ -47,8 +47,8 @@ _OF_THE_CONNECTION = frozenset(
         "io.modelcontextprotocol/serverInfo",
     }
 )
-_INTERNAL_ERROR = -32603
-_CACHE_SECONDS = 300.0
+_INTERNAL_ERROR = -32603  # JSON-RPC 2.0, section 5.1.
+_CACHE_SECONDS = 300.0  # FastMCP's own.
 
 
 # --- the client of the server behind ---------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ log = logging.getLogger("fastmcp")
 
 SupportingFiles = Literal["template", "resources"]
 _MANIFEST = "_manifest"
-_LONGEST_DESCRIPTION = 200
+_LONGEST_DESCRIPTION = 200  # A line of a file may be a whole paragraph.
 
 
 # --- skills ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ through the same transform, which then changes nothing.
 
 from __future__ import annotations
 
-import itertools
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,15 +21,13 @@ from trunkline.compat.types import to_plain
 
 __all__ = ["CatalogTransform", "PromptsAsTools", "ResourcesAsTools"]
 
-_NUMBERS = itertools.count()
-
 
 class CatalogTransform(Transform):
     """Replaces lists: subclasses override ``transform_tools`` and its kin; ``get_tool_catalog`` reads the real ones."""
 
     def __init__(self) -> None:
         """Start as a transform that is not bypassed."""
-        self._instance_id = next(_NUMBERS)
+        self._instance_id = id(self)
         self._bypass: ContextVar[bool] = ContextVar(f"trunkline.compat.catalog.{self._instance_id}", default=False)
 
     async def list_tools(self, tools: Sequence[Any]) -> Sequence[Any]:
