@@ -68,12 +68,24 @@ class LocalExchange:
         #: The failure of the function that ran last: what a result with ``isError`` was made of.
         self.failure: Exception | None = None
         self.store: Any = None if outer is None else outer.store
-        self.elicitor: Any = None if outer is None else outer.elicitor
+        self._elicitor: Any = None
         self.task: Any = asyncio.current_task()
         self.id: Any = 0 if outer is None else outer.id
         self.connection: Any = _NoConnection(server) if outer is None else outer.connection
         caller = Caller(NEWEST_HANDSHAKE, None, {}, MEMORY) if outer is None else outer.admitted.caller
         self.admitted = ValidatedRequest(caller, _ROWS[method], params)
+
+    @property
+    def elicitor(self) -> Any:
+        """What asks the caller: that of the request, which resumes after an answer."""
+        return self._elicitor if self._outer is None else self._outer.elicitor
+
+    @elicitor.setter
+    def elicitor(self, value: Any) -> None:
+        if self._outer is None:
+            self._elicitor = value
+        else:
+            self._outer.elicitor = value
 
     @property
     def open(self) -> bool:

@@ -498,7 +498,7 @@ class FastContext(_ForeignContext):
         server.forget_session_rules(self._exchange.admitted.caller.session)
 
     def _switch(self, on: bool, criteria: Mapping[str, Any]) -> None:
-        from trunkline.compat.transforms.base import matcher
+        from trunkline.compat.composition import matcher
 
         session = self._exchange.admitted.caller.session
         if session is None:
@@ -554,6 +554,11 @@ class FastContext(_ForeignContext):
         states = self._server.__dict__.setdefault("_compat_states", {})
         state: dict[str, Any] = states.setdefault(id(holder), {})
         return state
+
+    @property
+    def origin_request_id(self) -> Any:
+        """The id of the request that the caller sent."""
+        return None if self._exchange is None else self._exchange.id
 
     @property
     def transport(self) -> Any:

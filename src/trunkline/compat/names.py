@@ -47,12 +47,16 @@ _OFFICIAL_ERRORS = (
     "ValidationError ToolError ResourceError "
     "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError"
 )
-_MIDDLEWARE = (
-    "middleware.base: Middleware MiddlewareContext CallNext=GenericCallNext LoggingMiddleware StructuredLoggingMiddleware "
-    "TimingMiddleware "
-    "DetailedTimingMiddleware ErrorHandlingMiddleware RetryMiddleware RateLimitingMiddleware RateLimitError "
-    "SlidingWindowRateLimitingMiddleware"
+_MIDDLEWARE = ("middleware.base: Middleware MiddlewareContext CallNext=GenericCallNext",)
+_LOGGING = "middleware.logging: LoggingMiddleware StructuredLoggingMiddleware"
+_TIMING = "middleware.timing: TimingMiddleware DetailedTimingMiddleware"
+_FAILURES = "middleware.error_handling: ErrorHandlingMiddleware RetryMiddleware"
+_RATES = (
+    "middleware.rate_limiting: RateLimitError RateLimitingMiddleware SlidingWindowRateLimiter "
+    "SlidingWindowRateLimitingMiddleware TokenBucketRateLimiter"
 )
+_PINGS = "middleware.ping: PingMiddleware"
+_CHECKS = "middleware.authorization: AuthMiddleware"
 _AUTH = (
     "auth: AccessToken AuthProvider TokenVerifier RemoteAuthProvider OAuthProvider JWTVerifier StaticTokenVerifier "
     "BearerAuthProvider DebugTokenVerifier IntrospectionTokenVerifier require_scopes restrict_tag AuthSettings "
@@ -79,9 +83,20 @@ _PROVIDERS = (
     "providers.local: LocalProvider",
     "providers.mounted: FastMCPProvider",
 )
+_OPENAPI = "openapi.provider: OpenAPIProvider MCPType RouteMap"
+_OPENAPI_COMPONENTS = "openapi.components: OpenAPITool OpenAPIResource OpenAPIResourceTemplate"
+_OPENAPI_MODELS = (
+    "openapi.models: HTTPRoute HttpMethod JsonSchema ParameterInfo ParameterLocation RequestBodyInfo ResponseInfo"
+)
+_SKILLS = (
+    "providers.skills: ClaudeSkillsProvider CodexSkillsProvider CopilotSkillsProvider CursorSkillsProvider "
+    "GeminiSkillsProvider GooseSkillsProvider OpenCodeSkillsProvider SkillProvider SkillsDirectoryProvider "
+    "SkillsProvider VSCodeSkillsProvider"
+)
 _PROXY = (
-    "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
-    "ProxyResource ProxyTemplate ProxyPrompt"
+    "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient ProxyTool "
+    "ProxyResource ProxyTemplate ProxyPrompt ProxyMetadataMiddleware ProxyInitializeMiddleware=ProxyMetadataMiddleware "
+    "_ForwardingClientSession _create_client_factory"
 )
 _ELICITED = (
     "elicitation: elicit_url elicit_with_validation AcceptedElicitation DeclinedElicitation "
@@ -293,12 +308,38 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.utilities.auth": ("auth: parse_scopes",),
         "fastmcp.server.lifespan": ("wire: lifespan",),
         "fastmcp.server.proxy": (_PROXY,),
-        "fastmcp.server.middleware": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.middleware": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.logging": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.timing": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.error_handling": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.rate_limiting": (_MIDDLEWARE,),
+        "fastmcp.server.middleware": (*_MIDDLEWARE, _PINGS, _CHECKS),
+        "fastmcp.server.middleware.middleware": (*_MIDDLEWARE,),
+        "fastmcp.server.middleware.logging": (
+            *_MIDDLEWARE,
+            _LOGGING,
+            "middleware.logging: BaseLoggingMiddleware default_serializer _get_duration_ms",
+        ),
+        "fastmcp.server.middleware.timing": (*_MIDDLEWARE, _TIMING),
+        "fastmcp.server.middleware.error_handling": (*_MIDDLEWARE, _FAILURES),
+        "fastmcp.server.middleware.rate_limiting": (*_MIDDLEWARE, _RATES, "middleware.rate_limiting: time"),
+        "fastmcp.server.middleware.dereference": (
+            *_MIDDLEWARE,
+            "middleware.dereference: DereferenceRefsMiddleware",
+        ),
+        "fastmcp.server.middleware.ping": (*_MIDDLEWARE, _PINGS),
+        "fastmcp.server.middleware.authorization": (*_MIDDLEWARE, _CHECKS),
+        "fastmcp.server.middleware.response_limiting": (
+            *_MIDDLEWARE,
+            "middleware.tools: ResponseLimitingMiddleware",
+        ),
+        "fastmcp.server.middleware.tool_injection": (
+            *_MIDDLEWARE,
+            "middleware.tools: ToolInjectionMiddleware PromptToolMiddleware ResourceToolMiddleware",
+        ),
+        "fastmcp.server.middleware.caching": (
+            *_MIDDLEWARE,
+            "middleware.caching: ANONYMOUS_AUTH_KEY CacheableMessage CacheablePromptResult CacheableResourceContent "
+            "CacheableResourceResult CacheableToolResult CallToolSettings GetPromptSettings ListPromptsSettings "
+            "ListResourcesSettings ListToolsSettings ReadResourceSettings ResponseCachingMiddleware "
+            "ResponseCachingStatistics _make_call_tool_cache_key _make_get_prompt_cache_key "
+            "_make_read_resource_cache_key",
+        ),
         "fastmcp.server.transforms": (_TRANSFORMS, _AS_TOOLS),
         "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
         "fastmcp.server.transforms.visibility": (_TRANSFORMS, "transforms.base: is_enabled"),
@@ -325,6 +366,41 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
         ),
         "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
+        "fastmcp.server.providers.openapi": (_OPENAPI, _OPENAPI_COMPONENTS),
+        "fastmcp.server.providers.openapi.provider": (_OPENAPI, "openapi.provider: DEFAULT_TIMEOUT"),
+        "fastmcp.server.providers.openapi.routing": (_OPENAPI, "openapi.provider: DEFAULT_ROUTE_MAPPINGS"),
+        "fastmcp.server.providers.openapi.components": (
+            _OPENAPI_COMPONENTS,
+            "openapi.components: _extract_mime_type_from_route _redact_headers _slugify",
+        ),
+        "fastmcp.server.openapi": (_OPENAPI, _OPENAPI_COMPONENTS),
+        "fastmcp.server.openapi.routing": (_OPENAPI, "openapi.provider: DEFAULT_ROUTE_MAPPINGS"),
+        "fastmcp.utilities.openapi": (
+            _OPENAPI_MODELS,
+            "openapi.parser: parse_openapi_to_http_routes",
+            "openapi.schemas: _combine_schemas extract_output_schema_from_responses",
+            "openapi.json_schema_converter: convert_openapi_schema_to_json_schema convert_schema_definitions",
+        ),
+        "fastmcp.utilities.openapi.models": (_OPENAPI_MODELS,),
+        "fastmcp.utilities.openapi.parser": (
+            "openapi.parser: parse_openapi_to_http_routes _combine_schemas_and_map_params",
+        ),
+        "fastmcp.utilities.openapi.director": ("openapi.director: RequestDirector _combine_schemas_and_map_params",),
+        "fastmcp.utilities.openapi.schemas": (
+            "openapi.schemas: _combine_schemas _combine_schemas_and_map_params extract_output_schema_from_responses",
+        ),
+        "fastmcp.utilities.openapi.json_schema_converter": (
+            "openapi.json_schema_converter: convert_openapi_schema_to_json_schema convert_schema_definitions",
+        ),
+        "fastmcp.server.providers.skills": (_SKILLS,),
+        "fastmcp.server.providers.skills._common": ("providers.skills: SkillFileInfo SkillInfo parse_frontmatter",),
+        "fastmcp.server.providers.skills.skill_provider": (
+            _SKILLS,
+            "providers.skills: SkillFileResource SkillFileTemplate SkillResource",
+        ),
+        "fastmcp.server.providers.skills.directory_provider": (_SKILLS,),
+        "fastmcp.server.providers.skills.claude_provider": (_SKILLS,),
+        "fastmcp.server.providers.skills.vendor_providers": (_SKILLS,),
         "fastmcp.server.providers.base": (*_PROVIDERS,),
         "fastmcp.server.providers.aggregate": (*_PROVIDERS,),
         "fastmcp.server.providers": (*_PROVIDERS,),
@@ -369,11 +445,16 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.client": ("clients: Client", _TRANSPORTS),
         "fastmcp.client.client": ("clients: Client CallToolResult",),
         "fastmcp.client.transports": (_TRANSPORTS,),
+        "fastmcp.client.transports.base": (_TRANSPORTS, "clients: TransportOptions"),
+        "fastmcp.mcp_config": ("mcp_config: MCPConfig RemoteMCPServer StdioMCPServer",),
         "fastmcp.client.auth": ("wire: BearerAuth OAuth",),
         "fastmcp.client.elicitation": ("types: ElicitResult ElicitRequestParams", "context: RequestContext"),
         "fastmcp.client.logging": ("types: LogMessage=LoggingMessageNotificationParams",),
         "fastmcp.client.messages": ("wire: MessageHandler",),
-        "fastmcp.client.sampling": ("types: SamplingMessage SamplingParams=CreateMessageRequestParams",),
+        "fastmcp.client.sampling": (
+            "types: SamplingMessage SamplingParams=CreateMessageRequestParams",
+            "context: RequestContext",
+        ),
         "fastmcp.utilities.types": ("utilities: Image Audio File",),
         "fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
         "fastmcp.utilities.components": (_COMPONENTS,),

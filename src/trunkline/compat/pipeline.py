@@ -31,8 +31,9 @@ from trunkline.compat.exceptions import (
     ResourceError,
     ToolError,
 )
-from trunkline.compat.json_schemas import dereference_refs
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
+from trunkline.compat.middleware.dereference import dereferenced
+from trunkline.compat.middleware.messages import wrap_handlers
 from trunkline.compat.providers.base import find_in, list_from
 from trunkline.compat.resource_definitions import screen
 from trunkline.compat.resource_security import ResourceSecurityError
@@ -207,12 +208,8 @@ async def _around(server: Any, context: Any, last: Any) -> Any:
 
 
 def _meta_of(version: VersionSpec | None) -> dict[str, Any]:
-    """Return the ``_meta`` that middleware sees: that of the request, with the version that is called."""
-    context = current_context()
-    meta = dict(context.meta) if context is not None and context._exchange is not None else {}
-    if version is not None and version.eq is not None:
-        meta["fastmcp"] = {**(meta.get("fastmcp") or {}), "version": version.eq}
-    return {"_meta": meta} if meta else {}
+    """Return the ``_meta`` that middleware sees: the version that is called."""
+    return {} if version is None or version.eq is None else {"_meta": {"fastmcp": {"version": version.eq}}}
 
 
 async def call_tool(
@@ -257,8 +254,8 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
             log.log(error.log_level or logging.ERROR, "Error calling tool %r", name)
         raise
     except Exception as error:
-        log.exception("Error calling tool %r", name)
-        raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
+        what = f"Error calling tool {name!r}"
+        raise ToolError(_failure(server, what, error)) from error
 
 
 async def read_resource(
@@ -301,8 +298,8 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
     except (HandlerError, RequestFailed, MissingCapability):
         raise
     except Exception as error:
-        log.exception("Error reading resource %r", uri)
-        raise ResourceError(server.error_text(f"Error reading resource {uri!r}", error)) from error
+        what = f"Error reading resource {uri!r}"
+        raise ResourceError(_failure(server, what, error)) from error
 
 
 async def render_prompt(
@@ -347,8 +344,17 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
     except (HandlerError, RequestFailed, MissingCapability):
         raise
     except Exception as error:
-        log.exception("Error rendering prompt %r", name)
-        raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
+        what = f"Error rendering prompt {name!r}"
+        raise PromptError(_failure(server, what, error)) from error
+
+
+def _failure(server: Any, what: str, error: Exception) -> str:
+    """Log an unexpected failure and return what the caller is told; what an API answered is no crash of ours."""
+    status = getattr(error, "status_code", None)
+    log.error(what, exc_info=error if status is None else None)
+    if status == 429:
+        return "Rate limited by upstream API, please retry later"
+    return str(server.error_text(what, error))
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -361,6 +367,7 @@ def use_pipeline(server: Any) -> None:
     server.handlers["tools/call"] = _tool_handler(server)
     server.handlers["resources/read"] = _resource_handler(server)
     server.handlers["prompts/get"] = _prompt_handler(server)
+    wrap_handlers(server)
     # Which ones there are is known only when providers and transforms list them.
     server.announced = server.announced | {"tools", "resources", "prompts"}
     server._refresh()
@@ -372,22 +379,12 @@ def _list_handler(server: Any, row: _Kind) -> Any:
     async def handle(exchange: Any, params: Any) -> Any:
         items = dedupe_with_versions(list(await getattr(server, verb)()), lambda each: each.identifier)
         page, following = _page(items, params.cursor, server)
-        listed = [_inlined(server, to_struct(getattr(item, row.listed)(), row.struct)) for item in page]
+        if server.dereferences:
+            page = [dereferenced(each) for each in page]
+        listed = [to_struct(getattr(item, row.listed)(), row.struct) for item in page]
         return row.result(**{row.member: listed}, next_cursor=following)
 
     return handle
-
-
-def _inlined(server: Any, item: Any) -> Any:
-    """Return a tool with schemas without references, if the server sends them so."""
-    if not isinstance(item, t.Tool) or not server.dereferences:
-        return item
-    output = item.output_schema
-    return msgspec.structs.replace(
-        item,
-        input_schema=dereference_refs(item.input_schema),
-        output_schema=dereference_refs(output) if output else output,
-    )
 
 
 def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any], str | None]:

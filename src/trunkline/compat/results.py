@@ -257,6 +257,14 @@ class ResourceResult:
         self.contents: list[Any] = contents
         self.meta = None if meta is None else dict(meta)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the contents."""
+        return isinstance(other, ResourceResult) and (self.contents, self.meta) == (other.contents, other.meta)
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
     def __repr__(self) -> str:
         """Show the contents."""
         return f"ResourceResult(contents={self.contents!r}, meta={self.meta!r})"

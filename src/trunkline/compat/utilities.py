@@ -78,9 +78,15 @@ def get_logger(name: str = "fastmcp") -> logging.Logger:
     return logging.getLogger(name if name.startswith("fastmcp") else f"fastmcp.{name}")
 
 
-def configure_logging(level: Any = "INFO", **_: Any) -> None:
-    """Set the level of the framework's logger."""
-    logging.getLogger("fastmcp").setLevel(level)
+def configure_logging(level: Any = "INFO", logger: logging.Logger | None = None, **_: Any) -> None:
+    """Log what the framework and its middleware log to stderr, from a level on."""
+    log = logger or logging.getLogger("fastmcp")
+    log.setLevel(level)
+    log.propagate = False
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(name)s: %(message)s"))
+        log.addHandler(handler)
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

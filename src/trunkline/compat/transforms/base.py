@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trunkline.compat.component_versions import VersionSpec
@@ -21,7 +21,6 @@ __all__ = [
     "Visibility",
     "is_enabled",
     "mark",
-    "matcher",
     "visibility",
 ]
 
@@ -233,18 +232,6 @@ def visibility(enabled: bool, criteria: dict[str, Any]) -> Visibility:
     given = {name: value for name, value in criteria.items() if value is not None}
     alone = not (given.keys() - {"components"})
     return Visibility(enabled, match_all=alone, **given)
-
-
-def matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that says whether a definition, or the object that stands for one, is meant."""
-    from trunkline.compat.components import Component, from_definition
-
-    rule = visibility(True, criteria)
-
-    def matches(item: Any) -> bool:
-        return rule._matches(item if isinstance(item, Component) else from_definition(item))
-
-    return matches
 
 
 class VersionFilter(Transform):
