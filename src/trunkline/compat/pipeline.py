@@ -32,6 +32,7 @@ from trunkline.compat.exceptions import (
     ResourceError,
     ToolError,
 )
+from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.middleware.dereference import dereferenced
 from trunkline.compat.middleware.messages import wrap_handlers
@@ -43,6 +44,7 @@ from trunkline.compat.transforms.base import is_enabled
 from trunkline.compat.types import model_class, to_plain, to_struct
 from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ResourceNotFound
 from trunkline.protocol.methods import read_meta
+from trunkline.protocol.revisions import Feature
 from trunkline.server.tools import error_result
 
 __all__ = ["call_tool", "find_object", "list_objects", "read_resource", "render_prompt", "use_pipeline"]
@@ -246,7 +248,8 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
         raise NotFoundError(f"Unknown tool: {name!r}")
     try:
         result = await tool.run(arguments)
-        return result if isinstance(result, ToolResult) else tool.convert_result(result)
+        asked = isinstance(result, ToolResult) or is_input_required(result)
+        return result if asked else tool.convert_result(result)
     except (NotFoundError, DisabledError) as error:
         # Something that the tool looked for: the tool itself is there.
         raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
@@ -315,9 +318,11 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
         if values is None:
             raise NotFoundError(f"Unknown resource: {uri!r}")
         screen(server, template, values)
-        found = await template.create_resource(uri, values)
     try:
-        return found.convert_result(await found.read())
+        if found is None:
+            found = await template.create_resource(uri, values)
+        value = await found.read()
+        return value if is_input_required(value) else found.convert_result(value)
     except ResourceSecurityError:
         raise
     except (NotFoundError, DisabledError) as error:
@@ -365,7 +370,8 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
     if prompt is None:
         raise NotFoundError(f"Unknown prompt: {name!r}")
     try:
-        return prompt.convert_result(await prompt.render(dict(arguments or {})))
+        value = await prompt.render(dict(arguments or {}))
+        return value if is_input_required(value) else prompt.convert_result(value)
     except (NotFoundError, DisabledError) as error:
         raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability):
@@ -426,6 +432,20 @@ def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any],
     return items[start : start + size], str(start + size) if start + size < len(items) else None
 
 
+def _asked(server: Any, exchange: Any, result: Any, what: str) -> Any:
+    """Return the questions that a component returned instead of a result.
+
+    Raises:
+        InvalidParams: the caller's revision has no such results.
+    """
+    if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
+        raise InvalidParams(
+            f"{what} returned an InputRequiredResult, which exists since 2026-07-28; "
+            f"this caller speaks {exchange.admitted.caller.revision.name}: call ctx.elicit() instead"
+        )
+    return to_input_required(server, exchange, result)
+
+
 def _tool_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.CallToolRequestParams) -> Any:
         arguments = msgspec.json.decode(params.arguments) if params.arguments is not None else {}
@@ -437,6 +457,8 @@ def _tool_handler(server: Any) -> Any:
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
             return error_result(str(error))
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Tool {params.name!r}")
         return result.to_struct() if isinstance(result, ToolResult) else to_struct(result, t.CallToolResult)
 
     return handle
@@ -450,6 +472,8 @@ def _resource_handler(server: Any) -> Any:
             raise ResourceNotFound(f"Resource not found: {params.uri!r}", data={"uri": params.uri}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Resource {params.uri!r}")
         if isinstance(result, ResourceResult):
             return result.to_struct(params.uri)
         if isinstance(result, list):
@@ -469,6 +493,8 @@ def _prompt_handler(server: Any) -> Any:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Prompt {params.name!r}")
         return result.to_struct() if isinstance(result, PromptResult) else to_struct(result, t.GetPromptResult)
 
     return handle
