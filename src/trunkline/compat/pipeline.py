@@ -274,9 +274,7 @@ async def _by_identity(server: Any, name: str) -> Any:
         if is_app_tool_with_identity(each, parsed[0])
     ]
     for transform in server._transforms:
-        changed = [
-            each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])
-        ]
+        changed = [each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])]
         items = changed or items
     marked = [server.marked_for_session(each) for each in items]
     found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])

@@ -223,10 +223,15 @@ def _meta() -> dict[str, Any] | None:
     return {name: value for name, value in context.meta.items() if name not in _OF_THE_CONNECTION} or None
 
 
-async def _report(progress: float, total: float | None = None, message: str | None = None) -> None:
-    context = current_context()
-    if context is not None:
-        await context.report_progress(progress, total, message)
+def _reporter() -> Any:
+    """Return what passes the progress of a call on to the caller of the request being served."""
+    front = current_context()
+
+    async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+        if front is not None:
+            await front.report_progress(progress, total, message)
+
+    return report
 
 
 def _fastmcp_part(meta: Any) -> dict[str, Any]:
@@ -272,7 +277,7 @@ class ProxyTool(Tool):
         version = {"version": self.version} if self.version else {}
         async with self.behind.connected() as client:
             result = await client.call_tool_mcp(
-                self.inner_name, arguments, meta=_meta(), progress_handler=_report, **version
+                self.inner_name, arguments, meta=_meta(), progress_handler=_reporter(), **version
             )
         return ToolResult.from_mcp_result(result)
 
