@@ -140,7 +140,10 @@ async def list_objects(server: Any, kind: str, *, run_middleware: bool = True) -
     async with _entered(server, row.method, t.PaginatedRequestParams()):
 
         async def last(_: Any) -> Sequence[Any]:
-            return [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+            found = [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+            injected = _injected(server) if kind == "tools" else {}
+            own = [each for each in injected.values() if await is_allowed(each)]
+            return [*own, *(each for each in found if each.name not in injected)] if injected else found
 
         if not run_middleware:
             return await last(None)
@@ -154,6 +157,15 @@ async def _transformed(server: Any, row: _Kind) -> Sequence[Any]:
     for transform in server._transforms:
         items = await getattr(transform, row.verb)(items)
     return [server.marked_for_session(each) for each in items]
+
+
+def _injected(server: Any) -> dict[str, Any]:
+    """Return the tools that middleware adds: they are the server's own, so that all its middleware sees them."""
+    return {
+        name: tool
+        for middleware in server.foreign_middleware
+        for name, tool in getattr(middleware, "injected_tools", {}).items()
+    }
 
 
 async def _any_object(server: Any, row: _Kind, key: str, version: VersionSpec | None) -> Any:
@@ -180,6 +192,9 @@ async def _exists(server: Any, uri: str) -> bool:
 async def find_object(server: Any, kind: str, key: str, version: VersionSpec | None = None) -> Any:
     """Find one object by its name or URI; if its newest version may not be seen, the newest that may."""
     row = _KINDS[kind]
+    injected = _injected(server).get(key) if kind == "tools" else None
+    if injected is not None:
+        return injected if await is_allowed(injected) else None
     found = await _any_object(server, row, key, version)
     if found is None:
         return None
@@ -278,8 +293,8 @@ async def _by_identity(server: Any, name: str) -> Any:
         items = changed or items
     marked = [server.marked_for_session(each) for each in items]
     found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
-    # Through its name, so that a lookup of a provider or a transform may refuse it.
-    return None if found is None else await find_object(server, "tools", found.name, _exactly(found)) or found
+    # Through its name, so that a provider or a transform may decline it.
+    return None if found is None else await _any_object(server, _KINDS["tools"], found.name, _exactly(found))
 
 
 def _exactly(component: Any) -> VersionSpec | None:
