@@ -282,15 +282,15 @@ async def _by_identity(server: Any, name: str) -> Any:
     parsed = parse_hashed_backend_name(name)
     if parsed is None:
         return None
+    digest = parsed[0]
     providers = [server.local_provider, *server._providers]
-    items = [
-        each
-        for each in await list_from(providers, "list_tools", server.provider_error_strategy)
-        if is_app_tool_with_identity(each, parsed[0])
-    ]
+    items: list[Any] = list(await list_from(providers, "list_tools", server.provider_error_strategy))
     for transform in server._transforms:
-        changed = [each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])]
-        items = changed or items
+        changed = list(await transform.list_tools(items))
+        if not any(is_app_tool_with_identity(each, digest) for each in changed):
+            changed += [each for each in items if is_app_tool_with_identity(each, digest)]
+        items = changed
+    items = [each for each in items if is_app_tool_with_identity(each, digest)]
     marked = [server.marked_for_session(each) for each in items]
     found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
     # Through its name, so that a provider or a transform may decline it.
