@@ -44,7 +44,7 @@ from trunkline.compat.transforms.base import is_enabled
 from trunkline.compat.types import model_class, to_plain, to_struct
 from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ResourceNotFound
 from trunkline.protocol.methods import read_meta
-from trunkline.protocol.revisions import Feature
+from trunkline.protocol.revisions import REVISIONS, Feature
 from trunkline.server.tools import error_result
 
 __all__ = ["call_tool", "find_object", "list_objects", "read_resource", "render_prompt", "use_pipeline"]
@@ -452,8 +452,9 @@ def _asked(server: Any, exchange: Any, result: Any, what: str) -> Any:
         InvalidParams: the caller's revision has no such results.
     """
     if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
+        first = next(each.name for each in REVISIONS if Feature.INPUT_REQUIRED in each.features)
         raise InvalidParams(
-            f"{what} returned an InputRequiredResult, which exists since 2026-07-28; "
+            f"{what} returned an InputRequiredResult, which exists since {first}; "
             f"this caller speaks {exchange.admitted.caller.revision.name}: call ctx.elicit() instead"
         )
     return to_input_required(server, exchange, result)
