@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw
 
 import trunkline.types as t
+from trunkline.compat.addressing import is_app_tool_with_identity, parse_hashed_backend_name
 from trunkline.compat.authorization import is_allowed
 from trunkline.compat.calls import exchange_for
 from trunkline.compat.component_versions import VersionSpec, dedupe_with_versions, newest, requested_version
@@ -31,6 +32,7 @@ from trunkline.compat.exceptions import (
     ResourceError,
     ToolError,
 )
+from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.middleware.dereference import dereferenced
 from trunkline.compat.middleware.messages import wrap_handlers
@@ -42,6 +44,7 @@ from trunkline.compat.transforms.base import is_enabled
 from trunkline.compat.types import model_class, to_plain, to_struct
 from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ResourceNotFound
 from trunkline.protocol.methods import read_meta
+from trunkline.protocol.revisions import REVISIONS, Feature
 from trunkline.server.tools import error_result
 
 __all__ = ["call_tool", "find_object", "list_objects", "read_resource", "render_prompt", "use_pipeline"]
@@ -137,7 +140,10 @@ async def list_objects(server: Any, kind: str, *, run_middleware: bool = True) -
     async with _entered(server, row.method, t.PaginatedRequestParams()):
 
         async def last(_: Any) -> Sequence[Any]:
-            return [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+            found = [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+            injected = _injected(server) if kind == "tools" else {}
+            own = [each for each in injected.values() if await is_allowed(each)]
+            return [*own, *(each for each in found if each.name not in injected)] if injected else found
 
         if not run_middleware:
             return await last(None)
@@ -151,6 +157,15 @@ async def _transformed(server: Any, row: _Kind) -> Sequence[Any]:
     for transform in server._transforms:
         items = await getattr(transform, row.verb)(items)
     return [server.marked_for_session(each) for each in items]
+
+
+def _injected(server: Any) -> dict[str, Any]:
+    """Return the tools that middleware adds: they are the server's own, so that all its middleware sees them."""
+    return {
+        name: tool
+        for middleware in server.foreign_middleware
+        for name, tool in getattr(middleware, "injected_tools", {}).items()
+    }
 
 
 async def _any_object(server: Any, row: _Kind, key: str, version: VersionSpec | None) -> Any:
@@ -177,6 +192,9 @@ async def _exists(server: Any, uri: str) -> bool:
 async def find_object(server: Any, kind: str, key: str, version: VersionSpec | None = None) -> Any:
     """Find one object by its name or URI; if its newest version may not be seen, the newest that may."""
     row = _KINDS[kind]
+    injected = _injected(server).get(key) if kind == "tools" else None
+    if injected is not None:
+        return injected if await is_allowed(injected) else None
     found = await _any_object(server, row, key, version)
     if found is None:
         return None
@@ -240,12 +258,13 @@ async def call_tool(
 
 
 async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: VersionSpec | None) -> Any:
-    tool = await find_object(server, "tools", name, version)
+    tool = await find_object(server, "tools", name, version) or await _by_identity(server, name)
     if tool is None:
         raise NotFoundError(f"Unknown tool: {name!r}")
     try:
         result = await tool.run(arguments)
-        return result if isinstance(result, ToolResult) else tool.convert_result(result)
+        asked = isinstance(result, ToolResult) or is_input_required(result)
+        return result if asked else tool.convert_result(result)
     except (NotFoundError, DisabledError) as error:
         # Something that the tool looked for: the tool itself is there.
         raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
@@ -256,6 +275,30 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
     except Exception as error:
         what = f"Error calling tool {name!r}"
         raise ToolError(_failure(server, what, error)) from error
+
+
+async def _by_identity(server: Any, name: str) -> Any:
+    """Find the tool that an app's page calls by its identity; what a transform only leaves out of lists is found."""
+    parsed = parse_hashed_backend_name(name)
+    if parsed is None:
+        return None
+    digest = parsed[0]
+    providers = [server.local_provider, *server._providers]
+    items: list[Any] = list(await list_from(providers, "list_tools", server.provider_error_strategy))
+    for transform in server._transforms:
+        changed = list(await transform.list_tools(items))
+        if not any(is_app_tool_with_identity(each, digest) for each in changed):
+            changed += [each for each in items if is_app_tool_with_identity(each, digest)]
+        items = changed
+    items = [each for each in items if is_app_tool_with_identity(each, digest)]
+    marked = [server.marked_for_session(each) for each in items]
+    found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
+    # Through its name, so that a provider or a transform may decline it.
+    return None if found is None else await _any_object(server, _KINDS["tools"], found.name, _exactly(found))
+
+
+def _exactly(component: Any) -> VersionSpec | None:
+    return None if component.version is None else VersionSpec(eq=component.version)
 
 
 async def read_resource(
@@ -288,9 +331,11 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
         if values is None:
             raise NotFoundError(f"Unknown resource: {uri!r}")
         screen(server, template, values)
-        found = await template.create_resource(uri, values)
     try:
-        return found.convert_result(await found.read())
+        if found is None:
+            found = await template.create_resource(uri, values)
+        value = await found.read()
+        return value if is_input_required(value) else found.convert_result(value)
     except ResourceSecurityError:
         raise
     except (NotFoundError, DisabledError) as error:
@@ -338,7 +383,8 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
     if prompt is None:
         raise NotFoundError(f"Unknown prompt: {name!r}")
     try:
-        return prompt.convert_result(await prompt.render(dict(arguments or {})))
+        value = await prompt.render(dict(arguments or {}))
+        return value if is_input_required(value) else prompt.convert_result(value)
     except (NotFoundError, DisabledError) as error:
         raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability):
@@ -399,6 +445,21 @@ def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any],
     return items[start : start + size], str(start + size) if start + size < len(items) else None
 
 
+def _asked(server: Any, exchange: Any, result: Any, what: str) -> Any:
+    """Return the questions that a component returned instead of a result.
+
+    Raises:
+        InvalidParams: the caller's revision has no such results.
+    """
+    if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
+        first = next(each.name for each in REVISIONS if Feature.INPUT_REQUIRED in each.features)
+        raise InvalidParams(
+            f"{what} returned an InputRequiredResult, which exists since {first}; "
+            f"this caller speaks {exchange.admitted.caller.revision.name}: call ctx.elicit() instead"
+        )
+    return to_input_required(server, exchange, result)
+
+
 def _tool_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.CallToolRequestParams) -> Any:
         arguments = msgspec.json.decode(params.arguments) if params.arguments is not None else {}
@@ -410,6 +471,8 @@ def _tool_handler(server: Any) -> Any:
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
             return error_result(str(error))
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Tool {params.name!r}")
         return result.to_struct() if isinstance(result, ToolResult) else to_struct(result, t.CallToolResult)
 
     return handle
@@ -423,6 +486,8 @@ def _resource_handler(server: Any) -> Any:
             raise ResourceNotFound(f"Resource not found: {params.uri!r}", data={"uri": params.uri}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Resource {params.uri!r}")
         if isinstance(result, ResourceResult):
             return result.to_struct(params.uri)
         if isinstance(result, list):
@@ -442,6 +507,8 @@ def _prompt_handler(server: Any) -> Any:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Prompt {params.name!r}")
         return result.to_struct() if isinstance(result, PromptResult) else to_struct(result, t.GetPromptResult)
 
     return handle

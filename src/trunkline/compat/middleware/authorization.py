@@ -44,10 +44,7 @@ class AuthMiddleware(Middleware):
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         """Reject a call of a tool that the caller may not use."""
         name, server = context.message.name, context.fastmcp_context.fastmcp
-        found = await server.get_tool(name)
-        for middleware in server.foreign_middleware:
-            found = getattr(middleware, "_tools_by_name", {}).get(name, found)
-        await self._checked("tool", name, found)
+        await self._checked("tool", name, await server.get_tool(name))
         return await call_next(context)
 
     async def on_read_resource(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
