@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import trunkline.types as t
 from trunkline.client.client import Client as OwnClient
 from trunkline.compat.sessions import as_theirs, call_model, elicit_model, seconds, to_message_handler
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
+from trunkline.errors import LinkError
 from trunkline.server.server import Server
 
-__all__ = ["CallToolResult", "Client"]
+__all__ = ["CallToolResult", "Client", "TransportOptions"]
 
 
 class CallToolResult:
@@ -29,14 +31,37 @@ class CallToolResult:
         self.data = data
         self.is_error = is_error
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the parts."""
+        return isinstance(other, CallToolResult) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
+    def __repr__(self) -> str:
+        """Show the parts."""
+        return f"CallToolResult({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+@dataclass(frozen=True)
+class TransportOptions:
+    """How a client uses its transport: the class of its session, and whether it passes headers of its caller on."""
+
+    session_class: Any = None
+    forward_incoming_headers: bool = False
+
 
 class Client:
     """FastMCP's client."""
 
-    def __init__(self, transport: Any, **options: Any) -> None:
+    def __init__(self, transport: Any, *, transport_options: TransportOptions | None = None, **options: Any) -> None:
         """Initialize with a server, a URL, a file, a configuration or a transport."""
-        self._target = _resolve(transport)
-        self.transport = transport
+        forwards = transport_options is not None and transport_options.forward_incoming_headers
+        self._target = _resolve(transport, forwards=forwards)
+        self.transport = _as_transport(transport)
+        self.mode = str(options.get("mode") or "auto")
+        self._transport_options = transport_options
         given = {name: value for name, value in options.items() if value is not None}
         for name in ("auto_initialize", "generate_name", "name", "extensions", "result_claims", "cache", "verify"):
             given.pop(name, None)
@@ -49,6 +74,9 @@ class Client:
         for name, adapt in _HANDLERS:
             if name in given:
                 given |= adapt(given.pop(name))
+        given["validate"] = False
+        #: By tool: the schema of its results, as listed.
+        self._schemas: dict[str, Any] = {}
         self._options = given
         self._client = OwnClient(self._target, cache=False, **given)
 
@@ -72,9 +100,27 @@ class Client:
         """The server's instructions."""
         return self._client.instructions
 
+    def reconfigure(self) -> None:
+        """Make our client anew, after the mode, the headers or the options of the transport were changed."""
+        options = {**self._options, "mode": self.mode}
+        how = self._transport_options
+        target = self._target
+        if how is not None and how.forward_incoming_headers and isinstance(target, Mapping) and "url" in target:
+            target = {**target, "headers": {**_incoming_headers(), **(target.get("headers") or {})}}
+        self._client = OwnClient(target, cache=False, **options)
+
     async def __aenter__(self) -> Client:
-        """Connect."""
-        await as_theirs(self._client.__aenter__())
+        """Connect.
+
+        Raises:
+            RuntimeError: there is no way to the server.
+        """
+        if self._transport_options is not None and not self.is_connected():
+            self.reconfigure()
+        try:
+            await as_theirs(self._client.__aenter__())
+        except LinkError as error:
+            raise RuntimeError(f"Client failed to connect: {error}") from error
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -123,7 +169,9 @@ class Client:
 
     async def list_tools(self, **_: Any) -> list[Any]:
         """List the tools, all pages."""
-        return to_model(await as_theirs(self._client.list_tools()))  # type: ignore[no-any-return]
+        found = await as_theirs(self._client.list_tools())
+        self._schemas = {each.name: each.output_schema for each in found}
+        return to_model(found)  # type: ignore[no-any-return]
 
     async def list_tools_mcp(self, *, cursor: str | None = None) -> Any:
         """List one page of the tools."""
@@ -168,6 +216,7 @@ class Client:
         progress_handler: Any = None,
         raise_on_error: bool = True,
         meta: Any = None,
+        version: str | None = None,
         **_: Any,
     ) -> CallToolResult:
         """Call a tool.
@@ -182,25 +231,53 @@ class Client:
                 timeout=seconds(timeout),
                 on_progress=progress_handler,
                 raise_on_error=raise_on_error,
-                meta=meta,
+                meta=_with_version(meta, version),
             )
         )
         model = call_model(result)
+        if not result.is_error and model.structured_content is not None:
+            await self._check_result(name, model.structured_content)
         data = None if result.is_error else result.data
         return CallToolResult(model.content, model.structured_content, model.meta, data, bool(result.is_error))
 
-    async def read_resource(self, uri: Any, **_: Any) -> list[Any]:
+    async def _check_result(self, name: str, structured: Any) -> None:
+        """Check a result against the schema that the server lists for the tool.
+
+        Raises:
+            RuntimeError: it does not match.
+        """
+        how = self._transport_options
+        if how is not None and not getattr(how.session_class, "validate", True):
+            return
+        if name not in self._schemas:
+            self._schemas |= {each.name: each.output_schema for each in await as_theirs(self._client.list_tools())}
+        schema = self._schemas.get(name)
+        problem = None if schema is None else _violation(schema, structured)
+        if problem is not None:
+            raise RuntimeError(f"Invalid structured content returned by tool {name}: {problem}")
+
+    async def read_resource(self, uri: Any, *, version: str | None = None, meta: Any = None, **_: Any) -> list[Any]:
         """Read a resource."""
-        return to_model(await as_theirs(self._client.read_resource(str(uri))))  # type: ignore[no-any-return]
+        found = await as_theirs(self._client.read_resource(str(uri), meta=_with_version(meta, version)))
+        return to_model(found)  # type: ignore[no-any-return]
 
-    async def read_resource_mcp(self, uri: Any, **_: Any) -> Any:
+    async def read_resource_mcp(self, uri: Any, *, version: str | None = None, meta: Any = None, **_: Any) -> Any:
         """Read a resource: the whole result."""
-        return model_class("ReadResourceResult")(contents=await self.read_resource(uri))
+        params = t.ReadResourceRequestParams(uri=str(uri))
+        client = self._client
+        result, _ = await as_theirs(
+            client._core.call(
+                "resources/read", params, timeouts=client._timeouts, meta=_with_version(meta, version), repeat=True
+            )
+        )
+        return to_model(result)
 
-    async def get_prompt(self, name: str, arguments: Any = None, **_: Any) -> Any:
+    async def get_prompt(
+        self, name: str, arguments: Any = None, *, version: str | None = None, meta: Any = None, **_: Any
+    ) -> Any:
         """Render a prompt."""
         given = None if arguments is None else to_plain(arguments)
-        return to_model(await as_theirs(self._client.get_prompt(name, given)))
+        return to_model(await as_theirs(self._client.get_prompt(name, given, meta=_with_version(meta, version))))
 
     get_prompt_mcp = get_prompt
 
@@ -222,18 +299,65 @@ class Client:
         await self._client.notify_roots_changed()
 
 
-def _resolve(transport: Any) -> Any:
-    """Return what our client connects to."""
+def _violation(schema: Any, value: Any) -> str | None:
+    """Return how a value violates a schema, or None; in the words of ``jsonschema`` where it is installed."""
+    try:
+        import jsonschema  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        from trunkline.protocol.json_schema import compile_schema
+
+        found = compile_schema(schema).first_violation(value)
+        return None if found is None else found.message
+    error = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(value)), None)
+    return None if error is None else str(error.message)
+
+
+def _as_transport(given: Any) -> Any:
+    """Return what a client says it connects with: a transport object, or what was given where there is none."""
+    from trunkline.compat.transports import infer_transport
+
+    if isinstance(given, str | Server) or hasattr(given, "unicode_string"):
+        return infer_transport(given if isinstance(given, Server) else str(given))
+    return given
+
+
+#: Headers that belong to one connection, beside those of the protocol: our client sets its own.
+_OF_THE_HOP = frozenset({"accept", "accept-encoding", "cookie", "dpop", "last-event-id", "user-agent"})
+
+
+def _incoming_headers() -> dict[str, str]:
+    """Return the headers of the request being served that may be sent on; those of the protocol belong to its hop."""
+    from trunkline.compat.dependencies import get_http_headers
+
+    try:
+        found = get_http_headers(include={"authorization"})
+    except RuntimeError:
+        return {}
+    return {name: value for name, value in found.items() if not name.startswith("mcp-") and name not in _OF_THE_HOP}
+
+
+def _with_version(meta: Any, version: str | None) -> Any:
+    """Return the ``_meta`` of a request that asks for a version of a component."""
+    if version is None:
+        return meta
+    given = dict(meta or {})
+    return {**given, "fastmcp": {**(given.get("fastmcp") or {}), "version": version}}
+
+
+def _resolve(transport: Any, *, forwards: bool = False) -> Any:
+    """Return what our client connects to; ``forwards``: whether servers behind a router are sent a caller's headers."""
     entry = getattr(transport, "target", None)
     if callable(entry):
         return entry()
     if isinstance(transport, Client):
         return transport._target
+    if hasattr(transport, "mcpServers"):
+        transport = transport.to_dict()
     if isinstance(transport, Mapping) and "mcpServers" in transport:
         servers = dict(transport["mcpServers"])
         if len(servers) == 1:
             return next(iter(servers.values()))
-        raise ValueError("a configuration with several servers: connect to one at a time, or use trunkline's host")
+        return _router(servers, forwards=forwards)
     if isinstance(transport, Path):
         return str(transport)
     if isinstance(transport, Server):
@@ -241,6 +365,18 @@ def _resolve(transport: Any) -> Any:
     return getattr(transport, "_server", None) or (
         str(transport) if hasattr(transport, "unicode_string") else transport
     )
+
+
+def _router(servers: Mapping[str, Any], *, forwards: bool) -> Server:
+    """Return a server that offers what several servers offer, each under its name."""
+    from trunkline.compat.fast_server import FastMCP
+    from trunkline.compat.providers.proxy import StatefulProxyClient, create_proxy
+
+    router = FastMCP("router")
+    for name, entry in servers.items():
+        client = StatefulProxyClient({"mcpServers": {name: entry}}, forward_incoming_headers=forwards)
+        router.mount(create_proxy(client), name)
+    return router
 
 
 def _elicitation(handler: Any) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 import trunkline.types as t
+from trunkline.compat.component_versions import check_version
+from trunkline.compat.decorators import options_of_mark
 from trunkline.compat.exceptions import NotFoundError
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.types import model_class, to_model, to_plain
@@ -38,12 +40,20 @@ __all__ = [
 ]
 
 
+def _no_tasks() -> Any:
+    from trunkline.compat.task_config import TaskConfig
+
+    return TaskConfig.from_bool(False)
+
+
 class Component(BaseModel):
     """What tools, prompts and resources share."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", populate_by_name=True)
 
     KEY_PREFIX: ClassVar[str] = ""
+    #: Whether it is an object of the official SDK's.
+    _official: ClassVar[bool] = False
 
     name: str
     version: str | None = None
@@ -52,9 +62,9 @@ class Component(BaseModel):
     icons: list[Any] | None = None
     tags: set[str] = Field(default_factory=set)
     meta: dict[str, Any] | None = None
-    enabled: bool = True
+    enabled: bool = Field(default=True, exclude=True)
     auth: Any = None
-    task_config: Any = None
+    task_config: Any = Field(default_factory=_no_tasks)
     #: The definition it stands for, once it belongs to a server.
     definition: Any = Field(default=None, exclude=True, repr=False)
 
@@ -64,13 +74,22 @@ class Component(BaseModel):
         if isinstance(data, dict):
             data = {key: value for key, value in data.items() if not (key == "tags" and value is None)}
             if data.get("version") is not None:
-                data["version"] = str(data["version"])
+                data["version"] = check_version(data["version"])
+                if "@" in str(data["version"]):
+                    raise ValueError(f"Version string cannot contain '@' (used as key delimiter): {data['version']!r}")
         return data
 
     @classmethod
     def make_key(cls, identifier: str) -> str:
         """Return the key of a component of this kind."""
         return f"{cls.KEY_PREFIX}:{identifier}" if cls.KEY_PREFIX else identifier
+
+    @classmethod
+    def _home(cls) -> Any:
+        """Return the server that components of this class belong to before they are added to one."""
+        from trunkline.compat.servers import blank_server
+
+        return blank_server(cls._official)
 
     @property
     def identifier(self) -> str:
@@ -84,10 +103,13 @@ class Component(BaseModel):
 
     def get_meta(self) -> dict[str, Any]:
         """Return ``_meta`` as it is listed, with the tags."""
-        own: dict[str, Any] = {"tags": sorted(self.tags)}
+        meta = dict(self.meta or {})
+        given = meta.get("fastmcp")
+        own = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "_internal"}
+        own["tags"] = sorted(self.tags)
         if self.version is not None:
             own["version"] = self.version
-        return {**(self.meta or {}), "fastmcp": own}
+        return {**meta, "fastmcp": own}
 
     def enable(self) -> None:
         """Refuse: a server is asked."""
@@ -145,9 +167,13 @@ class Tool(Component):
 
     def to_mcp_tool(self, **overrides: Any) -> Any:
         """Return the tool as it is listed."""
+        from trunkline.compat.definitions import title_of
+
+        name = overrides.get("name", self.name)
+        notes = to_plain(overrides.get("annotations", self.annotations)) or {}
         listed = {
             "name": self.name,
-            "title": self.title or getattr(self.annotations, "title", None),
+            "title": self.title or notes.get("title") or title_of(name),
             "description": self.description,
             "input_schema": self.parameters,
             "output_schema": self.output_schema,
@@ -165,22 +191,27 @@ class Tool(Component):
 
     def convert_result(self, raw_value: Any) -> ToolResult:
         """Return what a function returned as a result."""
-        if isinstance(raw_value, ToolResult):
-            return raw_value
-        from trunkline.server.results import to_tool_result
+        from trunkline.compat.fast_functions import to_fast_result
 
-        return ToolResult.from_mcp_result(to_model(to_tool_result(raw_value, wrap=lambda: False)))
+        annotation = getattr(getattr(self._around_or_own(), "signature", None), "return_type", self.return_type)
+        return to_fast_result(raw_value, self.output_schema, self.serializer, annotation)
+
+    def _around_or_own(self) -> Any:
+        """Return the function that makes the results, or None."""
+        definition = getattr(self, "_around", None) or self.definition
+        return None if definition is None else definition.function
 
 
 class FunctionTool(Tool):
     """A tool made of a function."""
 
-    fn: Callable[..., Any] = Field(exclude=True)
+    fn: Callable[..., Any]
 
     @property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
-        return inspect.iscoroutinefunction(self.fn)
+        call = self.fn if inspect.isroutine(self.fn) else getattr(self.fn, "__call__", None)  # noqa: B004
+        return inspect.iscoroutinefunction(call)
 
     @property
     def context_kwarg(self) -> str | None:
@@ -191,25 +222,22 @@ class FunctionTool(Tool):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, **options: Any) -> FunctionTool:
         """Make a tool of a function."""
-        from trunkline.compat.servers import blank_server
-
+        if not callable(fn):
+            raise TypeError(f"{fn!r} is not a callable object: a tool is made of a function")
+        options = {**options_of_mark(fn), **options}
         metadata = options.pop("metadata", None)
         if metadata is not None:
             options = {**{key: value for key, value in vars(metadata).items() if value is not None}, **options}
         if name is not None:
             options["name"] = name
-        if not callable(fn):
-            raise TypeError(f"a tool is made of a function, not of a {type(fn).__name__}")
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
-        definition = blank_server().make_tool(fn, options)
+        definition = cls._home().make_tool(fn, options)
         made: FunctionTool = from_definition(definition, cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
     def _own(self) -> Any:
         if self.definition is None:
-            from trunkline.compat.servers import blank_server
-
-            self.definition = blank_server().make_tool(self.fn, options_of(self))
+            self.definition = self._home().make_tool(self.fn, options_of(self))
         return self.definition
 
     async def run(self, arguments: dict[str, Any], context: Any = None, convert_result: bool = False) -> ToolResult:
@@ -272,21 +300,30 @@ class FunctionPrompt(Prompt):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, **options: Any) -> FunctionPrompt:
         """Make a prompt of a function."""
-        from trunkline.compat.servers import blank_server
-
+        options = {**options_of_mark(fn), **options}
         if name is not None:
             options["name"] = name
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
-        made: FunctionPrompt = from_definition(blank_server().make_prompt(fn, options), cls)
+        made: FunctionPrompt = from_definition(cls._home().make_prompt(fn, options), cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
     async def render(self, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
         """Render the prompt."""
-        from trunkline.compat.calls import render_prompt
-        from trunkline.compat.servers import blank_server
+        from trunkline.compat.calls import run_prompt
+        from trunkline.compat.input_required import is_input_required
 
-        definition = self.definition or blank_server().make_prompt(self.fn, options_of(self))
-        return await render_prompt(definition, arguments, context)
+        value = await run_prompt(self._own(), arguments)
+        return value if is_input_required(value) else self.convert_result(value)
+
+    def convert_result(self, raw_value: Any) -> PromptResult:
+        """Return what the function returned as a result."""
+        made: PromptResult = self._own().convert(raw_value)
+        return made
+
+    def _own(self) -> Any:
+        if self.definition is None:
+            self.definition = self._home().make_prompt(self.fn, options_of(self))
+        return self.definition
 
 
 # --- resources -------------------------------------------------------------------------------------------------------
@@ -339,7 +376,13 @@ class Resource(Component):
 
     def convert_result(self, raw_value: Any) -> ResourceResult:
         """Return what a function returned as a result."""
-        return raw_value if isinstance(raw_value, ResourceResult) else ResourceResult.of(raw_value, self.mime_type)
+        from trunkline.compat.resource_definitions import public_meta
+
+        return ResourceResult.of(raw_value, self.mime_type, public_meta(self.meta))
+
+    async def _read(self) -> ResourceResult:
+        """Read the resource and return a whole result."""
+        return self.convert_result(await self.read())
 
 
 class FunctionResource(Resource):
@@ -350,18 +393,26 @@ class FunctionResource(Resource):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], uri: Any, **options: Any) -> FunctionResource:
         """Make a resource of a function."""
-        from trunkline.compat.servers import blank_server
-
         if getattr(fn, "__name__", "") == "<lambda>" and not options.get("name"):
             raise ValueError("You must provide a name for lambda functions")
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
-        made: FunctionResource = from_definition(blank_server().make_resource(str(uri), fn, options), cls)
+        made: FunctionResource = from_definition(cls._home().make_resource(str(uri), fn, options), cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
     async def read(self) -> Any:
-        """Call the function."""
-        value = self.fn()
-        return await value if inspect.isawaitable(value) else value
+        """Call the function, in a worker thread if it is sync."""
+        from trunkline.compat.calls import run_function
+
+        definition = self.definition
+        if definition is None:
+            definition = self.definition = self._home().make_resource(str(self.uri), self.fn, options_of(self))
+        return await run_function(definition, "resources/read", t.ReadResourceRequestParams(uri=str(self.uri)), {})
+
+
+def _inherited() -> Any:
+    from trunkline.compat.resource_security import INHERIT_SECURITY
+
+    return INHERIT_SECURITY
 
 
 class ResourceTemplate(Component):
@@ -373,7 +424,10 @@ class ResourceTemplate(Component):
     mime_type: str = "text/plain"
     parameters: dict[str, Any] = Field(default_factory=dict)
     annotations: Any = None
-    security: Any = None
+    security: Any = Field(default_factory=_inherited, exclude=True)
+    #: The variables of the query whose value is a list, separated by commas.
+    _list_query_params: frozenset[str] = PrivateAttr(default=frozenset())
+    _pattern: Any = PrivateAttr(default=None)
 
     @property
     def identifier(self) -> str:
@@ -387,9 +441,19 @@ class ResourceTemplate(Component):
 
     def matches(self, uri: str) -> dict[str, Any] | None:
         """Return the variables if a URI belongs to this family."""
-        from trunkline.protocol.uri_template import UriTemplate
+        known = self._pattern
+        if known is None or (known.text, known.list_params) != (self.uri_template, self._list_query_params):
+            from trunkline.compat.fast_templates import FastUriTemplate
 
-        return UriTemplate.parse(self.uri_template).match(str(uri))
+            self._pattern = FastUriTemplate(self.uri_template, self._list_query_params)
+        values: dict[str, Any] | None = self._pattern.match(str(uri))
+        return values
+
+    def resolve_security(self, default: Any) -> Any:
+        """Return the policy for the values of its variables: its own, or the server's."""
+        from trunkline.compat.resource_security import policy_of
+
+        return policy_of(self.security, default)
 
     def to_mcp_template(self, **overrides: Any) -> Any:
         """Return the template as it is listed."""
@@ -417,7 +481,18 @@ class ResourceTemplate(Component):
             return await self.read(params)
 
         return FunctionResource(
-            uri=uri, name=self.name, description=self.description, mime_type=self.mime_type, tags=self.tags, fn=read
+            uri=uri,
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            mime_type=self.mime_type,
+            icons=self.icons,
+            annotations=self.annotations,
+            meta=self.meta,
+            tags=self.tags,
+            version=self.version,
+            auth=self.auth,
+            fn=read,
         )
 
 
@@ -429,25 +504,28 @@ class FunctionResourceTemplate(ResourceTemplate):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], uri_template: str, **options: Any) -> FunctionResourceTemplate:
         """Make a template of a function."""
-        from trunkline.compat.servers import blank_server
-
         if getattr(fn, "__name__", "") == "<lambda>" and not options.get("name"):
             raise ValueError("You must provide a name for lambda functions")
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
         try:
-            definition = blank_server().make_resource(uri_template, fn, options)
+            definition = cls._home().make_template(uri_template, fn, options)
         except TypeError as error:
             raise ValueError(str(error)) from error
         made: FunctionResourceTemplate = from_definition(definition, cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
+    def _own(self) -> Any:
+        if self.definition is None:
+            self.definition = self._home().make_template(self.uri_template, self.fn, options_of(self))
+        return self.definition
+
     async def read(self, arguments: dict[str, Any]) -> Any:
-        """Call the function."""
-        given = arguments
-        if self.definition is not None:
-            given = self.definition.function.signature.bind(msgspec.json.encode(arguments))
-        value = self.fn(**given)
-        return await value if inspect.isawaitable(value) else value
+        """Call the function, in a worker thread if it is sync."""
+        from trunkline.compat.calls import run_function
+
+        definition = self._own()
+        params = t.ReadResourceRequestParams(uri=self.uri_template)
+        return await run_function(definition, "resources/read", params, definition.bound(arguments))
 
 
 # --- from and to definitions -----------------------------------------------------------------------------------------
@@ -460,7 +538,7 @@ def from_definition(definition: Any, kind: Any = None) -> Any:
         "title": options.title,
         "icons": to_model(list(options.icons)) if options.icons else None,
         "tags": set(options.tags),
-        "meta": dict(options.meta) if options.meta else None,
+        "meta": None if options.meta is None else dict(options.meta),
         "fn": definition.function.function,
         "definition": definition,
     }
@@ -469,8 +547,8 @@ def from_definition(definition: Any, kind: Any = None) -> Any:
         return (kind or FunctionTool)(
             name=definition.name,
             description=listed.description,
-            parameters=listed.input_schema,
-            output_schema=listed.output_schema,
+            parameters=getattr(definition, "parameters", listed.input_schema),
+            output_schema=getattr(definition, "output", listed.output_schema),
             annotations=to_model(listed.annotations),
             timeout=options.timeout,
             run_in_thread=options.thread,
@@ -500,7 +578,10 @@ def _readable(definition: Any, kind: Any, given: dict[str, Any]) -> Any:
         return (kind or FunctionResource)(uri=definition.uri, **given)
     if isinstance(definition, TemplateDefinition):
         schema = definition.function.signature.input_schema()
-        return (kind or FunctionResourceTemplate)(uri_template=definition.uri, parameters=schema, **given)
+        given["security"] = getattr(definition, "security", _inherited())
+        made = (kind or FunctionResourceTemplate)(uri_template=definition.uri, parameters=schema, **given)
+        made._list_query_params = getattr(definition.template, "list_params", frozenset())
+        return made
     raise NotFoundError(f"no object stands for a {type(definition).__name__}")
 
 
@@ -514,4 +595,6 @@ def options_of(component: Component) -> dict[str, Any]:
         options["annotations"] = to_plain(options["annotations"])
     if isinstance(component, Tool):
         options |= _overrides(component.__dict__, ["timeout", "run_in_thread"])
+    if isinstance(component, ResourceTemplate):
+        options["security"] = component.security
     return options

@@ -22,9 +22,10 @@ __all__ = [
     "PromptError",
     "ResourceError",
     "ResourceNotFoundError",
-    "ResourceSecurityError",
     "StatelessModeNotSupported",
     "ToolError",
+    "UnexpectedResourceError",
+    "UnexpectedToolError",
     "UrlElicitationRequiredError",
     "ValidationError",
 ]
@@ -71,6 +72,21 @@ class UrlElicitationRequiredError(McpError, UrlElicitationRequired):
         text = message or f"URL elicitation{'s' if len(elicitations) > 1 else ''} required"
         McpError.__init__(self, code=-32042, message=text, data={"elicitations": to_plain(list(elicitations))})
 
+    @classmethod
+    def from_error(cls, error: Any) -> UrlElicitationRequiredError:
+        """Make one from the error that was received.
+
+        Raises:
+            ValueError: it is another error.
+        """
+        from trunkline.compat.types import model_class
+
+        if error.code != -32042:
+            raise ValueError(f"the error has the code {error.code}, not -32042")
+        kind = model_class("ElicitRequestURLParams")
+        given = (error.data or {}).get("elicitations", ())
+        return cls([kind.model_validate(each) for each in given], error.message)
+
 
 class StatelessModeNotSupported(McpError):
     """A server without sessions was asked for what needs one."""
@@ -110,6 +126,14 @@ class ResourceNotFoundError(ResourceError):
     """There is no such resource."""
 
 
+class UnexpectedToolError(ToolError):
+    """A tool failed in a way that it did not mean; the cause is its own exception."""
+
+
+class UnexpectedResourceError(ResourceError):
+    """A resource failed in a way that it did not mean; the cause is its own exception."""
+
+
 class InvalidSignature(Exception):
     """A function cannot be registered."""
 
@@ -124,10 +148,6 @@ class NotFoundError(HandlerError):
 
 class DisabledError(HandlerError):
     """What was asked for is switched off."""
-
-
-class ResourceSecurityError(NotFoundError):
-    """A URI names something outside of what is offered."""
 
 
 class AuthorizationError(FastMCPError):

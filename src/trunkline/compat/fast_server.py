@@ -6,26 +6,33 @@ served by our own handlers.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import trunkline.types as t
-from trunkline.compat import calls
-from trunkline.compat.components import Component, from_definition
+from trunkline.compat.callables import name_of
+from trunkline.compat.component_versions import check_version
+from trunkline.compat.components import Component
+from trunkline.compat.composition import ComposedServer
 from trunkline.compat.context import FastContext
+from trunkline.compat.decorators import mark_function, options_of_mark
 from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
-from trunkline.compat.servers import ForeignServer, Settings
+from trunkline.compat.servers import Settings, versioned_key
 from trunkline.compat.types import to_model, to_struct
+from trunkline.compat.utilities import configure_logging, settings
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 
-__all__ = ["FastMCP", "matcher"]
+__all__ = ["FastMCP"]
+
+log = logging.getLogger("fastmcp")
 
 _SETTINGS = frozenset(Settings.model_fields) - {"lifespan", "auth"}
 #: Options of the constructor that ask for something we do otherwise, and why they do nothing.
@@ -39,38 +46,41 @@ _IGNORED = tuple(
         "sampling_handler_behavior": "the client's model is asked",
         "tool_serializer": "results are encoded by their type",
         "request_state_security": "state is always sealed",
-        "resource_security": "template values are always checked",
         "cache_scope": "the server's lists are public unless it has auth=",
-        "dereference_schemas": "schemas are always sent without references",
         "resource_prefix_format": "a namespace is the first segment of a URI",
     }.items()
 )
 _DUPLICATES = ("on_duplicate", "on_duplicate_tools", "on_duplicate_resources", "on_duplicate_prompts")
 
 
-class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
+class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
     """A server with FastMCP's methods."""
 
     _context_class = FastContext
 
     def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
         """Define a server."""
-        given = {key: value for key, value in options.items() if value is not None}
+        given = {key: value for key, value in options.items() if value is not None or key == "resource_security"}
         settings = {key: given.pop(key) for key in tuple(given) if key in _SETTINGS}
         self.settings = Settings(**settings)
         for key, reason in _IGNORED:
             if given.pop(key, None):
                 warnings.warn(f"{key}= has no effect: {reason}", CompatibilityWarning, stacklevel=2)
+        self.dereferences = bool(given.pop("dereference_schemas", True))
         policies = [given.pop(key) for key in _DUPLICATES if key in given]
         tools, middleware = given.pop("tools", ()), given.pop("middleware", ())
         self._transforms: list[Any] = list(given.pop("transforms", ()))
         self._providers: list[Any] = []
+        self._provider_lifespans: list[Any] = []
+        self.foreign_middleware: list[Any] = []
+        self.local_provider: Any = self._make_local_provider()
+        self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
         providers = given.pop("providers", ())
         include, exclude = given.pop("include_tags", None), given.pop("exclude_tags", None)
         if given.get("icons"):
             given["icons"] = [to_struct(icon, t.Icon) for icon in given["icons"]]
         if given.get("version") is not None:
-            given["version"] = str(given["version"])
+            given["version"] = check_version(given["version"])
         given.setdefault("mask_error_details", False)
         super().__init__(
             name or f"FastMCP-{secrets.token_hex(2)}",
@@ -78,7 +88,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             on_duplicate=policies[0] if policies else "warn",
             **given,
         )
-        self.foreign_middleware: list[Any] = []
         # Announced there whether there are any or not.
         self.announced = self.announced | {"tools", "resources", "prompts"}
         self._refresh()
@@ -89,7 +98,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             self.add_tool(tool)
         for provider in providers:
             self.add_provider(provider)
-        self._use_pipeline()
+        self.use_pipeline()
 
     @property
     def auth(self) -> Any:
@@ -120,10 +129,15 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """The providers."""
         return [self.local_provider, *self._providers]
 
+    def _make_local_provider(self) -> Any:
+        """Return the provider of what the server itself offers."""
+        from trunkline.compat.providers.local import LocalProvider
+
+        return LocalProvider(storage=self)
+
     @property
-    def local_provider(self) -> Any:
-        """What the server itself offers."""
-        return self
+    def _local_provider(self) -> Any:
+        return self.local_provider
 
     @property
     def _mcp_server(self) -> Any:
@@ -137,6 +151,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
         return ToolManager(self)
 
+    def error_text(self, what: str, error: Exception) -> str:
+        """Return what a caller is told about an unexpected failure."""
+        return what if self.masks_errors else f"{what}: {error}"
+
     def worded(self, exchange: Any, error: Exception) -> Exception:
         """Return the exception that answers a failure."""
         if isinstance(error, HandlerError | RequestFailed | MissingCapability):
@@ -146,7 +164,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             exchange.method, "reading resource"
         )
         what = f"Error {kind} {getattr(params, 'name', None) or getattr(params, 'uri', '')!r}"
-        text = what if self.masks_errors else f"{what}: {error}"
+        text = self.error_text(what, error)
         return ToolError(text) if exchange.method == "tools/call" else RequestFailed(text)
 
     # --- registration ------------------------------------------------------------------------------------------------
@@ -160,11 +178,16 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return self._decorating("prompt", name_or_fn, name, options, self._add_prompt)
 
     def _decorating(self, what: str, given: Any, name: str | None, options: dict[str, Any], add: Any) -> Any:
-        if isinstance(given, classmethod | staticmethod):
-            raise TypeError(f"register the method of an object, not a {type(given).__name__}")
+        if isinstance(given, classmethod):
+            raise TypeError(f"register the method of an object or a class, not a {type(given).__name__}")
+        if isinstance(given, staticmethod):
+            given = given.__func__
         if isinstance(given, str):
             if name is not None:
-                raise TypeError(f"{what}: the name was given twice, {given!r} and {name!r}")
+                raise TypeError(
+                    "Cannot specify both a name as first argument and as keyword argument: "
+                    f"{given!r} and {name!r} name one {what}"
+                )
             given, name = None, given
         if given is not None and not callable(given):
             raise TypeError(f"{what}: the first argument is a function or a name, not a {type(given).__name__}")
@@ -174,14 +197,20 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         def register(function: Any) -> Any:
             if isinstance(function, Component):
                 return self.add_object(function)
+            if isinstance(function, classmethod):
+                raise TypeError("register the method of an object or a class, not a classmethod")
+            if isinstance(function, staticmethod):
+                function = function.__func__
             add(function, options)
-            return self._registered(function)
+            return self._registered(function, what, options)
 
         return register if given is None else register(given)
 
     @staticmethod
-    def _registered(function: Any) -> Any:
-        """Return the function; before FastMCP 3 it was an object whose ``fn`` is the function."""
+    def _registered(function: Any, what: str, options: Mapping[str, Any]) -> Any:
+        """Return the function, marked; before FastMCP 3 it was an object whose ``fn`` is the function."""
+        with suppress(AttributeError):
+            mark_function(what, function, dict(options))
         if int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3 and not hasattr(function, "fn"):
             # A method of an object has no attributes of its own.
             with suppress(AttributeError):
@@ -192,20 +221,18 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a tool made as an object, or a function."""
         if isinstance(tool, Component):
             return self.add_object(tool)
-        meta = getattr(tool, "__fastmcp__", None)
-        if meta is not None:
-            options = {**{key: value for key, value in vars(meta).items() if value is not None}, **options}
+        options = {**options_of_mark(tool), **options}
         options |= dict(zip(("name", "description"), rest, strict=False))
-        options.pop("type", None)
         self._add_tool(tool, options)
-        name = str(options.get("name") or getattr(tool, "__name__", "") or type(tool).__name__)
-        return self.object_of("tools", name, self._own.tools[name])
+        name = str(options.get("name") or name_of(tool))
+        stored = versioned_key(name, check_version(options.get("version")))
+        return self.object_of("tools", stored, self._own.tools[stored])
 
     def add_prompt(self, prompt: Any, **options: Any) -> Any:  # type: ignore[override]
         """Register a prompt made as an object, or a function."""
         if isinstance(prompt, Component):
             return self.add_object(prompt)
-        self._add_prompt(prompt, options)
+        self._add_prompt(prompt, {**options_of_mark(prompt), **options})
         return prompt
 
     def resource(self, uri: Any, **options: Any) -> Any:
@@ -217,11 +244,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             )
 
         def register(function: Callable[..., Any]) -> Any:
-            try:
-                self._add_resource(str(uri), function, options)
-            except TypeError as error:
-                raise ValueError(str(error)) from error
-            return self._registered(function)
+            if isinstance(function, classmethod):
+                raise TypeError("register the method of an object or a class, not a classmethod")
+            self._add_resource(str(uri), function, options)
+            return self._registered(function, "resource", {**options, "uri": str(uri)})
 
         return register
 
@@ -229,6 +255,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a resource made as an object."""
         if isinstance(resource, Component):
             return self.add_object(resource)
+        marked = options_of_mark(resource)
+        if "uri" in marked:
+            self._add_resource(marked.pop("uri"), resource, {**marked, **options})
+            return resource
         super().add_resource(str(resource), *rest, **options)
         return None
 
@@ -252,81 +282,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     add_completion_handler = completion
 
-    # --- composition -------------------------------------------------------------------------------------------------
-
-    def mount(self, server: Any, namespace: Any = None, as_proxy: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        """Offer another server's things as one's own, under a namespace."""
-        prefix = options.pop("prefix", None)
-        names = options.pop("tool_names", None)
-        if isinstance(server, str):
-            server, namespace = namespace, server
-        if names:
-            warnings.warn("tool_names= has no effect: choose a namespace", CompatibilityWarning, stacklevel=2)
-        if not isinstance(server, ForeignServer):
-            raise TypeError(f"mount takes a FastMCP server, not a {type(server).__name__}")
-        mounted: Any = server
-        super().mount(mounted, namespace if namespace is not None else prefix)
-        self._use_pipeline()
-
-    async def import_server(self, server: Any, prefix: str | None = None, **options: Any) -> None:
-        """Offer another server's things as one's own; they stay live."""
-        if isinstance(server, str):
-            server, prefix = prefix, server
-        self.mount(server, prefix)
-
-    def add_provider(self, provider: Any, *, namespace: str = "") -> None:
-        """Offer what a provider has."""
-        if isinstance(provider, ForeignServer):
-            self.mount(provider, namespace or None)
-            return
-        self._providers.append(provider)
-        self._use_pipeline()
-
-    def add_transform(self, transform: Any) -> None:
-        """Change what is offered on its way out."""
-        self._transforms.append(transform)
-        self._use_pipeline()
-
-    def add_middleware(self, middleware: Any) -> None:
-        """Put a middleware object, or a function of ours, around every request."""
-        if not hasattr(middleware, "on_message"):
-            super().add_middleware(middleware)
-            return
-        self.foreign_middleware.append(middleware)
-        self._use_pipeline()
-
-    def _use_pipeline(self) -> None:
-        """Serve by the pipeline of objects if something of it is used."""
-        if not getattr(self, "_ready", False):
-            return
-        if self.foreign_middleware or self._transforms or self._providers:
-            from trunkline.compat.pipeline import use_pipeline
-
-            use_pipeline(self)
-
-    # --- switching on and off ----------------------------------------------------------------------------------------
-
-    def enable(self, **criteria: Any) -> Any:
-        """Switch on what matches; with ``only=True`` nothing else."""
-        only = criteria.pop("only", False)
-        if only:
-            self.add_rule(False, lambda definition: True)
-        self.add_rule(True, matcher(criteria))
-        return self
-
-    def disable(self, **criteria: Any) -> Any:
-        """Switch off what matches."""
-        self.add_rule(False, matcher(criteria))
-        return self
-
-    def _tags_filter(self, include: Any, exclude: Any) -> None:
-        if include:
-            wanted = set(include)
-            self.add_rule(False, lambda definition: not (wanted & definition.options.tags))
-        if exclude:
-            unwanted = set(exclude)
-            self.add_rule(False, lambda definition: bool(unwanted & definition.options.tags))
-
     # --- from code ---------------------------------------------------------------------------------------------------
 
     async def list_tools(self, *, run_middleware: bool = True) -> Sequence[Any]:
@@ -346,8 +301,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return await self._listed("prompts", run_middleware)
 
     async def _listed(self, kind: str, run_middleware: bool) -> Sequence[Any]:
-        if not (self.foreign_middleware or self._transforms or self._providers):
-            return self.objects(kind)
         from trunkline.compat.pipeline import list_objects
 
         return await list_objects(self, kind, run_middleware=run_middleware)
@@ -370,70 +323,101 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     async def get_tool(self, name: str, version: Any = None) -> Any:
         """Return a tool, or None; FastMCP 2 raises."""
-        return await self._one("tools", name)
+        return await self._one("tools", name, version)
 
     async def get_resource(self, uri: Any, version: Any = None) -> Any:
         """Return a resource, or None."""
-        return await self._one("resources", str(uri))
+        return await self._one("resources", str(uri), version)
 
     async def get_resource_template(self, uri: Any, version: Any = None) -> Any:
         """Return the template that a URI belongs to, or None."""
-        for template in await self.list_resource_templates(run_middleware=False):
-            if template.uri_template == str(uri) or template.matches(str(uri)) is not None:
-                return template
-        return None
+        return await self._one("templates", str(uri), version)
 
     async def get_prompt(self, name: str, version: Any = None) -> Any:
         """Return a prompt, or None."""
-        return await self._one("prompts", name)
+        return await self._one("prompts", name, version)
 
-    async def _one(self, kind: str, key: str) -> Any:
+    # Subclasses of FastMCP call and override these: the lookups before the server's own filter.
+    async def _get_tool(self, name: str, version: Any = None) -> Any:
+        return await self._one("tools", name, version)
+
+    async def _get_resource(self, uri: str, version: Any = None) -> Any:
+        return await self._one("resources", uri, version)
+
+    async def _get_resource_template(self, uri: str, version: Any = None) -> Any:
+        return await self._one("templates", uri, version)
+
+    async def _get_prompt(self, name: str, version: Any = None) -> Any:
+        return await self._one("prompts", name, version)
+
+    async def _one(self, kind: str, key: str, version: Any) -> Any:
         from trunkline.compat.pipeline import find_object
 
-        found = await find_object(self, kind, key)
+        found = await find_object(self, kind, key, version)
         if found is None and int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3:
             raise NotFoundError(f"Unknown {kind[:-1]}: {key!r}")
         return found
 
-    async def call_tool(self, name: str, arguments: Any = None, **options: Any) -> ToolResult:
+    async def call_tool(
+        self, name: str, arguments: Any = None, *, version: Any = None, run_middleware: bool = True, **_: Any
+    ) -> ToolResult:
         """Call a tool.
 
         Raises:
             ToolError: it failed.
             NotFoundError: there is none.
         """
-        return calls.tool_result(await calls.call_tool(self, name, arguments))
+        from trunkline.compat import pipeline
 
-    async def read_resource(self, uri: Any, **options: Any) -> ResourceResult:
+        result: ToolResult = await pipeline.call_tool(
+            self, name, arguments, version=version, run_middleware=run_middleware
+        )
+        return result
+
+    async def read_resource(
+        self, uri: Any, *, version: Any = None, run_middleware: bool = True, **_: Any
+    ) -> ResourceResult:
         """Read a resource."""
-        return await calls.read_resource(self, str(uri))
+        from trunkline.compat import pipeline
 
-    async def render_prompt(self, name: str, arguments: Any = None, **options: Any) -> PromptResult:
+        result: ResourceResult = await pipeline.read_resource(
+            self, str(uri), version=version, run_middleware=run_middleware
+        )
+        return result
+
+    async def render_prompt(
+        self, name: str, arguments: Any = None, *, version: Any = None, run_middleware: bool = True, **_: Any
+    ) -> PromptResult:
         """Render a prompt."""
-        return calls.prompt_result(await calls.get_prompt(self, name, arguments))
+        from trunkline.compat import pipeline
+
+        result: PromptResult = await pipeline.render_prompt(
+            self, name, arguments, version=version, run_middleware=run_middleware
+        )
+        return result
 
     # --- making servers ----------------------------------------------------------------------------------------------
 
     @classmethod
     def as_proxy(cls, backend: Any, **options: Any) -> Any:
         """Make a server that passes everything on to another."""
-        from trunkline.compat.proxy import create_proxy
+        from trunkline.compat.providers.proxy import create_proxy
 
         return create_proxy(backend, **options)
 
     @classmethod
     def from_openapi(cls, openapi_spec: Any, client: Any = None, name: str | None = None, **options: Any) -> Any:
         """Make a server with a tool for each operation of an OpenAPI document."""
-        from trunkline.compat.openapi import server_from_openapi
+        from trunkline.compat.openapi.provider import server_from_openapi
 
-        return server_from_openapi(openapi_spec, client, {"name": name, **options})
+        return server_from_openapi(cls, openapi_spec, client, {"name": name, **options})
 
     @classmethod
     def from_fastapi(cls, app: Any, name: str | None = None, **options: Any) -> Any:
         """Make a server with a tool for each route of a FastAPI application."""
-        from trunkline.compat.openapi import server_from_fastapi
+        from trunkline.compat.openapi.provider import server_from_fastapi
 
-        return server_from_fastapi(app, {**({"name": name} if name else {}), **options})
+        return server_from_fastapi(cls, app, {**({"name": name} if name else {}), **options})
 
     @classmethod
     def generate_name(cls, name: str | None = None) -> str:
@@ -441,26 +425,5 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return f"{name or cls.__name__}-{secrets.token_hex(2)}"
 
 
-def matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that says whether a definition is meant."""
-    names = set(criteria.get("names") or ())
-    keys = {str(key).partition("@")[0] for key in criteria.get("keys") or ()}
-    tags = set(criteria.get("tags") or ())
-    kinds = {str(kind) for kind in criteria.get("components") or ()}
-    everything = not (names or keys or tags)
-
-    def matches(definition: Any) -> bool:
-        identifier = getattr(definition, "uri", None) or definition.name
-        component = from_definition(definition)
-        if kinds and component.KEY_PREFIX not in kinds:
-            return False
-        key = component.make_key(identifier)
-        return (
-            everything
-            or definition.name in names
-            or identifier in names
-            or key in keys
-            or bool(tags & definition.options.tags)
-        )
-
-    return matches
+if settings.log_enabled:
+    configure_logging(settings.log_level)

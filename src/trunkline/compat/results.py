@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pydantic_core
 from pydantic import BaseModel
 
 import trunkline.types as t
@@ -42,7 +43,7 @@ def to_blocks(value: Any) -> list[Any]:
 
 def block_from_dict(value: Mapping[str, Any]) -> Any:
     """Return a content block that was written as a dictionary as a model."""
-    return to_model(msgspec.convert(dict(value), t.ContentBlock))
+    return to_model(msgspec.convert(pydantic_core.to_jsonable_python(dict(value)), t.ContentBlock))
 
 
 class ToolResult(OwnToolResult):
@@ -108,6 +109,13 @@ class ToolResult(OwnToolResult):
         )
 
 
+def _text_block(content: Any) -> Any:
+    from trunkline.compat.fast_functions import fast_content
+
+    blocks = fast_content(content)
+    return blocks[0] if len(blocks) == 1 else to_blocks(msgspec.json.encode(to_plain(content)).decode())[0]
+
+
 class Message(OwnMessage):
     """One message of a prompt."""
 
@@ -115,7 +123,8 @@ class Message(OwnMessage):
 
     def __init__(self, content: Any, role: Any = "user") -> None:
         """Initialize with the content, as text, a model or a value."""
-        super().__init__(to_blocks(content)[0] if not isinstance(content, list) else content, role)
+        block = content if isinstance(content, BaseModel) and hasattr(content, "type") else _text_block(content)
+        super().__init__(block, role)
 
     def to_mcp_prompt_message(self) -> Any:
         """Return the message as the protocol has it."""
@@ -202,6 +211,10 @@ class ResourceContent(OwnContent):
         default = "text/plain" if isinstance(content, str) else "application/octet-stream"
         super().__init__(content, mime_type or default, meta)
 
+    def __repr__(self) -> str:
+        """Show the content and its MIME type."""
+        return f"{type(self).__name__}(content={self.content!r}, mime_type={self.mime_type!r}, meta={self.meta!r})"
+
     def to_mcp_resource_contents(self, uri: Any) -> Any:
         """Return it as the protocol has it."""
         return to_model(to_contents(self, str(uri)))[0]
@@ -219,33 +232,60 @@ class ResourceContent(OwnContent):
 ReadResourceContents = ResourceContent
 
 
+def _with_meta(content: Any, meta: Mapping[str, Any] | None) -> Any:
+    if not meta:
+        return content
+    return ResourceContent(content.content, content.mime_type, {**meta, **(content.meta or {})})
+
+
 class ResourceResult:
     """The contents of a resource."""
 
     def __init__(self, contents: Any, meta: Mapping[str, Any] | None = None) -> None:
-        """Initialize with text, bytes, or a list of ``ResourceContent``."""
+        """Initialize with text, bytes, JSON, or a list of ``ResourceContent``."""
         if isinstance(contents, str | bytes):
             contents = [ResourceContent(contents)]
+        elif isinstance(contents, Mapping):
+            contents = [ResourceContent(dict(contents), "text/plain")]
         if not isinstance(contents, list):
             raise TypeError(f"contents must be str, bytes, or list[ResourceContent], got {type(contents).__name__}")
-        wrong = next((each for each in contents if not isinstance(each, OwnContent)), None)
-        if wrong is not None:
-            raise TypeError(
-                f"contents must be list[ResourceContent], got {type(wrong).__name__}; wrap it in ResourceContent(...)"
-            )
+        for index, each in enumerate(contents):
+            if not isinstance(each, OwnContent):
+                raise TypeError(
+                    f"contents[{index}] must be ResourceContent, got {type(each).__name__}; "
+                    "wrap it in ResourceContent(...)"
+                )
         self.contents: list[Any] = contents
         self.meta = None if meta is None else dict(meta)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the contents."""
+        return isinstance(other, ResourceResult) and (self.contents, self.meta) == (other.contents, other.meta)
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
+    def __repr__(self) -> str:
+        """Show the contents."""
+        return f"ResourceResult(contents={self.contents!r}, meta={self.meta!r})"
+
     @classmethod
-    def of(cls, value: Any, mime_type: str | None) -> ResourceResult:
-        """Make one from what a function returned."""
+    def of(cls, value: Any, mime_type: str | None, meta: Mapping[str, Any] | None = None) -> ResourceResult:
+        """Make one from what a function returned; ``meta`` is the resource's own, for each content.
+
+        Raises:
+            TypeError: it is neither text, bytes, JSON nor contents.
+        """
+        if isinstance(value, ResourceResult):
+            return value
         if isinstance(value, list) and value and all(isinstance(each, OwnContent) for each in value):
-            return cls(value)
+            return cls([_with_meta(each, meta) for each in value])
         if isinstance(value, str | bytes):
-            return cls([ResourceContent(value, mime_type)])
-        raise TypeError(
-            f"a resource returns str, bytes, list[ResourceContent] or ResourceResult, not {type(value).__name__}"
-        )
+            return cls([ResourceContent(value, mime_type, meta)])
+        if value is None or isinstance(value, dict | list | int | float | bool):
+            return cls([ResourceContent(value, mime_type, meta)])
+        return cls(value)
 
     def to_mcp_result(self, uri: Any) -> Any:
         """Return it as the protocol has it."""

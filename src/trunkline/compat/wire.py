@@ -14,7 +14,6 @@ from trunkline.protocol.uri_template import UriTemplate
 
 __all__ = [
     "DEFAULT_INHERITED_ENV_VARS",
-    "DEFAULT_RESOURCE_SECURITY",
     "HANDSHAKE_PROTOCOL_VERSIONS",
     "LATEST_HANDSHAKE_VERSION",
     "LATEST_MODERN_VERSION",
@@ -44,7 +43,6 @@ __all__ = [
     "RequestResponder",
     "RequestStateSecurity",
     "RequestT",
-    "ResourceSecurity",
     "SamplingFnT",
     "ServerMessageMetadata",
     "ServerMiddleware",
@@ -75,7 +73,6 @@ LoggingFnT = Callable[..., Any]
 MessageHandlerFnT = Callable[..., Any]
 GetSessionIdCallback = Callable[[], str | None]
 HandlerResult = Any
-InvalidUriTemplate = ValueError
 IncomingMessage = Any
 MessageMetadata = Any
 ServerSessionT = TypeVar("ServerSessionT")
@@ -83,20 +80,22 @@ LifespanContextT = TypeVar("LifespanContextT")
 RequestT = TypeVar("RequestT")
 
 
+class InvalidUriTemplate(ValueError):
+    """A text is no URI template."""
+
+    @classmethod
+    def check(cls, text: str) -> None:
+        """Raise if a text is no URI template."""
+        try:
+            UriTemplate.parse(text)
+        except ValueError as error:
+            if text.rfind("{") > text.rfind("}"):
+                raise cls(f"Unclosed expression in {text!r}") from error
+            raise cls(str(error)) from error
+
+
 class FastMCPDeprecationWarning(DeprecationWarning):
     """Something of FastMCP is on its way out."""
-
-
-class ResourceSecurity(SimpleNamespace):
-    """How values of templates are checked; ours are always checked for path traversal."""
-
-    def __init__(self, **options: Any) -> None:
-        """Keep the options; ``security=`` warns that they have no effect."""
-        given = {"reject_path_traversal": True, "reject_absolute_paths": True, "reject_null_bytes": True, **options}
-        super().__init__(**given)
-
-
-DEFAULT_RESOURCE_SECURITY = ResourceSecurity()
 
 
 class RequestStateSecurity(SimpleNamespace):
