@@ -86,11 +86,13 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         given["sse_path"] = path or given.get("sse_path") or server.settings.sse_path
         given.setdefault("message_path", server.settings.message_path.rstrip("/") or "/messages")
         endpoint_path = "/mcp"
-    auth = server.own_auth()
-    if auth is not None:
-        given["auth"] = auth
+    guard = server.protection(options.get("auth"), given["sse_path"] if transport == "sse" else endpoint_path)
+    if guard is not None:
+        from trunkline.compat.auth.app import current_principal
+
+        given["auth"] = current_principal
     endpoint = Server.asgi(server, endpoint_path, **given)
-    serving = _WithRequest(endpoint)
+    serving: Any = _WithRequest(endpoint)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[Any]:
@@ -98,8 +100,13 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
             yield state
 
     paths = {endpoint_path, *(given[name] for name in ("sse_path", "message_path") if given.get(name))}
-    routes: list[Any] = [Route(each, endpoint=serving, methods=None, name=each) for each in sorted(paths)]
-    routes = [*server.custom_routes, *routes, *server.auth_routes(), Mount("/", app=serving)]
+    served = serving if guard is None else guard.around(serving)
+    routes: list[Any] = [Route(each, endpoint=served, methods=None, name=each) for each in sorted(paths)]
+    if guard is None:
+        routes = [*server.custom_routes, *routes, Mount("/", app=serving)]
+    else:
+        routes = [*server.custom_routes, *routes, *guard.routes]
+        middleware = [*guard.middleware, *middleware]
     app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
     app.state.fastmcp_server = server
     app.state.path = endpoint_path
@@ -180,18 +187,14 @@ class HttpMethods:
 
         return register
 
-    def own_auth(self) -> Any:
-        """Return what verifies tokens, or None."""
-        if self.foreign_auth is None:
+    def protection(self, auth: Any, path: str) -> Any:
+        """Return what protects the application at a path, or None."""
+        auth = auth if auth is not None else self.foreign_auth
+        if auth is None:
             return None
-        from trunkline.compat.auth import as_own_auth
+        from trunkline.compat.auth.app import protection_of
 
-        return as_own_auth(self.foreign_auth, getattr(self.settings, "auth", None))
-
-    def auth_routes(self) -> list[Any]:
-        """Return the routes that an authorization server adds."""
-        routes = getattr(self.foreign_auth, "get_routes", None)
-        return list(routes(self.settings.streamable_http_path)) if routes is not None else []
+        return protection_of(self, auth, path)
 
     # --- applications ------------------------------------------------------------------------------------------------
 

@@ -39,15 +39,25 @@ class _Module(ModuleType):
         if found is None:
             raise AttributeError(f"trunkline.compat has no {module}.{name}; see docs/migrating.md for what it has")
         home, ours = found
-        value = getattr(importlib.import_module(f"trunkline.compat.{home}"), ours)
-        setattr(self, name, value)
-        return value
+        return getattr(importlib.import_module(f"trunkline.compat.{home}"), ours)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        found = None if name.startswith("__") else find_name(self.__name__, name)
+        if found is None:
+            super().__setattr__(name, value)
         # ``fastmcp.tools.tool`` is a module and, in the package, a decorator: importing one must not hide the other.
-        if isinstance(value, _Module) and find_name(self.__name__, name) is not None:
-            return
-        super().__setattr__(name, value)
+        elif not isinstance(value, _Module):
+            # A program that replaces a name of a module means the code behind it, so ours is replaced.
+            home, ours = found
+            setattr(importlib.import_module(f"trunkline.compat.{home}"), ours, value)
+
+    def __delattr__(self, name: str) -> None:
+        found = None if name in self.__dict__ else find_name(self.__name__, name)
+        if found is None:
+            super().__delattr__(name)
+        else:
+            home, ours = found
+            delattr(importlib.import_module(f"trunkline.compat.{home}"), ours)
 
     def __dir__(self) -> list[str]:
         names: set[str] = set()
