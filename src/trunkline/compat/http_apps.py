@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from trunkline.compat.context import CURRENT_REQUEST
@@ -76,7 +77,6 @@ class _WithRequest:
 
 def make_app(server: Any, transport: str, path: str | None, options: Mapping[str, Any]) -> Any:
     """Make a Starlette application of a server: its endpoint, its own routes and the given middleware."""
-    from starlette.applications import Starlette
     from starlette.routing import Mount, Route
 
     given = _own_options(server, options)
@@ -91,6 +91,8 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         from trunkline.compat.auth.app import current_principal
 
         given["auth"] = current_principal
+        # A page that had a name rebound to this host has no token, so both frameworks accept any Host here.
+        given.setdefault("allowed_hosts", ["*"])
     endpoint = Server.asgi(server, endpoint_path, **given)
     serving: Any = _WithRequest(endpoint)
 
@@ -107,11 +109,26 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
     else:
         routes = [*server.custom_routes, *routes, *guard.routes]
         middleware = [*guard.middleware, *middleware]
-    app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    app = _app_class()(routes=routes, middleware=middleware, lifespan=lifespan)
     app.state.fastmcp_server = server
     app.state.path = endpoint_path
     app.state.transport_type = transport
     return app
+
+
+@cache
+def _app_class() -> Any:
+    from starlette.applications import Starlette
+
+    class Application(Starlette):
+        """An application whose lifespan another one can run, which it must if it mounts this one."""
+
+        @property
+        def lifespan(self) -> Any:
+            """The lifespan."""
+            return self.router.lifespan_context
+
+    return Application
 
 
 def create_streamable_http_app(server: Any, streamable_http_path: str, **options: Any) -> Any:

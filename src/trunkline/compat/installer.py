@@ -24,6 +24,10 @@ from trunkline.compat.versions import PACKAGES, STATE
 __all__ = ["CompatFinder", "install", "uninstall"]
 
 
+#: What a program replaced, by our module and name: what was there before.
+_REPLACED: dict[tuple[str, str], Any] = {}
+
+
 class _Module(ModuleType):
     """A module whose names are looked up when they are first used."""
 
@@ -48,16 +52,19 @@ class _Module(ModuleType):
         # ``fastmcp.tools.tool`` is a module and, in the package, a decorator: importing one must not hide the other.
         elif not isinstance(value, _Module):
             # A program that replaces a name of a module means the code behind it, so ours is replaced.
-            home, ours = found
-            setattr(importlib.import_module(f"trunkline.compat.{home}"), ours, value)
+            home = importlib.import_module(f"trunkline.compat.{found[0]}")
+            _REPLACED.setdefault(found, getattr(home, found[1]))
+            setattr(home, found[1], value)
 
     def __delattr__(self, name: str) -> None:
         found = None if name in self.__dict__ else find_name(self.__name__, name)
         if found is None:
             super().__delattr__(name)
+        elif found in _REPLACED:
+            # What a program put in the place of a name is gone; what was there before is there again.
+            setattr(importlib.import_module(f"trunkline.compat.{found[0]}"), found[1], _REPLACED.pop(found))
         else:
-            home, ours = found
-            delattr(importlib.import_module(f"trunkline.compat.{home}"), ours)
+            raise AttributeError(name)
 
     def __dir__(self) -> list[str]:
         names: set[str] = set()

@@ -9,22 +9,27 @@ from urllib.parse import quote
 
 from trunkline.compat.auth.http_client import httpx2
 
+try:
+    # FastMCP brings it along, and programs catch its error.
+    from authlib.integrations.base_client import OAuthError  # type: ignore[import-not-found, unused-ignore]
+except ImportError:
+
+    class OAuthError(Exception):  # type: ignore[no-redef]
+        """The identity provider refuses a request, with a code of the standard."""
+
+        def __init__(self, error: str | None = None, description: str | None = None, **_: Any) -> None:
+            """Keep the code and the text."""
+            super().__init__(f"{error}: {description}" if description else f"{error}")
+            self.error = error
+            self.description = description
+
+
 __all__ = ["AsyncOAuth2Client", "OAuthError"]
 
 _HEADERS = {
     "Accept": "application/json",
     "Content-Type": "application/x-www-form-urlencoded;charset=UTF-8",
 }
-
-
-class OAuthError(Exception):
-    """The identity provider refuses a request, with a code of the standard."""
-
-    def __init__(self, error: str | None = None, description: str | None = None, **_: Any) -> None:
-        """Keep the code and the text."""
-        super().__init__(f"{error}: {description}" if description else f"{error}")
-        self.error = error
-        self.description = description
 
 
 class AsyncOAuth2Client:
