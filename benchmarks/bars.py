@@ -153,6 +153,7 @@ def _host_bars() -> Iterator[Bar]:
             yield Bar(one, "added_ms", NOBODY, at_most=most)
             for rival in ("bare proxy", "fastmcp proxy", "mcp-proxy"):
                 yield Bar(one, "added_ms", rival)
+            yield Bar(one, "cpu_us", "bare proxy", at_most=1.6)
             many = Row("gateway", CARRIED(upstream), revision, CONNECTIONS)
             direct = Row("gateway", DIRECT, revision, CONNECTIONS)
             yield Bar(many, "rate", "mcp http", at_least=1.0, rival_row=direct)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.driver import ServerFailed, complaint
+from benchmarks.driver import ServerFailed, complaint, cpu_ns
 from benchmarks.http_driver import HttpServer
 from benchmarks.http_measures import CONNECTIONS, open_session
 from benchmarks.http_work import HttpRequests
@@ -83,7 +83,8 @@ def _before(
         requests, session = _opened(front, revision)
         tool = _tool(front, requests, session)
         through = _http_caller(open_ones, front, revision, tool=tool, session=session)
-        yield Sample(Row("gateway", ADDED(upstream), revision), _compared(direct, through))
+        figures = _compared(direct, through) | {"cpu_us": _processor_time(front, through)}
+        yield Sample(Row("gateway", ADDED(upstream), revision), figures)
         request = requests.call_tool(tool, {"a": 1, "b": 1}, session=session)
         yield _loaded(front, Row("gateway", CARRIED(upstream), revision, CONNECTIONS), request, budget)
 
@@ -99,6 +100,14 @@ def _compared(direct: Callable[[], None], through: Callable[[], None]) -> dict[s
                 spent[name].append(time.perf_counter() - started)
     figures = {f"{name}_ms": median(times) * 1000 for name, times in spent.items()}
     return figures | {"added_ms": figures["through_ms"] - figures["direct_ms"]}
+
+
+def _processor_time(front: HttpServer, through: Callable[[], None]) -> float:
+    """Return the processor time that one call costs the gateway's process, calls one after another, in microseconds."""
+    before = cpu_ns(front.pid)
+    for _ in range(TIMED):
+        through()
+    return (cpu_ns(front.pid) - before) / TIMED / 1000
 
 
 def _loaded(server: HttpServer, row: Row, request: bytes, budget: Budget) -> Sample:

@@ -37,6 +37,7 @@ _NEEDED = (
     "anyio",
     "sse-starlette",
     "jsonschema",
+    "jsonschema-path",
     "python-multipart",
     "pyjwt[crypto]",
     "opentelemetry-sdk",
@@ -98,7 +99,18 @@ def _prepare() -> None:
     venv.create(FOLDER / "env", with_pip=True)
     pip = [str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, "-e", f"{ROOT}[http,auth,cli]", *_NEEDED], check=True)
+    _serve_children()
     (FOLDER / "env" / ".installed").touch()
+
+
+def _serve_children() -> None:
+    """Install the stand-ins in processes that tests start, too: they are told the versions by the environment."""
+    line = (
+        "import os; 'TRUNKLINE_COMPAT_MCP' in os.environ and __import__('trunkline.compat.pytest_plugin', "
+        "fromlist=['x']).pytest_load_initial_conftests()\n"
+    )
+    for packages in (FOLDER / "env" / "lib").glob("python*/site-packages"):
+        (packages / "trunkline_compat.pth").write_text(line)
 
 
 def _source(suite: Suite) -> Path:

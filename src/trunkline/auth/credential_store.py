@@ -23,6 +23,11 @@ import msgspec
 
 from trunkline.errors import AuthError, ConfigError
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 __all__ = [
     "CredentialStore",
     "FileLock",
@@ -111,16 +116,12 @@ class FileLock:
 def try_lock(descriptor: int) -> bool:
     """Try to lock an open file against other openings of it; return True on success. Closing the file unlocks it."""
     if sys.platform == "win32":
-        import msvcrt
-
         os.lseek(descriptor, 0, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
         return True
-    import fcntl
-
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -292,19 +292,26 @@ class Client:
         notify = self._core.callbacks.notify
         return lambda params: notify(callback, params.progress, params.total, params.message)
 
-    async def read_resource(self, uri: str) -> list[t.ResourceContents]:
-        """Read a resource."""
+    async def read_resource(self, uri: str, *, meta: Mapping[str, Any] | None = None) -> list[t.ResourceContents]:
+        """Read a resource; a read with ``_meta`` of its own is not cached, since the result may depend on it."""
         uri = str(uri)
         params = t.ReadResourceRequestParams(uri=uri)
-        result = await self._core.fetch("resources/read", params, key=uri, timeouts=self._timeouts)
+        if meta is None:
+            result = await self._core.fetch("resources/read", params, key=uri, timeouts=self._timeouts)
+        else:
+            result, _ = await self._core.call(
+                "resources/read", params, timeouts=self._timeouts, meta=meta, repeat=True
+            )
         contents: list[t.ResourceContents] = result.contents
         return contents
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> t.GetPromptResult:
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, meta: Mapping[str, Any] | None = None
+    ) -> t.GetPromptResult:
         """Render a prompt; an argument that is not a string is sent as JSON."""
         texts = None if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
         params = t.GetPromptRequestParams(name=name, arguments=texts)
-        result, _ = await self._core.call("prompts/get", params, timeouts=self._timeouts, repeat=True)
+        result, _ = await self._core.call("prompts/get", params, timeouts=self._timeouts, meta=meta, repeat=True)
         prompt: t.GetPromptResult = result
         return prompt
 

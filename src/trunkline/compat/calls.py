@@ -17,6 +17,7 @@ from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.compat.context import current_context, serving
+from trunkline.compat.definitions import FastTool, OfficialTool
 from trunkline.compat.exceptions import McpError, NotFoundError, PromptError, ResourceError, ToolError
 from trunkline.compat.results import Message, PromptResult, ResourceContent, ResourceResult, ToolResult
 from trunkline.compat.types import to_model, to_plain
@@ -25,9 +26,8 @@ from trunkline.protocol.caller import MEMORY, Caller
 from trunkline.protocol.methods import METHODS
 from trunkline.protocol.request_validation import ValidatedRequest
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE
-from trunkline.server.validation_errors import InvalidArguments
 
-__all__ = ["LocalExchange", "exchange_for", "request", "run_tool"]
+__all__ = ["LocalExchange", "exchange_for", "request", "run_function", "run_official", "run_tool"]
 
 _ROWS = MappingProxyType({row.name: row for row in METHODS})
 
@@ -57,18 +57,35 @@ class _NoConnection:
 class LocalExchange:
     """The exchange of a call from code; within a request, another view of that request's exchange."""
 
+    #: Failures are raised where the call was made.
+    local = True
+
     def __init__(self, outer: Any, server: Any, method: str, params: Any) -> None:
         """Make one for a method and its params."""
         self._outer = outer
         self.method = method
-        self.params: Any = None
+        self.params: Any = None if outer is None else outer.params
+        #: The failure of the function that ran last: what a result with ``isError`` was made of.
+        self.failure: Exception | None = None
         self.store: Any = None if outer is None else outer.store
-        self.elicitor: Any = None if outer is None else outer.elicitor
+        self._elicitor: Any = None
         self.task: Any = asyncio.current_task()
         self.id: Any = 0 if outer is None else outer.id
         self.connection: Any = _NoConnection(server) if outer is None else outer.connection
         caller = Caller(NEWEST_HANDSHAKE, None, {}, MEMORY) if outer is None else outer.admitted.caller
         self.admitted = ValidatedRequest(caller, _ROWS[method], params)
+
+    @property
+    def elicitor(self) -> Any:
+        """What asks the caller: that of the request, which resumes after an answer."""
+        return self._elicitor if self._outer is None else self._outer.elicitor
+
+    @elicitor.setter
+    def elicitor(self, value: Any) -> None:
+        if self._outer is None:
+            self._elicitor = value
+        else:
+            self._outer.elicitor = value
 
     @property
     def open(self) -> bool:
@@ -150,22 +167,26 @@ async def run_tool(definition: Any, arguments: Mapping[str, Any], context: Any =
     raw = Raw(msgspec.json.encode(to_plain(dict(arguments))))
     params = t.CallToolRequestParams(name=definition.name, arguments=raw)
     async with exchange_for(definition.function.owner, "tools/call", params) as exchange:
+        if isinstance(definition, FastTool):
+            return await definition.run(exchange, raw)
         return tool_result(await definition.call(exchange, raw))
 
 
-async def run_function(definition: Any, method: str, arguments: Mapping[str, Any], context: Any = None) -> Any:
-    """Bind arguments and run the function of a definition; return what it returned.
+async def run_official(definition: OfficialTool, arguments: Mapping[str, Any], *, convert: bool) -> Any:
+    """Run a tool of the official SDK's; return the protocol's result, or what its function returned.
 
     Raises:
-        ToolError: the arguments do not fit, or the function failed.
+        ToolError: the arguments do not match, or the function failed.
     """
     raw = Raw(msgspec.json.encode(to_plain(dict(arguments))))
     params = t.CallToolRequestParams(name=definition.name, arguments=raw)
+    async with exchange_for(definition.function.owner, "tools/call", params) as exchange:
+        return await definition.run(exchange, raw, convert=convert)
+
+
+async def run_function(definition: Any, method: str, params: Any, kwargs: dict[str, Any]) -> Any:
+    """Run the function of a definition with these arguments, its context and dependencies, and return its value."""
     async with exchange_for(definition.function.owner, method, params) as exchange:
-        try:
-            kwargs = definition.function.signature.bind(raw)
-        except InvalidArguments as error:
-            raise ToolError(f"Error executing tool {definition.name}: {error}") from error
         return await definition.function.run(exchange, kwargs)
 
 

@@ -29,6 +29,18 @@ class CallToolResult:
         self.data = data
         self.is_error = is_error
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the parts."""
+        return isinstance(other, CallToolResult) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
+    def __repr__(self) -> str:
+        """Show the parts."""
+        return f"CallToolResult({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
 
 class Client:
     """FastMCP's client."""
@@ -46,6 +58,8 @@ class Client:
             given.pop("init_timeout")
         if "client_info" in given:
             given["client_info"] = to_struct(given["client_info"], t.Implementation)
+        if hasattr(given.get("auth"), "own"):
+            given["auth"] = given["auth"].own()
         for name, adapt in _HANDLERS:
             if name in given:
                 given |= adapt(given.pop(name))
@@ -168,6 +182,7 @@ class Client:
         progress_handler: Any = None,
         raise_on_error: bool = True,
         meta: Any = None,
+        version: str | None = None,
         **_: Any,
     ) -> CallToolResult:
         """Call a tool.
@@ -182,25 +197,35 @@ class Client:
                 timeout=seconds(timeout),
                 on_progress=progress_handler,
                 raise_on_error=raise_on_error,
-                meta=meta,
+                meta=_with_version(meta, version),
             )
         )
         model = call_model(result)
         data = None if result.is_error else result.data
         return CallToolResult(model.content, model.structured_content, model.meta, data, bool(result.is_error))
 
-    async def read_resource(self, uri: Any, **_: Any) -> list[Any]:
+    async def read_resource(self, uri: Any, *, version: str | None = None, meta: Any = None, **_: Any) -> list[Any]:
         """Read a resource."""
-        return to_model(await as_theirs(self._client.read_resource(str(uri))))  # type: ignore[no-any-return]
+        found = await as_theirs(self._client.read_resource(str(uri), meta=_with_version(meta, version)))
+        return to_model(found)  # type: ignore[no-any-return]
 
-    async def read_resource_mcp(self, uri: Any, **_: Any) -> Any:
+    async def read_resource_mcp(self, uri: Any, *, version: str | None = None, meta: Any = None, **_: Any) -> Any:
         """Read a resource: the whole result."""
-        return model_class("ReadResourceResult")(contents=await self.read_resource(uri))
+        params = t.ReadResourceRequestParams(uri=str(uri))
+        client = self._client
+        result, _ = await as_theirs(
+            client._core.call(
+                "resources/read", params, timeouts=client._timeouts, meta=_with_version(meta, version), repeat=True
+            )
+        )
+        return to_model(result)
 
-    async def get_prompt(self, name: str, arguments: Any = None, **_: Any) -> Any:
+    async def get_prompt(
+        self, name: str, arguments: Any = None, *, version: str | None = None, meta: Any = None, **_: Any
+    ) -> Any:
         """Render a prompt."""
         given = None if arguments is None else to_plain(arguments)
-        return to_model(await as_theirs(self._client.get_prompt(name, given)))
+        return to_model(await as_theirs(self._client.get_prompt(name, given, meta=_with_version(meta, version))))
 
     get_prompt_mcp = get_prompt
 
@@ -220,6 +245,14 @@ class Client:
     async def send_roots_list_changed(self) -> None:
         """Notify the server that the roots changed."""
         await self._client.notify_roots_changed()
+
+
+def _with_version(meta: Any, version: str | None) -> Any:
+    """Return the ``_meta`` of a request that asks for a version of a component."""
+    if version is None:
+        return meta
+    given = dict(meta or {})
+    return {**given, "fastmcp": {**(given.get("fastmcp") or {}), "version": version}}
 
 
 def _resolve(transport: Any) -> Any:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 import trunkline.types as t
+from trunkline.compat.component_versions import check_version
 from trunkline.compat.exceptions import NotFoundError
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.types import model_class, to_model, to_plain
@@ -64,7 +65,9 @@ class Component(BaseModel):
         if isinstance(data, dict):
             data = {key: value for key, value in data.items() if not (key == "tags" and value is None)}
             if data.get("version") is not None:
-                data["version"] = str(data["version"])
+                data["version"] = check_version(data["version"])
+                if "@" in str(data["version"]):
+                    raise ValueError(f"Version string cannot contain '@' (used as key delimiter): {data['version']!r}")
         return data
 
     @classmethod
@@ -84,10 +87,13 @@ class Component(BaseModel):
 
     def get_meta(self) -> dict[str, Any]:
         """Return ``_meta`` as it is listed, with the tags."""
-        own: dict[str, Any] = {"tags": sorted(self.tags)}
+        meta = dict(self.meta or {})
+        given = meta.get("fastmcp")
+        own = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "_internal"}
+        own["tags"] = sorted(self.tags)
         if self.version is not None:
             own["version"] = self.version
-        return {**(self.meta or {}), "fastmcp": own}
+        return {**meta, "fastmcp": own}
 
     def enable(self) -> None:
         """Refuse: a server is asked."""
@@ -165,15 +171,15 @@ class Tool(Component):
 
     def convert_result(self, raw_value: Any) -> ToolResult:
         """Return what a function returned as a result."""
-        if isinstance(raw_value, ToolResult):
-            return raw_value
-        from trunkline.server.results import to_tool_result
+        from trunkline.compat.fast_functions import to_fast_result
 
-        return ToolResult.from_mcp_result(to_model(to_tool_result(raw_value, wrap=lambda: False)))
+        return to_fast_result(raw_value, self.output_schema, self.serializer)
 
 
 class FunctionTool(Tool):
     """A tool made of a function."""
+
+    _official: ClassVar[bool] = False
 
     fn: Callable[..., Any] = Field(exclude=True)
 
@@ -191,8 +197,6 @@ class FunctionTool(Tool):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, **options: Any) -> FunctionTool:
         """Make a tool of a function."""
-        from trunkline.compat.servers import blank_server
-
         metadata = options.pop("metadata", None)
         if metadata is not None:
             options = {**{key: value for key, value in vars(metadata).items() if value is not None}, **options}
@@ -201,16 +205,21 @@ class FunctionTool(Tool):
         if not callable(fn):
             raise TypeError(f"a tool is made of a function, not of a {type(fn).__name__}")
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
-        definition = blank_server().make_tool(fn, options)
+        definition = cls._home().make_tool(fn, options)
         made: FunctionTool = from_definition(definition, cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
     def _own(self) -> Any:
         if self.definition is None:
-            from trunkline.compat.servers import blank_server
-
-            self.definition = blank_server().make_tool(self.fn, options_of(self))
+            self.definition = self._home().make_tool(self.fn, options_of(self))
         return self.definition
+
+    @classmethod
+    def _home(cls) -> Any:
+        """Return the server that tools of this class belong to before they are added to one."""
+        from trunkline.compat.servers import blank_server
+
+        return blank_server(cls._official)
 
     async def run(self, arguments: dict[str, Any], context: Any = None, convert_result: bool = False) -> ToolResult:
         """Run the tool."""
@@ -339,7 +348,13 @@ class Resource(Component):
 
     def convert_result(self, raw_value: Any) -> ResourceResult:
         """Return what a function returned as a result."""
-        return raw_value if isinstance(raw_value, ResourceResult) else ResourceResult.of(raw_value, self.mime_type)
+        from trunkline.compat.resource_definitions import public_meta
+
+        return ResourceResult.of(raw_value, self.mime_type, public_meta(self.meta))
+
+    async def _read(self) -> ResourceResult:
+        """Read the resource and return a whole result."""
+        return self.convert_result(await self.read())
 
 
 class FunctionResource(Resource):
@@ -359,9 +374,20 @@ class FunctionResource(Resource):
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
     async def read(self) -> Any:
-        """Call the function."""
-        value = self.fn()
-        return await value if inspect.isawaitable(value) else value
+        """Call the function, in a worker thread if it is sync."""
+        from trunkline.compat.calls import run_function
+        from trunkline.compat.servers import blank_server
+
+        definition = self.definition
+        if definition is None:
+            definition = self.definition = blank_server().make_resource(str(self.uri), self.fn, options_of(self))
+        return await run_function(definition, "resources/read", t.ReadResourceRequestParams(uri=str(self.uri)), {})
+
+
+def _inherited() -> Any:
+    from trunkline.compat.resource_security import INHERIT_SECURITY
+
+    return INHERIT_SECURITY
 
 
 class ResourceTemplate(Component):
@@ -373,7 +399,10 @@ class ResourceTemplate(Component):
     mime_type: str = "text/plain"
     parameters: dict[str, Any] = Field(default_factory=dict)
     annotations: Any = None
-    security: Any = None
+    security: Any = Field(default_factory=_inherited, exclude=True)
+    #: The variables of the query whose value is a list, separated by commas.
+    _list_query_params: frozenset[str] = PrivateAttr(default=frozenset())
+    _pattern: Any = PrivateAttr(default=None)
 
     @property
     def identifier(self) -> str:
@@ -387,9 +416,19 @@ class ResourceTemplate(Component):
 
     def matches(self, uri: str) -> dict[str, Any] | None:
         """Return the variables if a URI belongs to this family."""
-        from trunkline.protocol.uri_template import UriTemplate
+        known = self._pattern
+        if known is None or (known.text, known.list_params) != (self.uri_template, self._list_query_params):
+            from trunkline.compat.fast_templates import FastUriTemplate
 
-        return UriTemplate.parse(self.uri_template).match(str(uri))
+            self._pattern = FastUriTemplate(self.uri_template, self._list_query_params)
+        values: dict[str, Any] | None = self._pattern.match(str(uri))
+        return values
+
+    def resolve_security(self, default: Any) -> Any:
+        """Return the policy for the values of its variables: its own, or the server's."""
+        from trunkline.compat.resource_security import policy_of
+
+        return policy_of(self.security, default)
 
     def to_mcp_template(self, **overrides: Any) -> Any:
         """Return the template as it is listed."""
@@ -417,37 +456,60 @@ class ResourceTemplate(Component):
             return await self.read(params)
 
         return FunctionResource(
-            uri=uri, name=self.name, description=self.description, mime_type=self.mime_type, tags=self.tags, fn=read
+            uri=uri,
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            mime_type=self.mime_type,
+            icons=self.icons,
+            annotations=self.annotations,
+            meta=self.meta,
+            tags=self.tags,
+            version=self.version,
+            auth=self.auth,
+            fn=read,
         )
 
 
 class FunctionResourceTemplate(ResourceTemplate):
     """A family of resources made of a function."""
 
+    _official: ClassVar[bool] = False
+
     fn: Callable[..., Any] = Field(exclude=True)
 
     @classmethod
     def from_function(cls, fn: Callable[..., Any], uri_template: str, **options: Any) -> FunctionResourceTemplate:
         """Make a template of a function."""
-        from trunkline.compat.servers import blank_server
-
         if getattr(fn, "__name__", "") == "<lambda>" and not options.get("name"):
             raise ValueError("You must provide a name for lambda functions")
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
         try:
-            definition = blank_server().make_resource(uri_template, fn, options)
+            definition = cls._home().make_template(uri_template, fn, options)
         except TypeError as error:
             raise ValueError(str(error)) from error
         made: FunctionResourceTemplate = from_definition(definition, cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
+    @classmethod
+    def _home(cls) -> Any:
+        """Return the server that templates of this class belong to before they are added to one."""
+        from trunkline.compat.servers import blank_server
+
+        return blank_server(cls._official)
+
+    def _own(self) -> Any:
+        if self.definition is None:
+            self.definition = self._home().make_template(self.uri_template, self.fn, options_of(self))
+        return self.definition
+
     async def read(self, arguments: dict[str, Any]) -> Any:
-        """Call the function."""
-        given = arguments
-        if self.definition is not None:
-            given = self.definition.function.signature.bind(msgspec.json.encode(arguments))
-        value = self.fn(**given)
-        return await value if inspect.isawaitable(value) else value
+        """Call the function, in a worker thread if it is sync."""
+        from trunkline.compat.calls import run_function
+
+        definition = self._own()
+        params = t.ReadResourceRequestParams(uri=self.uri_template)
+        return await run_function(definition, "resources/read", params, definition.bound(arguments))
 
 
 # --- from and to definitions -----------------------------------------------------------------------------------------
@@ -500,7 +562,10 @@ def _readable(definition: Any, kind: Any, given: dict[str, Any]) -> Any:
         return (kind or FunctionResource)(uri=definition.uri, **given)
     if isinstance(definition, TemplateDefinition):
         schema = definition.function.signature.input_schema()
-        return (kind or FunctionResourceTemplate)(uri_template=definition.uri, parameters=schema, **given)
+        given["security"] = getattr(definition, "security", _inherited())
+        made = (kind or FunctionResourceTemplate)(uri_template=definition.uri, parameters=schema, **given)
+        made._list_query_params = getattr(definition.template, "list_params", frozenset())
+        return made
     raise NotFoundError(f"no object stands for a {type(definition).__name__}")
 
 
@@ -514,4 +579,6 @@ def options_of(component: Component) -> dict[str, Any]:
         options["annotations"] = to_plain(options["annotations"])
     if isinstance(component, Tool):
         options |= _overrides(component.__dict__, ["timeout", "run_in_thread"])
+    if isinstance(component, ResourceTemplate):
+        options["security"] = component.security
     return options

@@ -27,6 +27,7 @@ __all__ = [
     "ServerSession",
     "current_context",
     "serving",
+    "serving_context",
 ]
 
 CURRENT_CONTEXT: ContextVar[Any] = ContextVar("trunkline.compat.context", default=None)
@@ -47,6 +48,12 @@ def serving(context: Any) -> Iterator[Any]:
         yield context
     finally:
         CURRENT_CONTEXT.reset(token)
+
+
+def serving_context(server: Any, exchange: Any) -> Any:
+    """Return the context of a component that belongs to no server: that of the server it is served by."""
+    current = current_context()
+    return FastContext(server if current is None else current.server, exchange)
 
 
 class ServerSession:

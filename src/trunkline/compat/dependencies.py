@@ -106,8 +106,13 @@ def get_access_token() -> Any:
     from trunkline.compat.auth.app import access_token_of
 
     found = current_context()
-    principal = None if found is None or found._exchange is None else found.auth
-    return access_token_of(principal)
+    if found is not None and found._exchange is not None and found.auth is not None:
+        return access_token_of(found.auth)
+    from trunkline.compat.request_context import fastmcp_request_ctx
+
+    given = fastmcp_request_ctx.get()
+    user = None if given is None or given.request is None else given.request.scope.get("user")
+    return getattr(user, "access_token", None) or access_token_of(None)
 
 
 class Dependency(Depends):

@@ -22,9 +22,10 @@ __all__ = [
     "PromptError",
     "ResourceError",
     "ResourceNotFoundError",
-    "ResourceSecurityError",
     "StatelessModeNotSupported",
     "ToolError",
+    "UnexpectedResourceError",
+    "UnexpectedToolError",
     "UrlElicitationRequiredError",
     "ValidationError",
 ]
@@ -110,6 +111,14 @@ class ResourceNotFoundError(ResourceError):
     """There is no such resource."""
 
 
+class UnexpectedToolError(ToolError):
+    """A tool failed in a way that it did not mean; the cause is its own exception."""
+
+
+class UnexpectedResourceError(ResourceError):
+    """A resource failed in a way that it did not mean; the cause is its own exception."""
+
+
 class InvalidSignature(Exception):
     """A function cannot be registered."""
 
@@ -124,10 +133,6 @@ class NotFoundError(HandlerError):
 
 class DisabledError(HandlerError):
     """What was asked for is switched off."""
-
-
-class ResourceSecurityError(NotFoundError):
-    """A URI names something outside of what is offered."""
 
 
 class AuthorizationError(FastMCPError):

@@ -6,26 +6,34 @@ served by our own handlers.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import trunkline.types as t
-from trunkline.compat import calls
+from trunkline.compat.component_versions import check_version
 from trunkline.compat.components import Component, from_definition
-from trunkline.compat.context import FastContext
+from trunkline.compat.context import FastContext, current_context
+from trunkline.compat.decorators import ToolMeta
 from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
-from trunkline.compat.servers import ForeignServer, Settings
+from trunkline.compat.servers import ForeignServer, Settings, shelf_of, versioned_key
+from trunkline.compat.transforms.base import Visibility, is_enabled, mark, visibility
 from trunkline.compat.types import to_model, to_struct
+from trunkline.compat.utilities import configure_logging, settings
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+from trunkline.server.registry import Mount
 
 __all__ = ["FastMCP", "matcher"]
+
+log = logging.getLogger("fastmcp")
 
 _SETTINGS = frozenset(Settings.model_fields) - {"lifespan", "auth"}
 #: Options of the constructor that ask for something we do otherwise, and why they do nothing.
@@ -39,9 +47,7 @@ _IGNORED = tuple(
         "sampling_handler_behavior": "the client's model is asked",
         "tool_serializer": "results are encoded by their type",
         "request_state_security": "state is always sealed",
-        "resource_security": "template values are always checked",
         "cache_scope": "the server's lists are public unless it has auth=",
-        "dereference_schemas": "schemas are always sent without references",
         "resource_prefix_format": "a namespace is the first segment of a URI",
     }.items()
 )
@@ -52,10 +58,12 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     """A server with FastMCP's methods."""
 
     _context_class = FastContext
+    #: Whether requests are served by the pipeline of objects.
+    _piped = False
 
     def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
         """Define a server."""
-        given = {key: value for key, value in options.items() if value is not None}
+        given = {key: value for key, value in options.items() if value is not None or key == "resource_security"}
         settings = {key: given.pop(key) for key in tuple(given) if key in _SETTINGS}
         self.settings = Settings(**settings)
         for key, reason in _IGNORED:
@@ -65,12 +73,18 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         tools, middleware = given.pop("tools", ()), given.pop("middleware", ())
         self._transforms: list[Any] = list(given.pop("transforms", ()))
         self._providers: list[Any] = []
+        self._provider_lifespans: list[Any] = []
+        self.foreign_middleware: list[Any] = []
+        self.local_provider: Any = self._make_local_provider()
+        self.dereference_schemas = bool(options.get("dereference_schemas", True))
+        given.pop("dereference_schemas", None)
+        self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
         providers = given.pop("providers", ())
         include, exclude = given.pop("include_tags", None), given.pop("exclude_tags", None)
         if given.get("icons"):
             given["icons"] = [to_struct(icon, t.Icon) for icon in given["icons"]]
         if given.get("version") is not None:
-            given["version"] = str(given["version"])
+            given["version"] = check_version(given["version"])
         given.setdefault("mask_error_details", False)
         super().__init__(
             name or f"FastMCP-{secrets.token_hex(2)}",
@@ -78,7 +92,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             on_duplicate=policies[0] if policies else "warn",
             **given,
         )
-        self.foreign_middleware: list[Any] = []
         # Announced there whether there are any or not.
         self.announced = self.announced | {"tools", "resources", "prompts"}
         self._refresh()
@@ -89,7 +102,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             self.add_tool(tool)
         for provider in providers:
             self.add_provider(provider)
-        self._use_pipeline()
+        self.use_pipeline()
 
     @property
     def auth(self) -> Any:
@@ -120,10 +133,15 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """The providers."""
         return [self.local_provider, *self._providers]
 
+    def _make_local_provider(self) -> Any:
+        """Return the provider of what the server itself offers."""
+        from trunkline.compat.providers.local import LocalProvider
+
+        return LocalProvider(storage=self)
+
     @property
-    def local_provider(self) -> Any:
-        """What the server itself offers."""
-        return self
+    def _local_provider(self) -> Any:
+        return self.local_provider
 
     @property
     def _mcp_server(self) -> Any:
@@ -137,6 +155,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
         return ToolManager(self)
 
+    def error_text(self, what: str, error: Exception) -> str:
+        """Return what a caller is told about an unexpected failure."""
+        return what if self.masks_errors else f"{what}: {error}"
+
     def worded(self, exchange: Any, error: Exception) -> Exception:
         """Return the exception that answers a failure."""
         if isinstance(error, HandlerError | RequestFailed | MissingCapability):
@@ -146,7 +168,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             exchange.method, "reading resource"
         )
         what = f"Error {kind} {getattr(params, 'name', None) or getattr(params, 'uri', '')!r}"
-        text = what if self.masks_errors else f"{what}: {error}"
+        text = self.error_text(what, error)
         return ToolError(text) if exchange.method == "tools/call" else RequestFailed(text)
 
     # --- registration ------------------------------------------------------------------------------------------------
@@ -160,11 +182,16 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return self._decorating("prompt", name_or_fn, name, options, self._add_prompt)
 
     def _decorating(self, what: str, given: Any, name: str | None, options: dict[str, Any], add: Any) -> Any:
-        if isinstance(given, classmethod | staticmethod):
-            raise TypeError(f"register the method of an object, not a {type(given).__name__}")
+        if isinstance(given, classmethod):
+            raise TypeError(f"register the method of an object or a class, not a {type(given).__name__}")
+        if isinstance(given, staticmethod):
+            given = given.__func__
         if isinstance(given, str):
             if name is not None:
-                raise TypeError(f"{what}: the name was given twice, {given!r} and {name!r}")
+                raise TypeError(
+                    "Cannot specify both a name as first argument and as keyword argument: "
+                    f"{given!r} and {name!r} name one {what}"
+                )
             given, name = None, given
         if given is not None and not callable(given):
             raise TypeError(f"{what}: the first argument is a function or a name, not a {type(given).__name__}")
@@ -174,14 +201,20 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         def register(function: Any) -> Any:
             if isinstance(function, Component):
                 return self.add_object(function)
+            if isinstance(function, classmethod):
+                raise TypeError("register the method of an object or a class, not a classmethod")
+            if isinstance(function, staticmethod):
+                function = function.__func__
             add(function, options)
-            return self._registered(function)
+            return self._registered(function, what, options)
 
         return register if given is None else register(given)
 
     @staticmethod
-    def _registered(function: Any) -> Any:
-        """Return the function; before FastMCP 3 it was an object whose ``fn`` is the function."""
+    def _registered(function: Any, what: str, options: Mapping[str, Any]) -> Any:
+        """Return the function, marked; before FastMCP 3 it was an object whose ``fn`` is the function."""
+        with suppress(AttributeError):
+            function.__fastmcp__ = ToolMeta(type=what, **{"name": None, **options})
         if int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3 and not hasattr(function, "fn"):
             # A method of an object has no attributes of its own.
             with suppress(AttributeError):
@@ -199,7 +232,8 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         options.pop("type", None)
         self._add_tool(tool, options)
         name = str(options.get("name") or getattr(tool, "__name__", "") or type(tool).__name__)
-        return self.object_of("tools", name, self._own.tools[name])
+        stored = versioned_key(name, check_version(options.get("version")))
+        return self.object_of("tools", stored, self._own.tools[stored])
 
     def add_prompt(self, prompt: Any, **options: Any) -> Any:  # type: ignore[override]
         """Register a prompt made as an object, or a function."""
@@ -217,11 +251,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             )
 
         def register(function: Callable[..., Any]) -> Any:
-            try:
-                self._add_resource(str(uri), function, options)
-            except TypeError as error:
-                raise ValueError(str(error)) from error
-            return self._registered(function)
+            if isinstance(function, classmethod):
+                raise TypeError("register the method of an object or a class, not a classmethod")
+            self._add_resource(str(uri), function, options)
+            return self._registered(function, "resource", {**options, "uri": str(uri)})
 
         return register
 
@@ -255,18 +288,33 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     # --- composition -------------------------------------------------------------------------------------------------
 
     def mount(self, server: Any, namespace: Any = None, as_proxy: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        """Offer another server's things as one's own, under a namespace."""
+        """Offer another server's things as one's own, under a namespace.
+
+        Raises:
+            ValueError: the server is this one.
+        """
         prefix = options.pop("prefix", None)
         names = options.pop("tool_names", None)
         if isinstance(server, str):
             server, namespace = namespace, server
-        if names:
-            warnings.warn("tool_names= has no effect: choose a namespace", CompatibilityWarning, stacklevel=2)
         if not isinstance(server, ForeignServer):
             raise TypeError(f"mount takes a FastMCP server, not a {type(server).__name__}")
-        mounted: Any = server
-        super().mount(mounted, namespace if namespace is not None else prefix)
-        self._use_pipeline()
+        if self.masks_errors and not server.masks_errors:
+            log.warning(
+                "server %r masks the details of errors and %r, mounted in it, does not: they reach clients",
+                self.name,
+                server.name,
+            )
+        from trunkline.compat.providers.mounted import FastMCPProvider
+
+        provider: Any = FastMCPProvider(server)
+        if names:
+            from trunkline.compat.transformed_tools import ToolTransformConfig
+            from trunkline.compat.transforms.base import ToolTransform
+
+            renamed = {old: ToolTransformConfig(name=new) for old, new in names.items()}
+            provider = provider.wrap_transform(ToolTransform(renamed))
+        self.add_provider(provider, namespace=(namespace if namespace is not None else prefix) or "")
 
     async def import_server(self, server: Any, prefix: str | None = None, **options: Any) -> None:
         """Offer another server's things as one's own; they stay live."""
@@ -275,17 +323,58 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         self.mount(server, prefix)
 
     def add_provider(self, provider: Any, *, namespace: str = "") -> None:
-        """Offer what a provider has."""
+        """Offer what a provider has, under a namespace if one is given."""
         if isinstance(provider, ForeignServer):
             self.mount(provider, namespace or None)
             return
+        self._join(provider, namespace)
+        if namespace:
+            from trunkline.compat.transforms.base import Namespace
+
+            provider = provider.wrap_transform(Namespace(namespace))
         self._providers.append(provider)
-        self._use_pipeline()
+        self.use_pipeline()
+
+    def _join(self, provider: Any, namespace: str) -> None:
+        """Enter the lifespans of a provider, or of the server behind it, with this server's, and pass on changes."""
+        inner = provider
+        while hasattr(inner, "provider"):
+            inner = inner.provider
+        server = getattr(inner, "server", None)
+        if not isinstance(server, ForeignServer):
+            from trunkline.server.server import _make_lifespan
+
+            self._provider_lifespans.append(_make_lifespan(provider.lifespan))
+            return
+        if server is self or server._has(self):
+            raise ValueError("Cannot mount a server onto itself")
+        with self._lock:
+            self._mounts = (*self._mounts, Mount(server, namespace or None))
+            if self not in server._parents:
+                server._parents.append(self)
+            self._refresh_all()
+
+    def _flat(self, own: Any, mounts: Any) -> Any:
+        """Return what the server itself offers: the pipeline asks mounted servers when it lists."""
+        return super()._flat(own, ())
+
+    def _acquire_lifespans(self, holder: object) -> list[Any]:
+        held = super()._acquire_lifespans(holder)
+        for server in self._all() if holder in self._held else ():
+            for lifespan in getattr(server, "_provider_lifespans", ()):
+                if lifespan not in held:
+                    lifespan.acquire()
+                    held.append(lifespan)
+        return held
+
+    def _refresh(self) -> None:
+        super()._refresh()
+        self.calls_directly = self.calls_directly and not getattr(self, "_provider_lifespans", ())
 
     def add_transform(self, transform: Any) -> None:
         """Change what is offered on its way out."""
         self._transforms.append(transform)
-        self._use_pipeline()
+        self.use_pipeline()
 
     def add_middleware(self, middleware: Any) -> None:
         """Put a middleware object, or a function of ours, around every request."""
@@ -293,39 +382,80 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
             super().add_middleware(middleware)
             return
         self.foreign_middleware.append(middleware)
-        self._use_pipeline()
+        self.use_pipeline()
 
-    def _use_pipeline(self) -> None:
-        """Serve by the pipeline of objects if something of it is used."""
-        if not getattr(self, "_ready", False):
+    def notification_received(self, event: Any, origin: Any, session: Any) -> None:
+        """Handle a notification, inside the middleware."""
+        if not self.foreign_middleware:
+            super().notification_received(event, origin, session)
             return
-        if self.foreign_middleware or self._transforms or self._providers:
-            from trunkline.compat.pipeline import use_pipeline
+        from trunkline.compat.middleware.messages import handle_notification
 
-            use_pipeline(self)
+        handle_notification(self, event, partial(super().notification_received, event, origin, session))
+
+    def use_pipeline(self) -> None:
+        """Serve by the pipeline of objects."""
+        if not getattr(self, "_ready", False) or self._piped:
+            return
+        from trunkline.compat.pipeline import use_pipeline
+
+        self._piped = True
+        use_pipeline(self)
+
+    def _kept(self, kind: str, stored: str, extras: Any) -> None:
+        if extras.get("enabled") is False:
+            component = self.object_of(kind, stored, getattr(self._own, kind)[stored])
+            self.local_provider.add_transform(Visibility(False, keys={component.key}))
+        if "version" in extras or "auth" in extras:
+            self.use_pipeline()
 
     # --- switching on and off ----------------------------------------------------------------------------------------
 
-    def enable(self, **criteria: Any) -> Any:
+    def enable(self, *, only: bool = False, **criteria: Any) -> Any:
         """Switch on what matches; with ``only=True`` nothing else."""
-        only = criteria.pop("only", False)
         if only:
-            self.add_rule(False, lambda definition: True)
-        self.add_rule(True, matcher(criteria))
+            self._switch(Visibility(False, match_all=True, components=criteria.get("components")))
+        self._switch(visibility(True, criteria))
         return self
 
     def disable(self, **criteria: Any) -> Any:
         """Switch off what matches."""
-        self.add_rule(False, matcher(criteria))
+        self._switch(visibility(False, criteria))
         return self
+
+    def _switch(self, rule: Visibility) -> None:
+        self.add_transform(rule)
+        self._refresh()
+        for kind in ("tools", "prompts", "resources"):
+            self.changed(kind)
 
     def _tags_filter(self, include: Any, exclude: Any) -> None:
         if include:
-            wanted = set(include)
-            self.add_rule(False, lambda definition: not (wanted & definition.options.tags))
+            self.enable(only=True, tags=set(include))
         if exclude:
-            unwanted = set(exclude)
-            self.add_rule(False, lambda definition: bool(unwanted & definition.options.tags))
+            self.disable(tags=set(exclude))
+
+    def _is_shown(self, caller: Any, definition: Any) -> bool:
+        kind = shelf_of(definition)
+        key = getattr(definition, "uri", None) or definition.name
+        component = self.object_of(kind, key, definition)
+        for rule in (*self.local_provider.transforms, *self._transforms):
+            if isinstance(rule, Visibility):
+                component = rule._mark_component(component)
+        return is_enabled(self.marked_for_session(component, getattr(caller, "session", None)))
+
+    def marked_for_session(self, component: Any, session: Any = None) -> Any:
+        """Return a component as it is switched for one session: that given, or the one being served."""
+        if not self._session_rules:
+            return component
+        if session is None:
+            context = current_context()
+            exchange = None if context is None else context._exchange
+            session = None if exchange is None else exchange.admitted.caller.session
+        for on, matches in self._rules_for(session):
+            if matches(component):
+                component = mark(component, on)
+        return component
 
     # --- from code ---------------------------------------------------------------------------------------------------
 
@@ -346,8 +476,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return await self._listed("prompts", run_middleware)
 
     async def _listed(self, kind: str, run_middleware: bool) -> Sequence[Any]:
-        if not (self.foreign_middleware or self._transforms or self._providers):
-            return self.objects(kind)
         from trunkline.compat.pipeline import list_objects
 
         return await list_objects(self, kind, run_middleware=run_middleware)
@@ -370,68 +498,99 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     async def get_tool(self, name: str, version: Any = None) -> Any:
         """Return a tool, or None; FastMCP 2 raises."""
-        return await self._one("tools", name)
+        return await self._one("tools", name, version)
 
     async def get_resource(self, uri: Any, version: Any = None) -> Any:
         """Return a resource, or None."""
-        return await self._one("resources", str(uri))
+        return await self._one("resources", str(uri), version)
 
     async def get_resource_template(self, uri: Any, version: Any = None) -> Any:
         """Return the template that a URI belongs to, or None."""
-        for template in await self.list_resource_templates(run_middleware=False):
-            if template.uri_template == str(uri) or template.matches(str(uri)) is not None:
-                return template
-        return None
+        return await self._one("templates", str(uri), version)
 
     async def get_prompt(self, name: str, version: Any = None) -> Any:
         """Return a prompt, or None."""
-        return await self._one("prompts", name)
+        return await self._one("prompts", name, version)
 
-    async def _one(self, kind: str, key: str) -> Any:
+    # Subclasses of FastMCP call and override these: the lookups before the server's own filter.
+    async def _get_tool(self, name: str, version: Any = None) -> Any:
+        return await self._one("tools", name, version)
+
+    async def _get_resource(self, uri: str, version: Any = None) -> Any:
+        return await self._one("resources", uri, version)
+
+    async def _get_resource_template(self, uri: str, version: Any = None) -> Any:
+        return await self._one("templates", uri, version)
+
+    async def _get_prompt(self, name: str, version: Any = None) -> Any:
+        return await self._one("prompts", name, version)
+
+    async def _one(self, kind: str, key: str, version: Any) -> Any:
         from trunkline.compat.pipeline import find_object
 
-        found = await find_object(self, kind, key)
+        found = await find_object(self, kind, key, version)
         if found is None and int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3:
             raise NotFoundError(f"Unknown {kind[:-1]}: {key!r}")
         return found
 
-    async def call_tool(self, name: str, arguments: Any = None, **options: Any) -> ToolResult:
+    async def call_tool(
+        self, name: str, arguments: Any = None, *, version: Any = None, run_middleware: bool = True, **_: Any
+    ) -> ToolResult:
         """Call a tool.
 
         Raises:
             ToolError: it failed.
             NotFoundError: there is none.
         """
-        return calls.tool_result(await calls.call_tool(self, name, arguments))
+        from trunkline.compat import pipeline
 
-    async def read_resource(self, uri: Any, **options: Any) -> ResourceResult:
+        result: ToolResult = await pipeline.call_tool(
+            self, name, arguments, version=version, run_middleware=run_middleware
+        )
+        return result
+
+    async def read_resource(
+        self, uri: Any, *, version: Any = None, run_middleware: bool = True, **_: Any
+    ) -> ResourceResult:
         """Read a resource."""
-        return await calls.read_resource(self, str(uri))
+        from trunkline.compat import pipeline
 
-    async def render_prompt(self, name: str, arguments: Any = None, **options: Any) -> PromptResult:
+        result: ResourceResult = await pipeline.read_resource(
+            self, str(uri), version=version, run_middleware=run_middleware
+        )
+        return result
+
+    async def render_prompt(
+        self, name: str, arguments: Any = None, *, version: Any = None, run_middleware: bool = True, **_: Any
+    ) -> PromptResult:
         """Render a prompt."""
-        return calls.prompt_result(await calls.get_prompt(self, name, arguments))
+        from trunkline.compat import pipeline
+
+        result: PromptResult = await pipeline.render_prompt(
+            self, name, arguments, version=version, run_middleware=run_middleware
+        )
+        return result
 
     # --- making servers ----------------------------------------------------------------------------------------------
 
     @classmethod
     def as_proxy(cls, backend: Any, **options: Any) -> Any:
         """Make a server that passes everything on to another."""
-        from trunkline.compat.proxy import create_proxy
+        from trunkline.compat.providers.proxy import create_proxy
 
         return create_proxy(backend, **options)
 
     @classmethod
     def from_openapi(cls, openapi_spec: Any, client: Any = None, name: str | None = None, **options: Any) -> Any:
         """Make a server with a tool for each operation of an OpenAPI document."""
-        from trunkline.compat.openapi import server_from_openapi
+        from trunkline.compat.providers.openapi_old import server_from_openapi
 
         return server_from_openapi(openapi_spec, client, {"name": name, **options})
 
     @classmethod
     def from_fastapi(cls, app: Any, name: str | None = None, **options: Any) -> Any:
         """Make a server with a tool for each route of a FastAPI application."""
-        from trunkline.compat.openapi import server_from_fastapi
+        from trunkline.compat.providers.openapi_old import server_from_fastapi
 
         return server_from_fastapi(app, {**({"name": name} if name else {}), **options})
 
@@ -442,25 +601,14 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
 
 
 def matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that says whether a definition is meant."""
-    names = set(criteria.get("names") or ())
-    keys = {str(key).partition("@")[0] for key in criteria.get("keys") or ()}
-    tags = set(criteria.get("tags") or ())
-    kinds = {str(kind) for kind in criteria.get("components") or ()}
-    everything = not (names or keys or tags)
+    """Return a function that says whether a definition, or the object that stands for one, is meant."""
+    rule = visibility(True, criteria)
 
-    def matches(definition: Any) -> bool:
-        identifier = getattr(definition, "uri", None) or definition.name
-        component = from_definition(definition)
-        if kinds and component.KEY_PREFIX not in kinds:
-            return False
-        key = component.make_key(identifier)
-        return (
-            everything
-            or definition.name in names
-            or identifier in names
-            or key in keys
-            or bool(tags & definition.options.tags)
-        )
+    def matches(item: Any) -> bool:
+        return rule._matches(item if isinstance(item, Component) else from_definition(item))
 
     return matches
+
+
+if settings.log_enabled:
+    configure_logging(settings.log_level)

@@ -463,6 +463,24 @@ class ServerView(LowLevelMethods):
         """Return what the server can do."""
         return model_class("ServerCapabilities").model_validate(self._server.capabilities(NEWEST_HANDSHAKE))
 
+    def add_request_handler(self, method: str, params_type: Any, handler: Callable[..., Any]) -> None:
+        """Serve a method with ``handler(context, params)``."""
+
+        async def handle(exchange: Any, params: Any) -> Any:
+            context = self._server._context_class(self._server, exchange)
+            result = await handler(context.request_context, method_params(params, method))
+            return to_struct(result if result is not None else {}, _ROWS[method].result)
+
+        self._server.handlers[method] = handle
+
+    def add_notification_handler(self, method: str, params_type: Any, handler: Callable[..., Any]) -> None:
+        """Call ``handler(context, params)`` with each notification of a method."""
+
+        async def received(params: Any) -> None:
+            await handler(None, None if params is None else params_type.model_validate(to_plain(params)))
+
+        self._server.notification(method)(received)
+
     async def run(self, read_stream: Any, write_stream: Any, options: Any = None, **_: Any) -> None:
         """Serve two streams until they end."""
         await run_on_streams(self._server, read_stream, write_stream, options)

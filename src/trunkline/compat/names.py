@@ -25,29 +25,40 @@ _COMPONENTS = (
     "FunctionResourceTemplate FastMCPComponent=Component"
 )
 _OFFICIAL_COMPONENTS = (
-    "official_components: Tool=OfficialTool Prompt=OfficialPrompt ResourceTemplate=OfficialTemplate",
-    "components: PromptArgument Resource FunctionResource",
+    "official_components: Tool=OfficialTool Prompt=OfficialPrompt",
+    "official_resources: Resource=OfficialResourceObject FunctionResource=OfficialFunctionResource "
+    "ResourceTemplate=OfficialResourceTemplate",
+    "components: PromptArgument",
 )
 _RESULTS = (
     "results: ToolResult Message UserMessage AssistantMessage PromptResult ResourceContent ResourceResult "
     "ReadResourceContents"
 )
-_FILES = "utilities: TextResource BinaryResource FileResource HttpResource DirectoryResource"
+_FILES = "ready_resources: TextResource BinaryResource FileResource HttpResource DirectoryResource"
+_OFFICIAL_FILES = (
+    "ready_resources: TextResource=OfficialTextResource BinaryResource=OfficialBinaryResource "
+    "FileResource=OfficialFileResource HttpResource=OfficialHttpResource DirectoryResource=OfficialDirectoryResource"
+)
+_SECURITY = "resource_security: ResourceSecurity DEFAULT_RESOURCE_SECURITY ResourceSecurityError"
 _FAST_ERRORS = (
     "exceptions: ToolError ResourceError PromptError ValidationError NotFoundError DisabledError FastMCPError "
-    "InvalidSignature ClientError McpError AuthorizationError InsufficientScopeError ResourceSecurityError"
+    "InvalidSignature ClientError McpError AuthorizationError InsufficientScopeError"
 )
 _OFFICIAL_ERRORS = (
-    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError=ResourceError FastMCPError "
+    "exceptions: MCPServerError=FastMCPError UnexpectedResourceError FastMCPError "
     "ValidationError ToolError ResourceError "
-    "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError=ToolError"
+    "ResourceNotFoundError InvalidSignature PromptError UnexpectedToolError"
 )
-_MIDDLEWARE = (
-    "middleware: Middleware MiddlewareContext CallNext=GenericCallNext LoggingMiddleware StructuredLoggingMiddleware "
-    "TimingMiddleware "
-    "DetailedTimingMiddleware ErrorHandlingMiddleware RetryMiddleware RateLimitingMiddleware RateLimitError "
-    "SlidingWindowRateLimitingMiddleware"
+_MIDDLEWARE = ("middleware.base: Middleware MiddlewareContext CallNext=GenericCallNext",)
+_LOGGING = "middleware.logging: LoggingMiddleware StructuredLoggingMiddleware"
+_TIMING = "middleware.timing: TimingMiddleware DetailedTimingMiddleware"
+_FAILURES = "middleware.error_handling: ErrorHandlingMiddleware RetryMiddleware"
+_RATES = (
+    "middleware.rate_limiting: RateLimitError RateLimitingMiddleware SlidingWindowRateLimiter "
+    "SlidingWindowRateLimitingMiddleware TokenBucketRateLimiter"
 )
+_PINGS = "middleware.ping: PingMiddleware"
+_CHECKS = "middleware.authorization: AuthMiddleware"
 _DEPENDENCIES = (
     "dependencies: Dependency Depends CurrentContext OptionalCurrentContext CurrentFastMCP CurrentServer CurrentRequest "
     "CurrentHeaders CurrentAccessToken TokenClaim Progress Shared get_context get_server get_http_request "
@@ -58,8 +69,24 @@ _TRANSPORTS = (
     "PythonStdioTransport NodeStdioTransport NpxStdioTransport UvxStdioTransport UvStdioTransport infer_transport"
 )
 _TRANSFORMS = (
-    "transforms: GetToolNext GetResourceNext GetResourceTemplateNext GetPromptNext Transform Namespace "
-    "ToolTransform Visibility ResourcesAsTools PromptsAsTools"
+    "transforms.base: GetToolNext GetResourceNext GetResourceTemplateNext GetPromptNext Transform Namespace "
+    "ToolTransform Visibility VersionFilter"
+)
+_AS_TOOLS = "transforms.catalog: CatalogTransform ResourcesAsTools PromptsAsTools"
+_SEARCH = "transforms.search: BaseSearchTransform BM25SearchTransform RegexSearchTransform"
+_PROVIDERS = (
+    "providers.base: Provider AggregateProvider",
+    "providers.local: LocalProvider",
+    "providers.mounted: FastMCPProvider",
+)
+_SKILLS = (
+    "providers.skills: ClaudeSkillsProvider CodexSkillsProvider CopilotSkillsProvider CursorSkillsProvider "
+    "GeminiSkillsProvider GooseSkillsProvider OpenCodeSkillsProvider SkillProvider SkillsDirectoryProvider "
+    "SkillsProvider VSCodeSkillsProvider"
+)
+_PROXY = (
+    "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
+    "ProxyResource ProxyTemplate ProxyPrompt"
 )
 _ELICITED = (
     "elicitation: elicit_url elicit_with_validation AcceptedElicitation DeclinedElicitation "
@@ -116,9 +143,9 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "types: TextContent EmbeddedResource ImageContent",
         ),
         "mcp.server.fastmcp.prompts.manager": ("managers: PromptManager",),
-        "mcp.server.fastmcp.resources": (*_OFFICIAL_COMPONENTS, _FILES, "managers: ResourceManager"),
+        "mcp.server.fastmcp.resources": (*_OFFICIAL_COMPONENTS, _OFFICIAL_FILES, "managers: ResourceManager"),
         "mcp.server.fastmcp.resources.base": (*_OFFICIAL_COMPONENTS,),
-        "mcp.server.fastmcp.resources.types": (*_OFFICIAL_COMPONENTS, _FILES),
+        "mcp.server.fastmcp.resources.types": (*_OFFICIAL_COMPONENTS, _OFFICIAL_FILES),
         "mcp.server.fastmcp.resources.templates": (*_OFFICIAL_COMPONENTS,),
         "mcp.server.fastmcp.resources.resource_manager": ("managers: ResourceManager",),
         "mcp.server.mcpserver": (
@@ -129,7 +156,8 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             _ELICITED,
             "exceptions: UrlElicitationRequiredError",
             "results: Message UserMessage AssistantMessage",
-            "wire: ResourceSecurity RequestStateSecurity DEFAULT_RESOURCE_SECURITY",
+            "wire: RequestStateSecurity",
+            _SECURITY,
             "dependencies: Resolve=Depends",
         ),
         "mcp.server.mcpserver.server": (
@@ -148,13 +176,12 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.mcpserver.prompts": (*_OFFICIAL_COMPONENTS, _RESULTS, "managers: PromptManager"),
         "mcp.server.mcpserver.prompts.base": (*_OFFICIAL_COMPONENTS, _RESULTS),
         "mcp.server.mcpserver.prompts.manager": ("managers: PromptManager",),
-        "mcp.server.mcpserver.resources": (*_OFFICIAL_COMPONENTS, _FILES, "managers: ResourceManager"),
+        "mcp.server.mcpserver.resources": (*_OFFICIAL_COMPONENTS, _OFFICIAL_FILES, "managers: ResourceManager"),
         "mcp.server.mcpserver.resources.base": (*_OFFICIAL_COMPONENTS,),
-        "mcp.server.mcpserver.resources.types": (*_OFFICIAL_COMPONENTS, _FILES),
+        "mcp.server.mcpserver.resources.types": (*_OFFICIAL_COMPONENTS, _OFFICIAL_FILES),
         "mcp.server.mcpserver.resources.templates": (
             *_OFFICIAL_COMPONENTS,
-            "wire: ResourceSecurity DEFAULT_RESOURCE_SECURITY",
-            "exceptions: ResourceSecurityError",
+            _SECURITY,
         ),
         "mcp.server.lowlevel": (*_LOW,),
         "mcp.server.lowlevel.server": (*_LOW, "context: request_ctx=CURRENT_CONTEXT"),
@@ -187,11 +214,15 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
         "mcp.shared._otel": (),
+        "mcp.shared.path_security": (
+            "resource_security: PathEscapeError contains_path_traversal is_absolute_path safe_join",
+        ),
         "mcp.server.subscriptions": (
             "subscriptions: InMemorySubscriptionBus PromptsListChanged ResourceUpdated ResourcesListChanged "
             "ServerEvent ToolsListChanged",
         ),
         "mcp.shared.uri_template": ("wire: UriTemplate InvalidUriTemplate",),
+        "mcp.server.request_state": ("wire: RequestStateSecurity",),
         "mcp.shared.version": ("wire: SUPPORTED_PROTOCOL_VERSIONS LATEST_PROTOCOL_VERSION",),
         "mcp.client": (
             "sessions: Client=MCPClient ClientSession StdioServerParameters stdio_client",
@@ -223,47 +254,109 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "utilities: Image settings",
             "wire: FastMCPDeprecationWarning",
         ),
-        "fastmcp.exceptions": (_FAST_ERRORS,),
+        "fastmcp.exceptions": (_FAST_ERRORS, "resource_security: ResourceSecurityError"),
         "fastmcp.dependencies": (_DEPENDENCIES,),
         "fastmcp.settings": ("utilities: settings Settings=_Settings",),
         "fastmcp.types": ("utilities: Image Audio File",),
-        "fastmcp.resources.security": ("wire: ResourceSecurity DEFAULT_RESOURCE_SECURITY",),
+        "fastmcp.resources.security": (_SECURITY, "resource_security: INHERIT_SECURITY"),
         "fastmcp.server": (
             "fast_server: FastMCP",
-            "proxy: create_proxy",
+            "providers.proxy: create_proxy",
             "context: Context=FastContext",
         ),
         "fastmcp.server.server": (
             "fast_server: FastMCP",
-            "proxy: create_proxy",
+            "providers.proxy: create_proxy",
         ),
         "fastmcp.server.context": ("context: Context=FastContext",),
         "fastmcp.server.dependencies": (_DEPENDENCIES,),
         "fastmcp.server.elicitation": (_ELICITED,),
         "fastmcp.server.http": ("http_apps: create_streamable_http_app create_sse_app",),
         "fastmcp.server.lifespan": ("wire: lifespan",),
-        "fastmcp.server.proxy": ("proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient",),
-        "fastmcp.server.middleware": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.middleware": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.logging": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.timing": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.error_handling": (_MIDDLEWARE,),
-        "fastmcp.server.middleware.rate_limiting": (_MIDDLEWARE,),
-        "fastmcp.server.transforms": (_TRANSFORMS,),
-        "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
-        "fastmcp.server.transforms.visibility": (_TRANSFORMS, "transforms: is_enabled"),
-        "fastmcp.server.transforms.tool_transform": (_TRANSFORMS,),
-        "fastmcp.server.providers.proxy": (
-            "proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
-            "ProxyResource ProxyTemplate ProxyPrompt",
+        "fastmcp.server.proxy": (_PROXY,),
+        "fastmcp.server.middleware": (*_MIDDLEWARE, _PINGS, _CHECKS),
+        "fastmcp.server.middleware.middleware": (*_MIDDLEWARE,),
+        "fastmcp.server.middleware.logging": (
+            *_MIDDLEWARE,
+            _LOGGING,
+            "middleware.logging: BaseLoggingMiddleware default_serializer _get_duration_ms",
         ),
-        "fastmcp.server.providers.fastmcp_provider": ("providers: FastMCPProvider",),
-        "fastmcp.server.providers.local_provider": ("providers: LocalProvider",),
-        "fastmcp.server.providers": ("providers: Provider LocalProvider FastMCPProvider",),
+        "fastmcp.server.middleware.timing": (*_MIDDLEWARE, _TIMING),
+        "fastmcp.server.middleware.error_handling": (*_MIDDLEWARE, _FAILURES),
+        "fastmcp.server.middleware.rate_limiting": (*_MIDDLEWARE, _RATES, "middleware.rate_limiting: time"),
+        "fastmcp.server.middleware.dereference": (
+            *_MIDDLEWARE,
+            "middleware.dereference: DereferenceRefsMiddleware",
+        ),
+        "fastmcp.server.middleware.ping": (*_MIDDLEWARE, _PINGS),
+        "fastmcp.server.middleware.authorization": (*_MIDDLEWARE, _CHECKS),
+        "fastmcp.server.middleware.response_limiting": (
+            *_MIDDLEWARE,
+            "middleware.tools: ResponseLimitingMiddleware",
+        ),
+        "fastmcp.server.middleware.tool_injection": (
+            *_MIDDLEWARE,
+            "middleware.tools: ToolInjectionMiddleware PromptToolMiddleware ResourceToolMiddleware",
+        ),
+        "fastmcp.server.middleware.caching": (
+            *_MIDDLEWARE,
+            "middleware.caching: ANONYMOUS_AUTH_KEY CacheableMessage CacheablePromptResult CacheableResourceContent "
+            "CacheableResourceResult CacheableToolResult CallToolSettings GetPromptSettings ListPromptsSettings "
+            "ListResourcesSettings ListToolsSettings ReadResourceSettings ResponseCachingMiddleware "
+            "ResponseCachingStatistics _make_call_tool_cache_key _make_get_prompt_cache_key "
+            "_make_read_resource_cache_key",
+        ),
+        "fastmcp.server.transforms": (_TRANSFORMS, _AS_TOOLS),
+        "fastmcp.server.transforms.namespace": (_TRANSFORMS,),
+        "fastmcp.server.transforms.visibility": (_TRANSFORMS, "transforms.base: is_enabled"),
+        "fastmcp.server.transforms.tool_transform": (_TRANSFORMS,),
+        "fastmcp.server.transforms.version_filter": (_TRANSFORMS,),
+        "fastmcp.server.transforms.catalog": (_AS_TOOLS,),
+        "fastmcp.server.transforms.resources_as_tools": (_AS_TOOLS,),
+        "fastmcp.server.transforms.prompts_as_tools": (_AS_TOOLS,),
+        "fastmcp.server.transforms.search": (
+            _SEARCH,
+            "transforms.search: serialize_tools_for_output_json serialize_tools_for_output_markdown",
+        ),
+        "fastmcp.server.transforms.search.base": (_SEARCH,),
+        "fastmcp.server.transforms.search.bm25": (_SEARCH, "transforms.search: _BM25Index _catalog_hash"),
+        "fastmcp.server.transforms.search.regex": (_SEARCH,),
+        "fastmcp.utilities.tasks": ("task_config: TASKS_EXTENSION_ID TaskConfig TaskMeta",),
+        "fastmcp.utilities.versions": (
+            "component_versions: VersionKey VersionSpec compare_versions dedupe_with_versions is_version_greater "
+            "max_version min_version parse_version_key version_sort_key",
+        ),
+        "fastmcp.server.providers.proxy": (
+            _PROXY,
+        ),
+        "fastmcp.server.providers.fastmcp_provider": (
+            "providers.mounted: FastMCPProvider FastMCPProviderTool FastMCPProviderResource "
+            "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
+        ),
+        "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
+        "fastmcp.server.providers.skills": (_SKILLS,),
+        "fastmcp.server.providers.skills._common": (
+            "providers.skills: SkillFileInfo SkillInfo parse_frontmatter",
+        ),
+        "fastmcp.server.providers.skills.skill_provider": (
+            _SKILLS,
+            "providers.skills: SkillFileResource SkillFileTemplate SkillResource",
+        ),
+        "fastmcp.server.providers.skills.directory_provider": (_SKILLS,),
+        "fastmcp.server.providers.skills.claude_provider": (_SKILLS,),
+        "fastmcp.server.providers.skills.vendor_providers": (_SKILLS,),
+        "fastmcp.server.providers.base": (*_PROVIDERS,),
+        "fastmcp.server.providers.aggregate": (*_PROVIDERS,),
+        "fastmcp.server.providers": (*_PROVIDERS,),
         "fastmcp.tools": (_COMPONENTS, _RESULTS, "decorators: tool", "transformed_tools: forward forward_raw"),
         "fastmcp.tools.tool": (_COMPONENTS, _RESULTS, "decorators: tool"),
-        "fastmcp.tools.base": (_COMPONENTS, _RESULTS),
-        "fastmcp.tools.function_tool": (_COMPONENTS, "decorators: tool ToolMeta DecoratedTool=ToolMeta"),
+        "fastmcp.tools.base": (_COMPONENTS, _RESULTS, "fast_functions: _convert_to_content=fast_content"),
+        "fastmcp.utilities.json_schema": ("json_schemas: compress_schema dereference_refs resolve_root_ref",),
+        "fastmcp.tools.function_tool": (
+            _COMPONENTS,
+            "decorators: tool ToolMeta DecoratedTool=ToolMeta",
+            "definitions: _ToolBodyError=ToolBodyError",
+        ),
         "fastmcp.tools.tool_transform": (
             "transformed_tools: TransformedTool ArgTransform ToolTransformConfig ArgTransformConfig forward "
             "forward_raw",
@@ -275,11 +368,14 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             _COMPONENTS,
             "decorators: prompt PromptMeta=ToolMeta DecoratedPrompt=ToolMeta",
         ),
-        "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, "decorators: resource"),
+        "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, _SECURITY, "decorators: resource"),
         "fastmcp.resources.resource": (_COMPONENTS, _RESULTS),
         "fastmcp.resources.base": (_COMPONENTS, _RESULTS),
         "fastmcp.resources.types": (_COMPONENTS, _FILES),
-        "fastmcp.resources.template": (_COMPONENTS,),
+        "fastmcp.resources.template": (
+            _COMPONENTS,
+            "fast_templates: build_regex expand_uri_template match_uri_template _literal_pattern",
+        ),
         "fastmcp.resources.function_resource": (
             _COMPONENTS,
             "decorators: resource ResourceMeta=ToolMeta DecoratedResource=ToolMeta",
@@ -300,7 +396,12 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType({**_OFFICIAL, **_FAST, **AUTH_MODULES})
+MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        name: (*_OFFICIAL.get(name, ()), *_FAST.get(name, ()), *AUTH_MODULES.get(name, ()))
+        for name in (*_OFFICIAL, *_FAST, *AUTH_MODULES)
+    }
+)
 
 
 def is_module(name: str) -> bool:

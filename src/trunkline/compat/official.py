@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import trunkline.types as t
-from trunkline.compat import calls
+from trunkline.compat import calls, resource_definitions
 from trunkline.compat.components import Component
 from trunkline.compat.context import OfficialContext, current_context
-from trunkline.compat.exceptions import NotFoundError, ResourceNotFoundError, ToolError
+from trunkline.compat.definitions import OfficialTool as OfficialToolDefinition
+from trunkline.compat.exceptions import InvalidSignature, NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.managers import PromptManager, ResourceManager, ToolManager
-from trunkline.compat.official_components import OfficialPrompt, OfficialTemplate, OfficialTool
+from trunkline.compat.official_components import OfficialPrompt, OfficialTool
 from trunkline.compat.official_middleware import MiddlewareList
-from trunkline.compat.servers import ForeignServer, Settings
+from trunkline.compat.official_resources import OfficialFunctionResource, OfficialResourceTemplate
+from trunkline.compat.servers import ForeignServer, Settings, named_parameters
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.versions import STATE
+from trunkline.compat.wire import InvalidUriTemplate
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+from trunkline.protocol.uri_template import UriTemplate
+from trunkline.server.options import tool_options
 
 __all__ = ["FastMCP", "MCPServer"]
 
@@ -33,7 +38,17 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     """What both versions have."""
 
     _context_class = OfficialContext
-    object_kinds = MappingProxyType({"tools": OfficialTool, "prompts": OfficialPrompt, "templates": OfficialTemplate})
+    tool_class = OfficialToolDefinition
+    resource_class = resource_definitions.OfficialResource
+    template_class = resource_definitions.OfficialTemplate
+    object_kinds = MappingProxyType(
+        {
+            "tools": OfficialTool,
+            "prompts": OfficialPrompt,
+            "resources": OfficialFunctionResource,
+            "templates": OfficialResourceTemplate,
+        }
+    )
 
     def __init__(self, name: str | None, instructions: str | None, options: dict[str, Any]) -> None:
         settings = {key: options.pop(key) for key in tuple(options) if key in _SETTINGS}
@@ -43,9 +58,9 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         middleware = options.pop("middleware", None) or ()
         self._token_verifier = options.pop("token_verifier", None)
         self._auth_server_provider = options.pop("auth_server_provider", None)
-        self._ignore(
-            options, "extensions", "request_state_security", "cache_hints", "subscriptions", "resource_security"
-        )
+        self._ignore(options, "extensions", "request_state_security", "cache_hints", "subscriptions")
+        if options.get("resource_security", ...) is None:
+            del options["resource_security"]
         own = {key: value for key, value in options.items() if value is not None}
         if own.get("icons"):
             own["icons"] = [to_struct(icon, t.Icon) for icon in own["icons"]]
@@ -69,6 +84,33 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         for name in names:
             if options.pop(name, None):
                 warnings.warn(f"{name}= has no effect", CompatibilityWarning, stacklevel=5)
+
+    def make_tool(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+        """Make the definition of a tool.
+
+        Raises:
+            InvalidSignature: a parameter cannot be sent, or a structured result has no schema.
+        """
+        given = self._own_options("tool", function, options)
+        structured = given.pop("structured_output", None)
+        if "input_schema" not in given:
+            function = named_parameters(function)
+        try:
+            return self.tool_class(function, tool_options(given), owner=self, structured_output=structured)  # type: ignore[call-arg]
+        except TypeError as error:
+            raise InvalidSignature(str(error)) from error
+
+    def template_function(self, uri: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function of a template with a parameter for each of its variables."""
+        return named_parameters(function, UriTemplate.parse(uri).names)
+
+    def unknown_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
+        """Return the answer to a URI that names nothing, or nothing that may be read."""
+        return resource_definitions.official_unknown(exchange, uri)
+
+    def failed_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
+        """Return the answer to a failed read."""
+        return resource_definitions.official_failure(exchange, uri, error)
 
     @property
     def threads(self) -> bool:  # type: ignore[override]
@@ -209,11 +251,14 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
                 "The @resource decorator was used incorrectly. Did you forget to call it? Use @resource('uri')"
             )
 
+        if "{" in str(uri):
+            InvalidUriTemplate.check(str(uri))
+
         def register(function: Callable[..., Any]) -> Any:
-            try:
-                self._add_resource(str(uri), function, options)
-            except TypeError as error:
-                raise ValueError(f"Mismatch between URI parameters and function parameters: {error}") from error
+            problem = None if "{" in str(uri) else resource_definitions.static_problem(function, str(uri))
+            if problem is not None:
+                raise ValueError(problem)
+            self._add_resource(str(uri), function, options)
             return function
 
         return register
@@ -247,9 +292,9 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
             result = await calls.call_tool(self, name, arguments or {})
         except NotFoundError as error:
             raise ToolError(f"Unknown tool: {name}") from error
-        given = calls.tool_result(result)
         if not STATE.camel_case:
             return to_model(result)
+        given = calls.tool_result(result)
         return given.content if given.structured_content is None else (given.content, given.structured_content)
 
     async def list_resources(self) -> list[Any]:
@@ -262,10 +307,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     async def read_resource(self, uri: Any, context: Any = None) -> Any:
         """Read a resource."""
-        try:
-            return (await calls.read_resource(self, str(uri))).contents
-        except NotFoundError as error:
-            raise ResourceNotFoundError(f"Unknown resource: {uri}") from error
+        return (await calls.read_resource(self, str(uri))).contents
 
     async def list_prompts(self) -> list[Any]:
         """List the prompts."""

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from trunkline.compat import calls
-from trunkline.compat.components import FunctionPrompt, FunctionResourceTemplate, FunctionTool
+from trunkline.compat.components import FunctionPrompt, FunctionTool
 from trunkline.compat.results import Message, UserMessage, to_blocks
+from trunkline.compat.versions import STATE
 
-__all__ = ["OfficialPrompt", "OfficialTemplate", "OfficialTool"]
+__all__ = ["OfficialPrompt", "OfficialTool"]
 
 
 class OfficialTool(FunctionTool):
     """A tool whose ``run`` returns the value, or content if that is asked for."""
 
+    _official: ClassVar[bool] = True
+
     @property
     def fn_metadata(self) -> Any:
         """The models of what the function takes and gives."""
-        from trunkline.compat.metadata import func_metadata
-
-        return func_metadata(self.fn)
+        return self._own().metadata
 
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, *rest: Any, **options: Any) -> Any:
@@ -38,10 +39,10 @@ class OfficialTool(FunctionTool):
         Raises:
             ToolError: it failed, or the arguments do not fit.
         """
-        if convert_result:
-            result = await calls.run_tool(self._own(), arguments, context)
-            return result.content if result.structured_content is None else (result.content, result.structured_content)
-        return await calls.run_function(self._own(), "tools/call", arguments, context)
+        result = await calls.run_official(self._own(), arguments, convert=convert_result)
+        if not convert_result or not STATE.camel_case or isinstance(result, list | tuple):
+            return result
+        return result.content if result.structured_content is None else (result.content, result.structured_content)
 
 
 class OfficialPrompt(FunctionPrompt):
@@ -76,12 +77,3 @@ def _message(value: Any) -> Message:
             content = block_from_dict(content)
         return Message(content, value["role"])
     return UserMessage(to_blocks(value)[0])
-
-
-class OfficialTemplate(FunctionResourceTemplate):
-    """A template that knows the parameter of the context."""
-
-    @property
-    def context_kwarg(self) -> str | None:
-        """The parameter that is given the context."""
-        return None if self.definition is None else self.definition.function.context_name

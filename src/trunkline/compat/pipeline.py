@@ -1,185 +1,417 @@
-"""The pipeline of objects behind FastMCP's middleware, transforms and providers.
+"""The pipeline of objects behind FastMCP's middleware, transforms, providers and versions.
 
-Lists: what the server and its providers offer, through the transforms, inside the middleware. Calls: the middleware
-around finding the object, which the transforms may rename or replace, and running it.
+Lists: what the server and its providers offer, through the transforms, inside the middleware; what is switched off or
+not allowed for the caller is left out at the end. Calls: the middleware around finding the object, which the
+transforms may rename or replace, and running it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 import trunkline.types as t
-from trunkline.compat.middleware import MiddlewareContext, run_middleware
+from trunkline.compat.authorization import is_allowed
+from trunkline.compat.calls import exchange_for
+from trunkline.compat.component_versions import VersionSpec, dedupe_with_versions, newest, requested_version
+from trunkline.compat.context import current_context, serving
+from trunkline.compat.exceptions import (
+    AuthorizationError,
+    DisabledError,
+    FastMCPError,
+    McpError,
+    NotFoundError,
+    PromptError,
+    ResourceError,
+    ToolError,
+)
+from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
+from trunkline.compat.middleware.dereference import dereferenced
+from trunkline.compat.middleware.messages import wrap_handlers
+from trunkline.compat.providers.base import find_in, list_from
+from trunkline.compat.resource_definitions import screen
+from trunkline.compat.resource_security import ResourceSecurityError
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
-from trunkline.compat.types import model_class, to_struct
-from trunkline.errors import HandlerError, InvalidParams, ResourceNotFound
+from trunkline.compat.transforms.base import is_enabled
+from trunkline.compat.types import model_class, to_plain, to_struct
+from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ResourceNotFound
+from trunkline.protocol.methods import read_meta
 from trunkline.server.tools import error_result
 
-__all__ = ["find_object", "list_objects", "use_pipeline"]
+__all__ = ["call_tool", "find_object", "list_objects", "read_resource", "render_prompt", "use_pipeline"]
 
-_LISTS = (
-    ("tools/list", "tools", "on_list_tools", "ListToolsRequest", t.ListToolsResult, "tools", "to_mcp_tool", t.Tool),
-    (
-        "resources/list",
-        "resources",
-        "on_list_resources",
-        "ListResourcesRequest",
-        t.ListResourcesResult,
-        "resources",
-        "to_mcp_resource",
-        t.Resource,
-    ),
-    (
-        "resources/templates/list",
-        "templates",
-        "on_list_resource_templates",
-        "ListResourceTemplatesRequest",
-        t.ListResourceTemplatesResult,
-        "resource_templates",
-        "to_mcp_template",
-        t.ResourceTemplate,
-    ),
-    (
-        "prompts/list",
-        "prompts",
-        "on_list_prompts",
-        "ListPromptsRequest",
-        t.ListPromptsResult,
-        "prompts",
-        "to_mcp_prompt",
-        t.Prompt,
-    ),
-)
-#: By the name of a shelf: the methods of transforms and providers for the list and for one.
-_VERBS = MappingProxyType(
+log = logging.getLogger("fastmcp")
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """One kind of component: its list on the wire, and the methods of providers, transforms and objects."""
+
+    shelf: str
+    method: str
+    verb: str
+    getter: str
+    request: str
+    result: Any
+    member: str
+    listed: str
+    struct: Any
+
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
-        "tools": ("list_tools", "get_tool"),
-        "resources": ("list_resources", "get_resource"),
-        "templates": ("list_resource_templates", "get_resource_template"),
-        "prompts": ("list_prompts", "get_prompt"),
+        row.shelf: row
+        for row in (
+            _Kind(
+                "tools",
+                "tools/list",
+                "list_tools",
+                "get_tool",
+                "ListToolsRequest",
+                t.ListToolsResult,
+                "tools",
+                "to_mcp_tool",
+                t.Tool,
+            ),
+            _Kind(
+                "resources",
+                "resources/list",
+                "list_resources",
+                "get_resource",
+                "ListResourcesRequest",
+                t.ListResourcesResult,
+                "resources",
+                "to_mcp_resource",
+                t.Resource,
+            ),
+            _Kind(
+                "templates",
+                "resources/templates/list",
+                "list_resource_templates",
+                "get_resource_template",
+                "ListResourceTemplatesRequest",
+                t.ListResourceTemplatesResult,
+                "resource_templates",
+                "to_mcp_template",
+                t.ResourceTemplate,
+            ),
+            _Kind(
+                "prompts",
+                "prompts/list",
+                "list_prompts",
+                "get_prompt",
+                "ListPromptsRequest",
+                t.ListPromptsResult,
+                "prompts",
+                "to_mcp_prompt",
+                t.Prompt,
+            ),
+        )
     }
 )
 
 
+@asynccontextmanager
+async def _entered(server: Any, method: str, params: Any) -> AsyncIterator[Any]:
+    """Make a context of this server the current one: within a request, for that request's caller."""
+    async with exchange_for(server, method, params) as exchange:
+        current = current_context()
+        if current is not None and current.server is server:
+            yield current
+            return
+        with serving(server._context_class(server, exchange)) as context:
+            yield context
+
+
+# --- lists and lookups -----------------------------------------------------------------------------------------------
+
+
 async def list_objects(server: Any, kind: str, *, run_middleware: bool = True) -> Sequence[Any]:
-    """List the objects of a kind, through transforms and middleware."""
+    """List the objects of a kind that the caller may see, all versions."""
+    row = _KINDS[kind]
+    async with _entered(server, row.method, t.PaginatedRequestParams()):
 
-    async def last(_: Any) -> Sequence[Any]:
-        return await _transformed(server, kind)
+        async def last(_: Any) -> Sequence[Any]:
+            return [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
 
-    if not run_middleware:
-        return await last(None)
-    row = next(row for row in _LISTS if row[1] == kind)
-    context = MiddlewareContext.of(server, model_class(row[3])(), row[0])
-    found: Sequence[Any] = await _around(server, context, row[2], last)
-    return found
-
-
-async def _transformed(server: Any, kind: str) -> Sequence[Any]:
-    verb = _VERBS[kind][0]
-    items: Sequence[Any] = server.objects(kind)
-    for provider in getattr(server, "_providers", ()):
-        items = [*items, *await getattr(provider, verb)()]
-    for transform in getattr(server, "_transforms", ()):
-        items = await getattr(transform, verb)(items)
-    return items
+        if not run_middleware:
+            return await last(None)
+        context = MiddlewareContext.of(server, model_class(row.request)(), row.method)
+        return await _around(server, context, last)  # type: ignore[no-any-return]
 
 
-async def find_object(server: Any, kind: str, key: str) -> Any:
-    """Find one object by its name or URI, through the transforms."""
-    verb = _VERBS[kind][1]
+async def _transformed(server: Any, row: _Kind) -> Sequence[Any]:
+    providers = [server.local_provider, *server._providers]
+    items: Sequence[Any] = await list_from(providers, row.verb, server.provider_error_strategy)
+    for transform in server._transforms:
+        items = await getattr(transform, row.verb)(items)
+    return [server.marked_for_session(each) for each in items]
 
-    async def own(name: str, **_: Any) -> Any:
-        for each in server.objects(kind):
-            if each.identifier == name or (kind == "templates" and each.matches(name) is not None):
-                return each
-        for provider in getattr(server, "_providers", ()):
-            found = await getattr(provider, verb)(name)
-            if found is not None:
-                return found
-        return None
+
+async def _any_object(server: Any, row: _Kind, key: str, version: VersionSpec | None) -> Any:
+    """Find one object, switched off or not."""
+    providers = [server.local_provider, *server._providers]
+
+    async def own(name: str, version: VersionSpec | None = None) -> Any:
+        return await find_in(providers, row.getter, name, version, server.provider_error_strategy)
 
     chain: Any = own
-    for transform in getattr(server, "_transforms", ()):
-        chain = _step(transform, verb, chain)
-    return await chain(key)
+    for transform in server._transforms:
+        chain = _step(transform, row.getter, chain)
+    try:
+        return await chain(key, version=version)
+    except AuthorizationError:
+        return None
+
+
+async def _exists(server: Any, uri: str) -> bool:
+    """Return whether there is a resource of this URI, for the caller or not."""
+    return await _any_object(server, _KINDS["resources"], uri, None) is not None
+
+
+async def find_object(server: Any, kind: str, key: str, version: VersionSpec | None = None) -> Any:
+    """Find one object by its name or URI; if its newest version may not be seen, the newest that may."""
+    row = _KINDS[kind]
+    found = await _any_object(server, row, key, version)
+    if found is None:
+        return None
+    found = server.marked_for_session(found)
+    if is_enabled(found) and await is_allowed(found):
+        return found
+    if version is not None:
+        return None
+    others = [
+        each
+        for each in await _transformed(server, row)
+        if each.identifier == found.identifier and is_enabled(each) and await is_allowed(each)
+    ]
+    return newest(others)
 
 
 def _step(transform: Any, verb: str, inner: Any) -> Any:
-    async def find(name: str, **options: Any) -> Any:
-        return await getattr(transform, verb)(name, inner, **options)
+    async def find(name: str, version: VersionSpec | None = None) -> Any:
+        return await getattr(transform, verb)(name, inner, version=version)
 
     return find
 
 
-async def _around(server: Any, context: Any, hook: str, last: Any) -> Any:
-    return await run_middleware(server.foreign_middleware, context, hook, last)
+async def _around(server: Any, context: Any, last: Any) -> Any:
+    return await run_middleware(server.foreign_middleware, context, last)
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def _meta_of(version: VersionSpec | None) -> dict[str, Any]:
+    """Return the ``_meta`` that middleware sees: the version that is called."""
+    return {} if version is None or version.eq is None else {"_meta": {"fastmcp": {"version": version.eq}}}
+
+
+async def call_tool(
+    server: Any,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    version: VersionSpec | None = None,
+    run_middleware: bool = True,
+) -> Any:
+    """Call a tool by name.
+
+    Raises:
+        NotFoundError: there is none.
+        ToolError: it failed.
+    """
+    given = dict(arguments or {})
+    params = t.CallToolRequestParams(name=name, arguments=Raw(msgspec.json.encode(to_plain(given))))
+    async with _entered(server, "tools/call", params):
+
+        async def last(context: Any) -> Any:
+            message = context.message
+            return await _run_tool(server, message.name, dict(message.arguments or {}), version)
+
+        message = model_class("CallToolRequestParams")(name=name, arguments=given, **_meta_of(version))
+        context = MiddlewareContext.of(server, message, "tools/call")
+        return await (_around(server, context, last) if run_middleware else last(context))
+
+
+async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: VersionSpec | None) -> Any:
+    tool = await find_object(server, "tools", name, version)
+    if tool is None:
+        raise NotFoundError(f"Unknown tool: {name!r}")
+    try:
+        result = await tool.run(arguments)
+        return result if isinstance(result, ToolResult) else tool.convert_result(result)
+    except (NotFoundError, DisabledError) as error:
+        # Something that the tool looked for: the tool itself is there.
+        raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
+    except (HandlerError, RequestFailed, MissingCapability) as error:
+        if isinstance(error, FastMCPError):
+            log.log(error.log_level or logging.ERROR, "Error calling tool %r", name)
+        raise
+    except Exception as error:
+        log.exception("Error calling tool %r", name)
+        raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
+
+
+async def read_resource(
+    server: Any, uri: str, *, version: VersionSpec | None = None, run_middleware: bool = True
+) -> Any:
+    """Read a resource by its URI.
+
+    Raises:
+        NotFoundError: there is none.
+        ResourceError: it cannot be read.
+    """
+    async with _entered(server, "resources/read", t.ReadResourceRequestParams(uri=uri)):
+
+        async def last(context: Any) -> Any:
+            return await _read(server, str(context.message.uri), version)
+
+        message = model_class("ReadResourceRequestParams")(uri=uri, **_meta_of(version))
+        context = MiddlewareContext.of(server, message, "resources/read")
+        return await (_around(server, context, last) if run_middleware else last(context))
+
+
+async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
+    found = await find_object(server, "resources", uri, version)
+    if found is None:
+        if await _exists(server, uri):
+            # It is hidden from the caller, and a template that matches its URI must not show it.
+            raise NotFoundError(f"Unknown resource: {uri!r}")
+        template = await find_object(server, "templates", uri, version)
+        values = None if template is None else template.matches(uri)
+        if values is None:
+            raise NotFoundError(f"Unknown resource: {uri!r}")
+        screen(server, template, values)
+        found = await template.create_resource(uri, values)
+    try:
+        return found.convert_result(await found.read())
+    except ResourceSecurityError:
+        raise
+    except (NotFoundError, DisabledError) as error:
+        raise ResourceError(server.error_text(f"Error reading resource {uri!r}", error)) from error
+    except (HandlerError, RequestFailed, MissingCapability):
+        raise
+    except Exception as error:
+        log.exception("Error reading resource %r", uri)
+        raise ResourceError(server.error_text(f"Error reading resource {uri!r}", error)) from error
+
+
+async def render_prompt(
+    server: Any,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    version: VersionSpec | None = None,
+    run_middleware: bool = True,
+) -> Any:
+    """Render a prompt by name.
+
+    Raises:
+        NotFoundError: there is none.
+        PromptError: it cannot be rendered.
+    """
+    async with _entered(server, "prompts/get", t.GetPromptRequestParams(name=name)):
+
+        async def last(context: Any) -> Any:
+            message = context.message
+            return await _render(server, message.name, message.arguments, version)
+
+        message = model_class("GetPromptRequestParams").model_construct(
+            name=name, arguments=None if arguments is None else dict(arguments), **_plain_meta(version)
+        )
+        context = MiddlewareContext.of(server, message, "prompts/get")
+        return await (_around(server, context, last) if run_middleware else last(context))
+
+
+def _plain_meta(version: VersionSpec | None) -> dict[str, Any]:
+    return {"meta": _meta_of(version).get("_meta")}
+
+
+async def _render(server: Any, name: str, arguments: Any, version: VersionSpec | None) -> Any:
+    prompt = await find_object(server, "prompts", name, version)
+    if prompt is None:
+        raise NotFoundError(f"Unknown prompt: {name!r}")
+    try:
+        return prompt.convert_result(await prompt.render(dict(arguments or {})))
+    except (NotFoundError, DisabledError) as error:
+        raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
+    except (HandlerError, RequestFailed, MissingCapability):
+        raise
+    except Exception as error:
+        log.exception("Error rendering prompt %r", name)
+        raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
 
 
 def use_pipeline(server: Any) -> None:
     """Put the pipeline's handlers in the place of ours."""
-    for method, kind, hook, _, result, member, listed, struct in _LISTS:
-        server.handlers[method] = _list_handler(server, kind, method, (hook, result, member, listed, struct))
+    for row in _KINDS.values():
+        server.handlers[row.method] = _list_handler(server, row)
     server.handlers["tools/call"] = _tool_handler(server)
     server.handlers["resources/read"] = _resource_handler(server)
     server.handlers["prompts/get"] = _prompt_handler(server)
-    server.announced = server.announced | _offered(server)
+    wrap_handlers(server)
+    # Which ones there are is known only when providers and transforms list them.
+    server.announced = server.announced | {"tools", "resources", "prompts"}
     server._refresh()
 
 
-def _offered(server: Any) -> set[str]:
-    """Return the capabilities that providers and transforms may add; which ones is known only when they list."""
-    more = bool(getattr(server, "_providers", ()) or getattr(server, "_transforms", ()) or server.foreign_middleware)
-    return {"tools", "resources", "prompts"} if more else set()
-
-
-def _list_handler(server: Any, kind: str, method: str, row: tuple[Any, ...]) -> Any:
-    _, result, member, listed, struct = row
+def _list_handler(server: Any, row: _Kind) -> Any:
+    verb = row.verb
 
     async def handle(exchange: Any, params: Any) -> Any:
-        items = await list_objects(server, kind)
-        return result(**{member: [to_struct(getattr(item, listed)(), struct) for item in items]})
+        items = dedupe_with_versions(list(await getattr(server, verb)()), lambda each: each.identifier)
+        page, following = _page(items, params.cursor, server)
+        if server.dereference_schemas:
+            page = [dereferenced(each) for each in page]
+        listed = [to_struct(getattr(item, row.listed)(), row.struct) for item in page]
+        return row.result(**{row.member: listed}, next_cursor=following)
 
     return handle
+
+
+def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any], str | None]:
+    """Return one page, and the cursor of the next one: the place of its first item."""
+    size = server.listing._page_size
+    try:
+        start = 0 if cursor is None else int(cursor)
+    except ValueError as error:
+        raise InvalidParams(f"Invalid cursor: {cursor}") from error
+    if not 0 <= start <= len(items):
+        raise InvalidParams(f"Invalid cursor: {cursor}")
+    return items[start : start + size], str(start + size) if start + size < len(items) else None
 
 
 def _tool_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.CallToolRequestParams) -> Any:
         arguments = msgspec.json.decode(params.arguments) if params.arguments is not None else {}
-
-        async def last(context: Any) -> ToolResult:
-            message = context.message
-            tool = await find_object(server, "tools", message.name)
-            if tool is None:
-                raise InvalidParams(f"Unknown tool: {message.name}", data={"name": message.name})
-            result = await tool.run(dict(message.arguments or {}))
-            return result if isinstance(result, ToolResult) else tool.convert_result(result)
-
-        message = model_class("CallToolRequestParams")(name=params.name, arguments=arguments)
-        context = MiddlewareContext.of(server, message, "tools/call")
         try:
-            result = await _around(server, context, "on_call_tool", last)
+            result = await server.call_tool(params.name, arguments, version=requested_version(read_meta(exchange.params)))
+        except (NotFoundError, DisabledError):
+            return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
             return error_result(str(error))
-        if isinstance(result, ToolResult):
-            return result.to_struct()
-        return to_struct(result, t.CallToolResult)
+        return result.to_struct() if isinstance(result, ToolResult) else to_struct(result, t.CallToolResult)
 
     return handle
 
 
 def _resource_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.ReadResourceRequestParams) -> Any:
-        async def last(context: Any) -> Any:
-            return await _read(server, str(context.message.uri))
-
-        message = model_class("ReadResourceRequestParams")(uri=params.uri)
-        context = MiddlewareContext.of(server, message, "resources/read")
-        result = await _around(server, context, "on_read_resource", last)
+        try:
+            result = await server.read_resource(params.uri, version=requested_version(read_meta(exchange.params)))
+        except (NotFoundError, DisabledError) as error:
+            raise ResourceNotFound(f"Resource not found: {params.uri!r}", data={"uri": params.uri}) from error
+        except HandlerError as error:
+            raise McpError(code=-32603, message=str(error)) from error
         if isinstance(result, ResourceResult):
             return result.to_struct(params.uri)
         if isinstance(result, list):
@@ -189,28 +421,14 @@ def _resource_handler(server: Any) -> Any:
     return handle
 
 
-async def _read(server: Any, uri: str) -> ResourceResult:
-    resource = await find_object(server, "resources", uri)
-    if resource is not None:
-        return resource.convert_result(await resource.read())  # type: ignore[no-any-return]
-    template = await find_object(server, "templates", uri)
-    if template is None:
-        raise ResourceNotFound(f"Unknown resource: {uri}", data={"uri": uri})
-    found = await template.create_resource(uri, template.matches(uri) or {})
-    return found.convert_result(await found.read())  # type: ignore[no-any-return]
-
-
 def _prompt_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.GetPromptRequestParams) -> Any:
-        async def last(context: Any) -> Any:
-            prompt = await find_object(server, "prompts", context.message.name)
-            if prompt is None:
-                raise InvalidParams(f"Unknown prompt: {context.message.name}", data={"name": context.message.name})
-            return prompt.convert_result(await prompt.render(context.message.arguments or {}))
-
-        message = model_class("GetPromptRequestParams")(name=params.name, arguments=params.arguments)
-        context = MiddlewareContext.of(server, message, "prompts/get")
-        result = await _around(server, context, "on_get_prompt", last)
+        try:
+            result = await server.render_prompt(params.name, params.arguments, version=requested_version(read_meta(exchange.params)))
+        except (NotFoundError, DisabledError) as error:
+            raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
+        except HandlerError as error:
+            raise McpError(code=-32603, message=str(error)) from error
         return result.to_struct() if isinstance(result, PromptResult) else to_struct(result, t.GetPromptResult)
 
     return handle

@@ -219,33 +219,56 @@ class ResourceContent(OwnContent):
 ReadResourceContents = ResourceContent
 
 
+def _with_meta(content: Any, meta: Mapping[str, Any] | None) -> Any:
+    if not meta:
+        return content
+    return ResourceContent(content.content, content.mime_type, {**meta, **(content.meta or {})})
+
+
 class ResourceResult:
     """The contents of a resource."""
 
     def __init__(self, contents: Any, meta: Mapping[str, Any] | None = None) -> None:
-        """Initialize with text, bytes, or a list of ``ResourceContent``."""
+        """Initialize with text, bytes, JSON, or a list of ``ResourceContent``."""
         if isinstance(contents, str | bytes):
             contents = [ResourceContent(contents)]
+        elif isinstance(contents, Mapping):
+            contents = [ResourceContent(dict(contents), "text/plain")]
         if not isinstance(contents, list):
             raise TypeError(f"contents must be str, bytes, or list[ResourceContent], got {type(contents).__name__}")
-        wrong = next((each for each in contents if not isinstance(each, OwnContent)), None)
-        if wrong is not None:
-            raise TypeError(
-                f"contents must be list[ResourceContent], got {type(wrong).__name__}; wrap it in ResourceContent(...)"
-            )
+        for index, each in enumerate(contents):
+            if not isinstance(each, OwnContent):
+                raise TypeError(
+                    f"contents[{index}] must be ResourceContent, got {type(each).__name__}; "
+                    "wrap it in ResourceContent(...)"
+                )
         self.contents: list[Any] = contents
         self.meta = None if meta is None else dict(meta)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the contents."""
+        return isinstance(other, ResourceResult) and (self.contents, self.meta) == (other.contents, other.meta)
+
+    def __hash__(self) -> int:
+        """Identify the object."""
+        return id(self)
+
     @classmethod
-    def of(cls, value: Any, mime_type: str | None) -> ResourceResult:
-        """Make one from what a function returned."""
+    def of(cls, value: Any, mime_type: str | None, meta: Mapping[str, Any] | None = None) -> ResourceResult:
+        """Make one from what a function returned; ``meta`` is the resource's own, for each content.
+
+        Raises:
+            TypeError: it is neither text, bytes, JSON nor contents.
+        """
+        if isinstance(value, ResourceResult):
+            return value
         if isinstance(value, list) and value and all(isinstance(each, OwnContent) for each in value):
-            return cls(value)
+            return cls([_with_meta(each, meta) for each in value])
         if isinstance(value, str | bytes):
-            return cls([ResourceContent(value, mime_type)])
-        raise TypeError(
-            f"a resource returns str, bytes, list[ResourceContent] or ResourceResult, not {type(value).__name__}"
-        )
+            return cls([ResourceContent(value, mime_type, meta)])
+        if value is None or isinstance(value, dict | list | int | float | bool):
+            return cls([ResourceContent(value, mime_type, meta)])
+        return cls(value)
 
     def to_mcp_result(self, uri: Any) -> Any:
         """Return it as the protocol has it."""

@@ -18,10 +18,16 @@ import msgspec
 from msgspec import Raw
 from pydantic import BaseModel, ConfigDict
 
+from trunkline.compat.component_versions import newest
 from trunkline.compat.components import Component, Prompt, Resource, Tool, from_definition, options_of
-from trunkline.compat.context import CURRENT_CONTEXT, FastContext
+from trunkline.compat.context import CURRENT_CONTEXT, FastContext, serving_context
+from trunkline.compat.definitions import FastTool
 from trunkline.compat.exceptions import ToolError
+from trunkline.compat.fast_templates import FastUriTemplate
 from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.compat.resource_definitions import FastResource, FastTemplate, fast_unknown, read_handler
+from trunkline.compat.resource_security import DEFAULT_RESOURCE_SECURITY, INHERIT_SECURITY
+from trunkline.compat.task_config import task_config_of
 from trunkline.compat.types import to_plain
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.context import Context
@@ -32,7 +38,7 @@ from trunkline.server.resources import ResourceDefinition, TemplateDefinition
 from trunkline.server.server import Server
 from trunkline.server.tools import ToolDefinition
 
-__all__ = ["ForeignServer", "Settings", "blank_server"]
+__all__ = ["ForeignServer", "Settings", "blank_server", "shelf_of", "versioned_key"]
 
 log = logging.getLogger("trunkline")
 
@@ -79,12 +85,20 @@ class _ReportingFunction(HandlerFunction):
         try:
             return await super().run(exchange, kwargs)
         except (HandlerError, RequestFailed, MissingCapability) as error:
-            raise self.owner.worded(exchange, error) from error  # type: ignore[attr-defined]
+            raise self._worded(exchange, error) from error
         except ExceptionGroup:
             raise
         except Exception as error:
             log.exception("%s %r failed", exchange.method, getattr(exchange.admitted.params, "name", ""))
-            raise self.owner.worded(exchange, error) from error  # type: ignore[attr-defined]
+            raise self._worded(exchange, error) from error
+
+    def _worded(self, exchange: Any, error: Exception) -> Exception:
+        """Return the exception that answers a failure; a call from code raises it."""
+        worded: Exception = self.owner.worded(exchange, error)  # type: ignore[attr-defined]
+        if hasattr(exchange, "failure"):
+            worded.__cause__ = None if worded is error else error
+            exchange.failure = worded
+        return worded
 
 
 class ForeignServer(Server):
@@ -93,6 +107,11 @@ class ForeignServer(Server):
     _context_class: type[Context] | None = FastContext
     #: Whether sync functions run in worker threads.
     threads = True
+    #: The class of its tools.
+    tool_class: type[ToolDefinition] = FastTool
+    #: The classes of its resources and templates.
+    resource_class: type[ResourceDefinition] = FastResource
+    template_class: type[TemplateDefinition] = FastTemplate
     #: The classes of objects that stand for what the server offers, where they are not FastMCP's.
     object_kinds: Mapping[str, Any] = MappingProxyType({})
 
@@ -106,7 +125,10 @@ class ForeignServer(Server):
         self.custom_routes: list[Any] = []
         self._additional_http_routes = self.custom_routes
         self.foreign_auth = options.pop("auth", None)
+        #: The policy for values of template variables; None: none is refused.
+        self.resource_security = options.pop("resource_security", DEFAULT_RESOURCE_SECURITY)
         super().__init__(name or "server", instructions, visible=self._is_shown, **options)
+        self.handlers["resources/read"] = read_handler(self)
         self._ready = True
         self.middleware = (self._bind_context, *self.middleware)
         self._refresh()
@@ -134,6 +156,16 @@ class ForeignServer(Server):
             return error
         return ToolError(str(error)) if exchange.method == "tools/call" else RequestFailed(str(error))
 
+    def unknown_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
+        """Return the answer to a URI that names nothing, or nothing that may be read."""
+        return fast_unknown(exchange, uri, error)
+
+    def failed_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
+        """Return the answer to a failed read."""
+        if not isinstance(error, HandlerError):
+            log.error("Error reading resource %r", uri, exc_info=error)
+        return self.worded(exchange, error)
+
     # --- registration ------------------------------------------------------------------------------------------------
 
     def make_tool(self, function: Callable[..., Any], options: Mapping[str, Any]) -> ToolDefinition:
@@ -141,9 +173,7 @@ class ForeignServer(Server):
         given = self._own_options("tool", function, options)
         if "input_schema" not in given:
             function = named_parameters(function)
-        definition = ToolDefinition(function, tool_options(given), owner=self)
-        definition.function.__class__ = _ReportingFunction
-        return definition
+        return self.tool_class(function, tool_options(given), owner=self)
 
     def make_prompt(self, function: Callable[..., Any], options: Mapping[str, Any]) -> PromptDefinition:
         """Make the definition of a prompt."""
@@ -154,16 +184,35 @@ class ForeignServer(Server):
 
     def make_resource(self, uri: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
         """Make the definition of a resource or a template."""
-        given = self._own_options("resource", function, options)
         if "{" in uri:
-            from trunkline.protocol.uri_template import UriTemplate
-
-            function = named_parameters(function, UriTemplate.parse(uri).names)
+            return self.make_template(uri, function, options)
+        given = self._own_options("resource", function, options)
         given["mime_type"] = given.get("mime_type") or "text/plain"
-        kind = TemplateDefinition if "{" in uri else ResourceDefinition
-        definition = kind(uri, function, resource_options(given), owner=self)
-        definition.function.__class__ = _ReportingFunction
-        return definition
+        return self.resource_class(uri, function, resource_options(given), owner=self)
+
+    def make_template(self, uri: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+        """Make the definition of a template.
+
+        Raises:
+            ValueError: the variables of the template and the parameters of the function do not fit together.
+        """
+        given = self._own_options("resource", function, options)
+        given["mime_type"] = given.get("mime_type") or "text/plain"
+        function = self.template_function(uri, function)
+        security = options.get("security", INHERIT_SECURITY)
+        return self.template_class(uri, function, resource_options(given), owner=self, security=security)  # type: ignore[call-arg]
+
+    def template_function(self, uri: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function of a template with a parameter for each of its variables."""
+        for each in inspect.signature(function).parameters.values():
+            if each.kind is each.VAR_POSITIONAL:
+                raise ValueError("Functions with *args are not supported as resource templates")
+            if each.kind is each.POSITIONAL_ONLY:
+                raise ValueError(
+                    "Functions with positional-only parameters are not supported as resource templates: "
+                    "use standard parameters"
+                )
+        return named_parameters(function, FastUriTemplate(uri).names)
 
     def _own_options(self, place: str, function: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in options.items() if value is not None or name == "output_schema"}
@@ -192,11 +241,76 @@ class ForeignServer(Server):
         self._keep(kind, uri, self.make_resource(uri, function, options), options)
 
     def _keep(self, kind: str, key: str, definition: Any, options: Mapping[str, Any]) -> None:
-        self._extras[kind, key] = {name: options[name] for name in _KEPT if options.get(name) is not None}
+        extras = {name: options[name] for name in _KEPT if options.get(name) is not None}
+        if "version" in extras:
+            extras["version"] = Component(name=key, version=extras["version"]).version
+        self._check_mixing(kind, key, extras.get("version"))
+        stored = versioned_key(key, extras.get("version"))
+        if stored in getattr(self._own, kind) and self._on_duplicate == "ignore":
+            return
+        self._extras[kind, stored] = extras
         for name in ("task", "app", "serializer"):
             if options.get(name):
                 warnings.warn(f"{name}= has no effect", CompatibilityWarning, stacklevel=4)
-        self._put(kind, key, definition)
+        self._put(kind, stored, definition)
+        self._kept(kind, stored, extras)
+
+    def _kept(self, kind: str, stored: str, extras: Mapping[str, Any]) -> None:
+        """Called when something was registered."""
+
+    def _check_mixing(self, kind: str, key: str, version: str | None) -> None:
+        """Check that the versions of a component are all given, or none is.
+
+        Raises:
+            ValueError: one with a version and one without would have the same name.
+        """
+        shelf = getattr(self._own, kind)
+        if version is not None and key in shelf:
+            raise ValueError(
+                f"Cannot add versioned {kind[:-1]} {key!r} (version {version!r}): an unversioned one exists already"
+            )
+        if version is None and any(
+            name == key and other is not None for name, other in (self.split_key(kind, each) for each in shelf)
+        ):
+            raise ValueError(f"Cannot add unversioned {kind[:-1]} {key!r}: versioned ones exist already")
+
+    def split_key(self, kind: str, stored: str) -> tuple[str, str | None]:
+        """Return the name or URI, and the version, of what is kept under a key."""
+        version = self._extras.get((kind, stored), {}).get("version")
+        return (stored, None) if version is None else (stored.removesuffix(f"@{version}"), version)
+
+    def remove_versions(self, kind: str, key: str, version: str | None = None) -> None:
+        """Remove a component: one version of it, or all.
+
+        Raises:
+            KeyError: there is none.
+        """
+        found = [
+            each
+            for each in getattr(self._own, kind)
+            if self.split_key(kind, each)[0] == key and version in (None, self.split_key(kind, each)[1])
+        ]
+        if not found:
+            about = "" if version is None else f" with version {version!r}"
+            raise KeyError(f"{kind[:-1].capitalize()} {key!r}{about} not found")
+        for each in found:
+            self._remove(kind, each)
+            self._extras.pop((kind, each), None)
+
+    def own_objects(self, kind: str) -> list[Any]:
+        """Return what this server itself registered, as objects, all versions."""
+        return [self.object_of(kind, key, definition) for key, definition in getattr(self._own, kind).items()]
+
+    def own_object(self, kind: str, key: str, version: Any = None) -> Any:
+        """Return the newest version that this server itself registered, or None."""
+        shelf = getattr(self._own, kind)
+        if key in shelf:
+            found = [self.object_of(kind, key, shelf[key])]
+        else:
+            found = [
+                self.object_of(kind, each, shelf[each]) for each in shelf if self.split_key(kind, each)[0] == key
+            ]
+        return newest(found, version)
 
     def add_object(self, component: Any) -> Any:
         """Register a tool, prompt, resource or template that was made as an object."""
@@ -220,6 +334,10 @@ class ForeignServer(Server):
             definition = self._template_of_object(component, options)
             kind, key = "templates", component.uri_template
         self._keep(kind, key, definition, extra)
+        stored = versioned_key(key, component.version)
+        kept = getattr(self._own, kind).get(stored)
+        if kept is not definition and kept is not None:
+            return self.object_of(kind, stored, kept)
         self._objects[id(definition)] = (definition, component)
         return component
 
@@ -259,9 +377,7 @@ class ForeignServer(Server):
         async def read(**arguments: Any) -> Any:
             return await template.read(arguments)
 
-        from trunkline.protocol.uri_template import UriTemplate
-
-        names = UriTemplate.parse(template.uri_template).names
+        names = FastUriTemplate(template.uri_template).names
         read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in names]
         )
@@ -277,10 +393,13 @@ class ForeignServer(Server):
         made = from_definition(definition, self.object_kinds.get(kind))
         source = definition.source or definition
         owner = source.function.owner
-        extras = getattr(owner, "_extras", {}).get((kind, getattr(source, "uri", None) or source.name), {})
+        stored = key if definition.source is None else getattr(source, "uri", None) or source.name
+        extras = getattr(owner, "_extras", {}).get((kind, stored), {})
         for name in ("version", "auth"):
             if extras.get(name) is not None:
-                setattr(made, name, str(extras[name]) if name == "version" else extras[name])
+                setattr(made, name, extras[name])
+        if "task" in extras:
+            made.task_config = task_config_of(extras["task"])
         self._objects[id(definition)] = (definition, made)
         return made
 
@@ -326,7 +445,7 @@ class ForeignServer(Server):
 
     def _is_shown(self, caller: Any, definition: Any) -> bool:
         key = getattr(definition, "uri", None) or definition.name
-        extras = self._extras.get((_shelf(definition), key), {})
+        extras = self._extras.get((shelf_of(definition), key), {})
         shown = extras.get("enabled") is not False
         session = getattr(caller, "session", None)
         for on, matches in (*self._rules, *self._rules_for(session)):
@@ -343,6 +462,11 @@ class ForeignServer(Server):
         self._refresh()
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
+
+
+def versioned_key(key: str, version: str | None) -> str:
+    """Return what a version of a component is kept under."""
+    return key if version is None else f"{key}@{version}"
 
 
 def _tool_keywords(tool: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -398,7 +522,8 @@ def _function_run() -> Any:
     return FunctionTool.run, OfficialTool.run
 
 
-def _shelf(definition: Any) -> str:
+def shelf_of(definition: Any) -> str:
+    """Return the name of the table that a definition belongs to."""
     if isinstance(definition, ToolDefinition):
         return "tools"
     if isinstance(definition, PromptDefinition):
@@ -406,7 +531,17 @@ def _shelf(definition: Any) -> str:
     return "templates" if isinstance(definition, TemplateDefinition) else "resources"
 
 
+class _ObjectServer(ForeignServer):
+    """The server that objects belong to which are added to none: they are served by another."""
+
+    _context_class: Any = staticmethod(serving_context)
+
+
 @cache
-def blank_server() -> ForeignServer:
+def blank_server(official: bool = False) -> ForeignServer:
     """Return the server that objects belong to before they are added to one."""
-    return ForeignServer("objects", mask_error_details=False)
+    if official:
+        from trunkline.compat.official import MCPServer
+
+        return MCPServer("objects")
+    return _ObjectServer("objects", mask_error_details=False)

@@ -10,9 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pydantic import Field, model_validator
-
-from trunkline.compat.components import Resource
 from trunkline.compat.types import to_model
 from trunkline.server.results import Audio as OwnAudio
 from trunkline.server.results import File as OwnFile
@@ -20,13 +17,8 @@ from trunkline.server.results import Image as OwnImage
 
 __all__ = [
     "Audio",
-    "BinaryResource",
-    "DirectoryResource",
     "File",
-    "FileResource",
-    "HttpResource",
     "Image",
-    "TextResource",
     "configure_logging",
     "get_logger",
     "settings",
@@ -74,9 +66,15 @@ def get_logger(name: str = "fastmcp") -> logging.Logger:
     return logging.getLogger(name if name.startswith("fastmcp") else f"fastmcp.{name}")
 
 
-def configure_logging(level: Any = "INFO", **_: Any) -> None:
-    """Set the level of the framework's logger."""
-    logging.getLogger("fastmcp").setLevel(level)
+def configure_logging(level: Any = "INFO", logger: logging.Logger | None = None, **_: Any) -> None:
+    """Log what the framework and its middleware log to stderr, from a level on."""
+    log = logger or logging.getLogger("fastmcp")
+    log.setLevel(level)
+    log.propagate = False
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(name)s: %(message)s"))
+        log.addHandler(handler)
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
@@ -119,6 +117,7 @@ def _defaults() -> dict[str, Any]:
         stateless_http=False,
         json_response=False,
         home=Path.home() / ".local" / "share" / "fastmcp",
+        ssrf_trust_proxy=False,
     )
 
 
@@ -140,95 +139,3 @@ def temporary_settings(**changes: Any) -> Iterator[None]:
                 settings.__dict__.pop(name, None)
             else:
                 setattr(settings, name, value)
-
-
-# --- resources that need no function ---------------------------------------------------------------------------------
-
-
-class TextResource(Resource):
-    """A fixed text."""
-
-    text: str
-
-    async def read(self) -> Any:
-        """Return the text."""
-        return self.text
-
-
-class BinaryResource(Resource):
-    """Fixed bytes."""
-
-    data: bytes
-    mime_type: str = "application/octet-stream"
-
-    async def read(self) -> Any:
-        """Return the bytes."""
-        return self.data
-
-
-class FileResource(Resource):
-    """A file of this machine."""
-
-    path: Path
-    is_binary: bool = False
-    encoding: str | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> FileResource:
-        if not self.path.is_absolute():
-            raise ValueError("Path must be absolute")
-        if not self.mime_type.startswith("text/") and self.mime_type != "application/json":
-            self.is_binary = True
-        return self
-
-    async def read(self) -> Any:
-        """Return the contents of the file."""
-        try:
-            return self.path.read_bytes() if self.is_binary else self.path.read_text(self.encoding or "utf-8")
-        except OSError as error:
-            raise ValueError(f"Error reading file {self.path}: {error}") from error
-
-
-class HttpResource(Resource):
-    """A page of the web."""
-
-    url: str
-    mime_type: str = "application/json"
-
-    async def read(self) -> Any:
-        """Fetch the page."""
-        import httpx  # type: ignore[import-not-found, unused-ignore]
-
-        async with httpx.AsyncClient() as client:
-            response = await client.get(self.url)
-            response.raise_for_status()
-            return response.text
-
-
-class DirectoryResource(Resource):
-    """The files of a folder."""
-
-    path: Path
-    recursive: bool = False
-    pattern: str | None = None
-    mime_type: str = Field(default="application/json")
-
-    @model_validator(mode="after")
-    def _check(self) -> DirectoryResource:
-        if not self.path.is_absolute():
-            raise ValueError("Path must be absolute")
-        return self
-
-    def list_files(self) -> list[Path]:
-        """Return the files."""
-        if not self.path.is_dir():
-            raise NotADirectoryError(f"Not a directory: {self.path}")
-        pattern = self.pattern or "*"
-        return list(self.path.rglob(pattern) if self.recursive else self.path.glob(pattern))
-
-    async def read(self) -> Any:
-        """Return the names of the files as JSON."""
-        import json
-
-        files = [str(each.relative_to(self.path)) for each in self.list_files() if each.is_file()]
-        return json.dumps({"files": files}, indent=2)

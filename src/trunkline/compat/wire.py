@@ -14,7 +14,6 @@ from trunkline.protocol.uri_template import UriTemplate
 
 __all__ = [
     "DEFAULT_INHERITED_ENV_VARS",
-    "DEFAULT_RESOURCE_SECURITY",
     "HANDSHAKE_PROTOCOL_VERSIONS",
     "LATEST_HANDSHAKE_VERSION",
     "LATEST_MODERN_VERSION",
@@ -44,7 +43,6 @@ __all__ = [
     "RequestResponder",
     "RequestStateSecurity",
     "RequestT",
-    "ResourceSecurity",
     "SamplingFnT",
     "ServerMessageMetadata",
     "ServerMiddleware",
@@ -75,7 +73,6 @@ LoggingFnT = Callable[..., Any]
 MessageHandlerFnT = Callable[..., Any]
 GetSessionIdCallback = Callable[[], str | None]
 HandlerResult = Any
-InvalidUriTemplate = ValueError
 IncomingMessage = Any
 MessageMetadata = Any
 ServerSessionT = TypeVar("ServerSessionT")
@@ -83,20 +80,22 @@ LifespanContextT = TypeVar("LifespanContextT")
 RequestT = TypeVar("RequestT")
 
 
+class InvalidUriTemplate(ValueError):
+    """A text is no URI template."""
+
+    @classmethod
+    def check(cls, text: str) -> None:
+        """Raise if a text is no URI template."""
+        try:
+            UriTemplate.parse(text)
+        except ValueError as error:
+            if text.rfind("{") > text.rfind("}"):
+                raise cls(f"Unclosed expression in {text!r}") from error
+            raise cls(str(error)) from error
+
+
 class FastMCPDeprecationWarning(DeprecationWarning):
     """Something of FastMCP is on its way out."""
-
-
-class ResourceSecurity(SimpleNamespace):
-    """How values of templates are checked; ours are always checked for path traversal."""
-
-    def __init__(self, **options: Any) -> None:
-        """Keep the options; ``security=`` warns that they have no effect."""
-        given = {"reject_path_traversal": True, "reject_absolute_paths": True, "reject_null_bytes": True, **options}
-        super().__init__(**given)
-
-
-DEFAULT_RESOURCE_SECURITY = ResourceSecurity()
 
 
 class RequestStateSecurity(SimpleNamespace):
@@ -192,14 +191,33 @@ class BearerAuth:
         """Keep the token."""
         self.token = token
 
+    def own(self) -> Any:
+        """Return what our client takes."""
+        return self.token
+
 
 class OAuth:
-    """A login for a server at a URL; ours is asked with ``auth="oauth"``."""
+    """A login for a server at a URL."""
 
     def __init__(self, mcp_url: str | None = None, **options: Any) -> None:
         """Keep the options."""
         self.mcp_url = mcp_url
         self.options = options
+
+    def own(self) -> Any:
+        """Return what our client takes."""
+        from trunkline.auth import OAuth as OwnOAuth
+
+        given = self.options
+        scopes = given.get("scopes")
+        return OwnOAuth(
+            scopes=scopes.split() if isinstance(scopes, str) else scopes,
+            client_name=given.get("client_name") or "FastMCP Client",
+            client_id=given.get("client_id"),
+            client_secret=given.get("client_secret"),
+            client_metadata_url=given.get("client_metadata_url"),
+            redirect_port=given.get("callback_port") or 0,
+        )
 
 
 def get_default_environment() -> dict[str, str]:

@@ -115,6 +115,8 @@ class HostCore:
         self.events = events
         #: The folder of the host's files.
         self.folder = folder
+        # Commands write to the user's own folder: the grants of a host with another folder are not theirs to change.
+        self._in_user_folder = folder == state_folder()
         self.limits = limits
         self.audit = audit
         self.parking: Parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
@@ -370,6 +372,8 @@ class HostCore:
         result: t.CallToolResult = await self._perform(
             "tool", item.server, item.name, arguments, item, requester, method="tools/call", params=params
         )
+        if type(result.structured_content) is dict and not item.wraps:
+            return result
         # One shape for every caller, however the server's era and library represent a value that is not an object.
         shaped: t.CallToolResult = wrap_structured_content(result, (item.wraps and not result.is_error) or None)
         return shaped
@@ -471,7 +475,7 @@ class HostCore:
             consented_by=requester.consented_by,
             no_prompt_reason=requester.no_prompt_reason,
             by_proxy=requester.by_proxy,
-            by_command=upstream.entry.target is None and self.folder == state_folder(),
+            by_command=self._in_user_folder and upstream.entry.target is None,
             tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, requester)),
         )
         try:

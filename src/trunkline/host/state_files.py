@@ -17,6 +17,11 @@ from pathlib import Path
 from trunkline.auth.credential_store import default_folder, try_lock
 from trunkline.errors import ConfigError
 
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 __all__ = [
     "LockTimeout",
     "PathLock",
@@ -67,13 +72,9 @@ class PathLock:
     def release(self) -> None:
         """Release the lock."""
         if sys.platform == "win32":
-            import msvcrt
-
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             msvcrt.locking(self._descriptor, msvcrt.LK_UNLCK, 1)
         else:
-            import fcntl
-
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:

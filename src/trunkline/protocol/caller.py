@@ -153,9 +153,11 @@ def supports(capabilities: Mapping[str, Any], path: str) -> bool:
     Two rules of the specification are applied here: ``elicitation: {}`` means the form mode, and a flag such as
     ``tools.listChanged`` counts only when it is true.
     """
+    if not capabilities:
+        return False
     node: Any = capabilities
     for name in path.split("."):
-        if not isinstance(node, Mapping):
+        if type(node) is not dict and not isinstance(node, Mapping):
             return False
         if name == "form" and path == "elicitation.form" and not node:
             return True

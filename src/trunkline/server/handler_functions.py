@@ -11,7 +11,7 @@ import contextvars
 from collections.abc import Callable, Collection
 from contextlib import aclosing
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Raw
 
@@ -32,6 +32,9 @@ class HandlerFunction:
 
     __slots__ = ("_context_class", "_direct", "_in_loop", "_threaded", "context_name", "function", "owner", "signature")
 
+    #: The class that reads signatures; ``trunkline.compat`` has others.
+    _signature_class: ClassVar[type[Signature]] = Signature
+
     def __init__(
         self,
         function: Callable[..., object],
@@ -46,7 +49,7 @@ class HandlerFunction:
         self.function: Callable[..., Any] = function
         self.owner: Server = owner
         self.signature: UncheckedSignature | Signature = (
-            UncheckedSignature(function) if unchecked else _read(function, what, exclude)
+            UncheckedSignature(function) if unchecked else _read(self._signature_class, function, what, exclude)
         )
         self.context_name: str | None = self.signature.context_name
         self._in_loop = not thread
@@ -183,9 +186,9 @@ def find_caller_error(group: ExceptionGroup[Exception]) -> HandlerError | Missin
     return None
 
 
-def _read(function: Callable[..., object], what: str, exclude: Collection[str]) -> Signature:
+def _read(kind: type[Signature], function: Callable[..., object], what: str, exclude: Collection[str]) -> Signature:
     try:
-        return Signature.of(
+        return kind.of(
             function,
             context_type=(Context, BlockingContext),
             exclude=exclude,

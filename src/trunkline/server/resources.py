@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -47,13 +47,16 @@ class _Readable:
 
     __slots__ = ("function", "mounted_by", "name", "options", "scopes", "source", "uri")
 
+    #: The class of the function; ``trunkline.compat`` has others.
+    _function_class: ClassVar[type[HandlerFunction]] = HandlerFunction
+
     def __init__(self, uri: str, function: Callable[..., object], options: ResourceOptions, *, owner: Server) -> None:
         self.uri: str = uri
         self.options: ResourceOptions = replace(options, annotations=_annotations(options.annotations))
         self.scopes: tuple[str, ...] = options.scopes
         name = options.name or getattr(function, "__name__", uri)
         self.name: str | Any = uri if name == "<lambda>" else name
-        self.function: HandlerFunction = HandlerFunction(
+        self.function: HandlerFunction = self._function_class(
             function, owner=owner, what=f"resource {uri!r}", thread=options.thread
         )
         self.mounted_by: tuple[Server, ...] = ()

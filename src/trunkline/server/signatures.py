@@ -285,9 +285,13 @@ class Signature:
         hints = _hints_of(function, label)
         self._return_annotation = hints.get("return")
         self._given = self._sort(raw, hints, contexts=contexts, exclude=exclude)
-        self._arguments = _arguments(self._given, label)
+        self._arguments = self._read_arguments(label)
         self.bind = self._arguments.bind
         return self
+
+    def _read_arguments(self, label: str) -> MsgspecArguments | PydanticArguments:
+        """Return the reader of the arguments; overridden by ``trunkline.compat``."""
+        return _arguments(self._given, label)
 
     def _sort(
         self,

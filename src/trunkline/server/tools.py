@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -90,6 +90,9 @@ class ToolDefinition:
         "source",
     )
 
+    #: The class of the function; ``trunkline.compat`` has others.
+    _function_class: ClassVar[type[HandlerFunction]] = HandlerFunction
+
     def __init__(self, function: Callable[..., object], options: ToolOptions, *, owner: Server) -> None:
         """Create a tool from a function."""
         name = options.name or getattr(function, "__name__", "")
@@ -99,7 +102,7 @@ class ToolDefinition:
         options = replace(options, annotations=_annotations(options.annotations))
         self.options: ToolOptions = options
         self.scopes: tuple[str, ...] = options.scopes
-        self.function: HandlerFunction = HandlerFunction(
+        self.function: HandlerFunction = self._function_class(
             function,
             owner=owner,
             what=f"tool {name!r}",

@@ -70,10 +70,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "authorization_context",
         ),
         "mcp.server.auth.middleware.client_auth": ("auth.middleware: AuthenticationError ClientAuthenticator",),
-        "mcp.server.request_state": (
-            "wire: RequestStateSecurity",
-            "auth.middleware: authenticated_principal",
-        ),
+        "mcp.server.request_state": ("auth.middleware: authenticated_principal",),
         "mcp.shared.auth": (
             "auth.records: AuthorizationCodeResult DEFAULT_GRANT_TYPES InvalidRedirectUriError InvalidScopeError "
             "JWT_BEARER_GRANT_TYPE OAuthClientInformation OAuthClientInformationFull OAuthClientMetadata "
@@ -144,6 +141,11 @@ _FASTMCP: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.auth.providers.bearer": (*_VERIFIERS, *_FAST),
         "fastmcp.server.auth.providers.debug": (*_VERIFIERS,),
         "fastmcp.server.auth.providers.introspection": (*_VERIFIERS,),
+        "fastmcp.client.auth.bearer": ("wire: BearerAuth",),
+        "fastmcp.client.auth.oauth": ("wire: OAuth",),
+        "fastmcp.utilities.tests": ("auth.testing: HeadlessOAuth run_server_in_process",),
+        "fastmcp.server.dependencies": ("request_context: FastMCPRequestContext fastmcp_request_ctx",),
+        "fastmcp.server.sessions": ("auth.middleware: current_principal=authenticated_principal",),
         "fastmcp.server.auth.providers.in_memory": (
             "auth.in_memory: InMemoryOAuthProvider DEFAULT_ACCESS_TOKEN_EXPIRY_SECONDS "
             "DEFAULT_AUTH_CODE_EXPIRY_SECONDS DEFAULT_REFRESH_TOKEN_EXPIRY_SECONDS",

@@ -231,7 +231,11 @@ class AuditTrail:
         Raises:
             AuditFailed: it was not written; do not perform the act.
         """
-        return self._locked(self._record, entry)
+        try:
+            members = _encoder.encode(entry)[1:]
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise AuditFailed(f"Cannot encode an entry for the audit trail: {error}.") from error
+        return self._locked(self._append_current, members)
 
     def sync(self) -> None:
         """Flush the recorded entries to disk, and record the head; this may take long, so call it in a thread.
@@ -287,18 +291,15 @@ class AuditTrail:
 
     # --- under the lock ----------------------------------------------------------------------------------------------
 
-    def _record(self, entry: AuditEntry) -> int:
-        try:
-            members = _encoder.encode(entry)[1:]
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise AuditFailed(f"Cannot encode an entry for the audit trail: {error}.") from error
+    def _append_current(self, members: bytes) -> int:
+        """Append an entry after those of other processes."""
         self._catch_up()
         return self._append(members)
 
     def _append(self, members: bytes) -> int:
-        seq, prev = self._head.seq + 1, self._head.hash
-        body = b'{"seq":%d,"at":%.6f,"prev":"%s",%s' % (seq, self._clock(), prev.encode(), members)
-        seal = sha256(prev.encode() + body).hexdigest()
+        seq, prev = self._head.seq + 1, self._head.hash.encode()
+        body = b'{"seq":%d,"at":%.6f,"prev":"%s",%s' % (seq, self._clock(), prev, members)
+        seal = sha256(prev + body).hexdigest()
         line = b'%s,"hash":"%s"}\n' % (body[:-1], seal.encode())
         if self._size and self._size + len(line) > self._max_bytes:
             self._rotate()

@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import count, repeat
 from typing import Any
 
 import msgspec
@@ -297,11 +298,19 @@ class CallRequest(Struct, frozen=True, kw_only=True):
         """The act as the policy sees it."""
         # The configuration may have changed since the catalog was built.
         trusted = self.entry.settings.trusted
-        asked: dict[str, Any] = {"caller": self.caller, "session": self.session, "arguments": self.arguments}
+        caller, session, arguments = self.caller, self.session, self.arguments
         if self.item is None:
-            return act_for_unlisted(self.kind, self.entry.name, self.name, trusted=trusted, **asked)
+            return act_for_unlisted(
+                self.kind,
+                self.entry.name,
+                self.name,
+                caller=caller,
+                session=session,
+                arguments=arguments,
+                trusted=trusted,
+            )
         uri = self.name if self.kind == "resource" else None
-        return act_for_item(self.item, uri=uri, trusted=trusted, **asked)
+        return act_for_item(self.item, caller=caller, session=session, arguments=arguments, uri=uri, trusted=trusted)
 
 
 class Authorizer:
@@ -315,6 +324,8 @@ class Authorizer:
         self._audit = audit
         self._events = events
         self._secrets = SecretRegistry() if secrets is None else secrets
+        # Unique among the processes that share a trail, without asking the system for randomness at each call.
+        self._act_ids: Callable[[], str] = map("{}{:06x}".format, repeat(os.urandom(8).hex()), count(1)).__next__
 
     async def perform(self, case: CallRequest) -> Any:
         """Perform a call if it is allowed, and return its result.
@@ -325,7 +336,7 @@ class Authorizer:
         """
         act, started = case.act, time.perf_counter()
         decision = _without_proxy_default(case, case.policy.decide(act, now=time.time()))
-        act_id = os.urandom(8).hex()
+        act_id = self._act_ids()
         arguments: Mapping[str, Any] = case.arguments
         by = "policy"
         if decision.effect != "allow":
@@ -424,8 +435,7 @@ class Authorizer:
     def _record(self, case: CallRequest, act: Act, act_id: str, stage: Any, **more: Any) -> None:
         if self._audit is None:
             return
-        pointers = tuple(pointer for each in case.policy.redactions if each.matches(act) for pointer in each.pointers)
-        redaction = self._secrets.redaction(pointers=pointers)
+        redaction = self._secrets.redaction(pointers=_hidden_pointers(case.policy, act))
         self._audit.record(
             AuditEntry(
                 act_id=act_id,
@@ -456,9 +466,16 @@ class Authorizer:
                     name=self._secrets.redaction().text(name) if act.kind == "resource" else name,
                     outcome=outcome,
                     digest=digest,
-                    latency_ms=round(seconds * 1000, 3),
+                    latency_ms=int(seconds * 1_000_000) / 1000,
                 )
             )
+
+
+def _hidden_pointers(policy: Policy, act: Act) -> tuple[str, ...]:
+    """Return where the policy hides arguments of an act in the audit trail."""
+    if not policy.redactions:
+        return ()
+    return tuple(pointer for each in policy.redactions if each.matches(act) for pointer in each.pointers)
 
 
 def _without_proxy_default(case: CallRequest, decision: Decision) -> Decision:

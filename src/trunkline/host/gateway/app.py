@@ -137,12 +137,15 @@ class GatewayApp:
             await self._live(receive, send)
             return
         path: str = scope.get("path", "")
-        endpoint = self._endpoints[self.path]
-        for prefix, each in self._endpoints.items():
-            if path == prefix or path.startswith(f"{prefix}/") or path.endswith(prefix):
-                endpoint = each
-                break
+        endpoint = self._endpoints.get(path) or self._endpoint_below(path)
         await endpoint(scope, receive, send)
+
+    def _endpoint_below(self, path: str) -> Endpoint:
+        """Return the endpoint for a path below one of them, or behind a prefix that a proxy added."""
+        for prefix, each in self._endpoints.items():
+            if path.startswith(f"{prefix}/") or path.endswith(prefix):
+                return each
+        return self._endpoints[self.path]
 
     async def drain(self, seconds: float) -> None:
         """Wait for requests in flight to finish, for at most this many seconds."""

@@ -39,10 +39,10 @@ from trunkline.host.gateway.registry import (
     MetaTool,
     RegistryEntry,
     ToolSearch,
+    error_for_client,
     is_not_found,
     not_found,
     rewrite_result,
-    translate_errors,
 )
 from trunkline.host.gateway.sessions import GatewayOptions, GatewaySessions
 from trunkline.host.gateway.subscriptions import GatewayHub, GatewaySubscriptions
@@ -523,8 +523,12 @@ class Gateway(Server):
         session = self._sessions.session(exchange)
         session.budget.enter()
         try:
-            with translate_errors(server):
-                return await work(self._requester(exchange, session, via))
+            return await work(self._requester(exchange, session, via))
+        except Exception as error:
+            failure = error_for_client(error, server)
+            if failure is None:
+                raise
+            raise failure from error
         finally:
             session.budget.leave()
 

@@ -8,8 +8,7 @@ gateway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -56,31 +55,25 @@ __all__ = [
     "RegistryEntry",
     "ToolSearch",
     "ToolSearchResult",
+    "error_for_client",
     "is_not_found",
     "not_found",
     "rewrite_result",
-    "translate_errors",
 ]
 
 
-@contextmanager
-def translate_errors(server: str) -> Iterator[None]:
-    """Turn every failure of a request to a server into the error for the client.
-
-    Raises:
-        RequestFailed: the failure, for the client.
-    """
-    try:
-        yield
-    except RequestFailed as error:
+def error_for_client(error: Exception, server: str) -> RequestFailed | None:
+    """Return the error for the client when a request to a server failed; None for an error of our own."""
+    if isinstance(error, RequestFailed):
         # A new error: the transport's details (a challenge, a status) are not for the client.
-        raise type(error)(error.message, code=error.code, data=_outer_data(error, server)) from error
-    except PolicyDenied as error:
-        raise RequestFailed(error.public_message) from error
-    except AuditFailed as error:
-        raise RequestFailed("The gateway cannot write its audit trail, so the request was not carried out") from error
-    except (LinkError, RemoteProtocolError, MissingCapability) as error:
-        raise RequestFailed(f"Server {server!r}: {_reason(error)}") from error
+        return type(error)(error.message, code=error.code, data=_outer_data(error, server))
+    if isinstance(error, PolicyDenied):
+        return RequestFailed(error.public_message)
+    if isinstance(error, AuditFailed):
+        return RequestFailed("The gateway cannot write its audit trail, so the request was not carried out")
+    if isinstance(error, LinkError | RemoteProtocolError | MissingCapability):
+        return RequestFailed(f"Server {server!r}: {_reason(error)}")
+    return None
 
 
 def is_not_found(error: RequestFailed, uri: str) -> bool:

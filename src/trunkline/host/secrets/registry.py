@@ -221,6 +221,8 @@ HIDDEN = "***"
 
 # A shorter secret would match inside ordinary words; it is hidden only if it is the whole text.
 _SHORTEST_SECRET = 4
+_LONGEST_NAME = 64  # Names of arguments are shorter; longer ones are not cached.
+_MOST_NAMES = 1024  # The argument names of some hundred tools.
 _MARGIN = 1024  # Searched beyond the cut, so that a secret across it is hidden as a whole.
 # Integers that a decoder of the audit trail reads back unchanged.
 _WHOLE_NUMBERS = range(-(2**63), 2**64)
@@ -264,6 +266,8 @@ class Redaction:
         self._margin = max(_MARGIN, *map(len, long)) if long else _MARGIN
         self._depth = depth
         self._members = members
+        # Most member names are those of a few tools' arguments.
+        self._names_seen: dict[str, tuple[str, bool]] = {}
 
     def apply(self, value: Any) -> Any:
         """Return a redacted copy of a JSON value."""
@@ -274,6 +278,8 @@ class Redaction:
         if text in self._short:
             return HIDDEN
         limit = self._text_length
+        if len(text) <= limit and not self._hidden_in(text):
+            return text
         window = text[: limit + self._margin]
         kept: list[str] = []
         at, end = 0, min(limit, len(text))
@@ -294,6 +300,17 @@ class Redaction:
         """Return True if a member of this name is a credential."""
         return names_secret(name) if self._names is None else name.lower() in self._names
 
+    def member(self, name: str) -> tuple[str, bool]:
+        """Return the name of a member as it may be shown, and whether its value is a credential; cached."""
+        found = self._names_seen.get(name)
+        if found is None:
+            found = (self.text(name), self.hides(name))
+            if len(name) <= _LONGEST_NAME:
+                if len(self._names_seen) >= _MOST_NAMES:
+                    self._names_seen.clear()
+                self._names_seen[name] = found
+        return found
+
     def _hidden_in(self, text: str) -> list[tuple[int, int]]:
         """Return where known secrets, and what looks like one, stand in a text."""
         spans = [(span.sign, span.end) for span in find_secrets(text)]
@@ -313,7 +330,7 @@ class _Copy:
 
     def of(self, value: Any, pointers: Sequence[Segments], depth: int) -> Any:
         """Copy a value; the pointers are relative to it."""
-        if () in pointers:
+        if pointers and () in pointers:
             return HIDDEN
         if isinstance(value, str):
             return self._rules.text(value)
@@ -336,11 +353,13 @@ class _Copy:
                 copied["..."] = f"({len(value) - count} more members)"
                 break
             self._left -= 1
-            shown = self._free(self._rules.text(str(name)), copied)
-            if member is not None and not isinstance(member, bool) and self._rules.hides(str(name)):
+            shown, hidden = self._rules.member(str(name))
+            if shown in copied:
+                shown = self._free(shown, copied)
+            if hidden and member is not None and not isinstance(member, bool):
                 copied[shown] = HIDDEN
             else:
-                copied[shown] = self.of(member, _within(pointers, str(name)), depth - 1)
+                copied[shown] = self.of(member, _within(pointers, str(name)) if pointers else (), depth - 1)
         return copied
 
     def _free(self, name: str, taken: Mapping[str, Any]) -> str:

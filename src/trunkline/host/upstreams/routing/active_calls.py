@@ -50,6 +50,13 @@ class ConcurrencyLimiter:
         """Whether a new call has to wait."""
         return self._in_use >= self._most or bool(self._queue)
 
+    def acquire_free(self) -> ConcurrencySlot | None:
+        """Acquire a slot if there is one; None if a call would have to wait."""
+        if self._in_use >= self._most or self._queue:
+            return None
+        self._in_use += 1
+        return ConcurrencySlot(self)
+
     async def acquire(self) -> ConcurrencySlot:
         """Wait for a slot, in order of arrival, and acquire it."""
         if self.full:

@@ -60,6 +60,8 @@ class ConnectionNeeds(Struct, frozen=True):
     @classmethod
     def of(cls, capabilities: Mapping[str, Any], *, logs: bool) -> ConnectionNeeds:
         """Return the needs for declared capabilities."""
+        if not capabilities:
+            return _ONLY_LOGS if logs else _NOTHING
         return cls(
             sampling=supports(capabilities, "sampling"),
             sampling_tools=supports(capabilities, "sampling.tools"),
@@ -99,6 +101,10 @@ class ConnectionNeeds(Struct, frozen=True):
         if self.roots:
             declared["roots"] = {}
         return declared
+
+
+_NOTHING = ConnectionNeeds()
+_ONLY_LOGS = ConnectionNeeds(logs=True)
 
 
 def with_server_label(params: Any, server: str) -> Any:

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +140,16 @@ class Router:
             if self.needs_dedicated(upstream, needs, handshake=handshake):
                 connection = await self._connection(request, needs, handshake=handshake)
                 return await (self._on_connection if handshake else self._in_rounds_on)(request, connection)
-            with self._may_log(request, handshake=handshake):
+            if not handshake and not channel.receives_logs:
+                return await self._in_rounds(request, client)
+            # Log messages may belong to it: a stateless server logs only for requests that ask for it, a handshake
+            # server may log for any.
+            requests = self._logging.setdefault(upstream, {})
+            requests[id(request)] = request
+            try:
                 return await (self._on_shared if handshake else self._in_rounds)(request, client)
+            finally:
+                del requests[id(request)]
 
     async def _send_as_user(self, request: UpstreamRequest, needs: ConnectionNeeds) -> tuple[Any, Raw]:
         """Forward a request with the credentials of the caller, whether or not the host itself has access."""
@@ -164,22 +171,6 @@ class Router:
         upstream = request.upstream
         declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
         return await request.session.connections.find_handshake(upstream, declared, roots=roots)
-
-    @contextmanager
-    def _may_log(self, request: UpstreamRequest, *, handshake: bool) -> Iterator[None]:
-        """Register a request on a shared connection while log messages may belong to it.
-
-        A stateless server logs only for requests that ask for it; a handshake server may log for any.
-        """
-        if not handshake and not request.channel.receives_logs:
-            yield
-            return
-        requests = self._logging.setdefault(request.upstream, {})
-        requests[id(request)] = request
-        try:
-            yield
-        finally:
-            del requests[id(request)]
 
     def logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> bool:
         """Send a log message of a shared connection to the one session it can belong to; return False if there is none.
@@ -298,9 +289,10 @@ class Router:
         limiter = self._busy.get(upstream)
         if limiter is None:
             limiter = self._busy[upstream] = ConcurrencyLimiter(settings.concurrency)
-        limiter.most = settings.concurrency
-        if not limiter.full:
-            return await limiter.acquire()
+        if limiter.most != settings.concurrency:
+            limiter.most = settings.concurrency
+        if (slot := limiter.acquire_free()) is not None:
+            return slot
         seconds = settings.total_timeout or _USUAL.total_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -482,7 +474,10 @@ def _caller_cancelled() -> bool:
 
 def _allowed_capabilities(request: UpstreamRequest) -> dict[str, Any]:
     """Return what the server may request: what the caller supports, limited by the ``asks`` setting of the server."""
-    asks, capabilities = request.upstream.entry.settings.asks, request.channel.capabilities
+    capabilities = request.channel.capabilities
+    if not capabilities:
+        return {}
+    asks = request.upstream.entry.settings.asks
     return {name: capabilities[name] for name in _ASKABLE if name in capabilities and (asks is None or name in asks)}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from trunkline.compat.clients import Client
 from trunkline.compat.components import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
 from trunkline.compat.fast_server import FastMCP
-from trunkline.compat.providers import Provider
+from trunkline.compat.providers.base import Provider
 from trunkline.compat.results import PromptResult, ResourceContent, ResourceResult, ToolResult
 
 __all__ = ["FastMCPProxy", "ProxyClient", "ProxyProvider", "create_proxy"]

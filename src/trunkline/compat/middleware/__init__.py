@@ -1,0 +1,1 @@
+"""FastMCP's middleware: the base class, and the middleware that comes with it."""

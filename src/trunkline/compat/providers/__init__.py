@@ -1,0 +1,1 @@
+"""FastMCP's providers: what offers components to a server beside its own registrations."""

@@ -1,0 +1,1 @@
+"""FastMCP's transforms: what changes components between a provider and a client."""
