@@ -60,7 +60,7 @@ _RATES = (
 _PINGS = "middleware.ping: PingMiddleware"
 _CHECKS = "middleware.authorization: AuthMiddleware"
 _DEPENDENCIES = (
-    "dependencies: Dependency Depends CurrentContext OptionalCurrentContext CurrentFastMCP CurrentServer CurrentRequest "
+    "dependencies: Depends CurrentContext OptionalCurrentContext CurrentFastMCP CurrentServer CurrentRequest "
     "CurrentHeaders CurrentAccessToken TokenClaim Progress Shared get_context get_server get_http_request "
     "get_http_headers get_access_token is_docket_available"
 )
@@ -326,18 +326,14 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "component_versions: VersionKey VersionSpec compare_versions dedupe_with_versions is_version_greater "
             "max_version min_version parse_version_key version_sort_key",
         ),
-        "fastmcp.server.providers.proxy": (
-            _PROXY,
-        ),
+        "fastmcp.server.providers.proxy": (_PROXY,),
         "fastmcp.server.providers.fastmcp_provider": (
             "providers.mounted: FastMCPProvider FastMCPProviderTool FastMCPProviderResource "
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
         ),
         "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
         "fastmcp.server.providers.skills": (_SKILLS,),
-        "fastmcp.server.providers.skills._common": (
-            "providers.skills: SkillFileInfo SkillInfo parse_frontmatter",
-        ),
+        "fastmcp.server.providers.skills._common": ("providers.skills: SkillFileInfo SkillInfo parse_frontmatter",),
         "fastmcp.server.providers.skills.skill_provider": (
             _SKILLS,
             "providers.skills: SkillFileResource SkillFileTemplate SkillResource",

@@ -77,9 +77,7 @@ class Protection:
     def around(self, endpoint: Any) -> Any:
         """Return an endpoint that only authenticated requests reach."""
         if self.kind is FastRequireAuthMiddleware:
-            return FastRequireAuthMiddleware(
-                endpoint, self.required_scopes, self.metadata_url, self.challenge_scopes
-            )
+            return FastRequireAuthMiddleware(endpoint, self.required_scopes, self.metadata_url, self.challenge_scopes)
         return self.kind(endpoint, self.required_scopes, self.metadata_url)
 
 

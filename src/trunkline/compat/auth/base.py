@@ -82,9 +82,7 @@ class AuthProvider:
 
     def get_well_known_routes(self, mcp_path: str | None = None) -> list[Any]:
         """Return the routes that belong at the root of a host when the application is mounted below it."""
-        return [
-            route for route in self.get_routes(mcp_path) if getattr(route, "path", "").startswith("/.well-known/")
-        ]
+        return [route for route in self.get_routes(mcp_path) if getattr(route, "path", "").startswith("/.well-known/")]
 
     def get_middleware(self) -> list[Any]:
         """Return the middleware that authenticates requests."""
@@ -273,8 +271,8 @@ class MultiAuth(AuthProvider):
         for source, name in zip(self._sources, self._source_ids, strict=True):
             try:
                 found = await source.verify_token(token)
-            except Exception as error:
-                log.debug("A source of tokens failed: %s", error)
+            except Exception:
+                log.warning("A source of tokens failed; the next one is asked", exc_info=True)
                 continue
             if found is not None:
                 return self._qualified(found, source, name)

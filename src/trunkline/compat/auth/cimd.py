@@ -107,9 +107,7 @@ class _Cached:
 
     @classmethod
     def of(cls, doc: CIMDDocument, policy: _Policy) -> _Cached:
-        return cls(
-            doc, policy.etag, policy.last_modified, policy.expires_at, policy.lifetime, policy.must_revalidate
-        )
+        return cls(doc, policy.etag, policy.last_modified, policy.expires_at, policy.lifetime, policy.must_revalidate)
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:

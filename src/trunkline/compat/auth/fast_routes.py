@@ -191,9 +191,7 @@ def oauth_routes(provider: Any, mcp_path: str | None) -> list[Route]:
     authorize = AuthorizationHandler(
         provider=provider, base_url=provider.base_url, issuer_url=provider.issuer_url
     ).handle
-    routes = [
-        Route(path, endpoint=document, methods=["GET", "OPTIONS"]) for path in (_AUTHORIZATION_SERVER, _OPENID)
-    ]
+    routes = [Route(path, endpoint=document, methods=["GET", "OPTIONS"]) for path in (_AUTHORIZATION_SERVER, _OPENID)]
     routes.append(Route("/authorize", endpoint=authorize, methods=["GET", "POST"]))
     posts: list[tuple[str, Any]] = [("/token", tokens.handle)]
     registration, revocation = provider.client_registration_options, provider.revocation_options

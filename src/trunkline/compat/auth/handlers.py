@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from trunkline.compat.auth.middleware import AuthenticationError, ClientAuthenticator
 from trunkline.compat.auth.records import (
+    JWT_BEARER_GRANT_TYPE,
     AccessToken,
     AuthorizationErrorCode,
     AuthorizationParams,
@@ -143,7 +144,9 @@ class AuthorizationHandler:
         except ValidationError as error:
             if client_id and client is None:
                 return answer.error("invalid_request", f"Client ID '{client_id}' not found")
-            unknown = any(each["loc"] == ("response_type",) and each["type"] == "literal_error" for each in error.errors())
+            unknown = any(
+                each["loc"] == ("response_type",) and each["type"] == "literal_error" for each in error.errors()
+            )
             code: AuthorizationErrorCode = "unsupported_response_type" if unknown else "invalid_request"
             return answer.error(code, stringify_pydantic_error(error))
         if client is None:
@@ -277,9 +280,7 @@ class TokenHandler:
         try:
             return self.response(await self.exchange(client, dict(await request.form())))
         except TokenError as error:
-            return self.response(
-                TokenErrorResponse(error=error.error, error_description=error.error_description)
-            )
+            return self.response(TokenErrorResponse(error=error.error, error_description=error.error_description))
 
     async def exchange(self, client: Any, form: dict[str, Any]) -> OAuthToken:
         """Return the tokens that a form asks for.
@@ -311,9 +312,7 @@ class TokenHandler:
             raise TokenError("invalid_grant", "authorization code has expired")
         expected = code.redirect_uri if code.redirect_uri_provided_explicitly else None
         if asked.redirect_uri != expected and str(asked.redirect_uri) != str(expected):
-            raise TokenError(
-                "invalid_request", "redirect_uri did not match the one used when creating auth code"
-            )
+            raise TokenError("invalid_request", "redirect_uri did not match the one used when creating auth code")
         if not hmac.compare_digest(_challenge(asked.code_verifier), code.code_challenge):
             raise TokenError("invalid_grant", "incorrect code_verifier")
         return await self.provider.exchange_authorization_code(client, code)  # type: ignore[no-any-return]
@@ -385,8 +384,18 @@ class RegistrationHandler:
             RegistrationError: it asks for what is not offered.
         """
         scope = self._scope(metadata)
-        if "authorization_code" not in metadata.grant_types:
+        grants = set(metadata.grant_types)
+        if STATE.camel_case and not {"authorization_code", "refresh_token"} <= grants:
+            raise RegistrationError(
+                "invalid_client_metadata", "grant_types must be authorization_code and refresh_token"
+            )
+        if "authorization_code" not in grants:
             raise RegistrationError("invalid_client_metadata", "grant_types must include 'authorization_code'")
+        if JWT_BEARER_GRANT_TYPE in grants:
+            # Who registers by itself is nobody an identity provider vouches for.
+            raise RegistrationError(
+                "invalid_client_metadata", f"The grant {JWT_BEARER_GRANT_TYPE} needs a client that is set up beforehand"
+            )
         if "code" not in metadata.response_types:
             raise RegistrationError(
                 "invalid_client_metadata", "response_types must include 'code' for authorization_code grant"

@@ -132,9 +132,7 @@ class InMemoryOAuthProvider(OAuthProvider):
     def _issue(self, client_id: str, scopes: list[str]) -> OAuthToken:
         access, refresh = f"test_access_token_{secrets.token_hex(32)}", f"test_refresh_token_{secrets.token_hex(32)}"
         until = int(time.time()) + DEFAULT_ACCESS_TOKEN_EXPIRY_SECONDS
-        self.access_tokens[access] = FastAccessToken(
-            token=access, client_id=client_id, scopes=scopes, expires_at=until
-        )
+        self.access_tokens[access] = FastAccessToken(token=access, client_id=client_id, scopes=scopes, expires_at=until)
         self.refresh_tokens[refresh] = RefreshToken(token=refresh, client_id=client_id, scopes=scopes)
         self._access_to_refresh_map[access] = refresh
         self._refresh_to_access_map[refresh] = access

@@ -34,9 +34,7 @@ def derive_jwt_key(
         derived = hkdf.derive(high_entropy_material.encode())
     else:
         # Memory-hard, so that guessing a short secret is expensive on any hardware.
-        derived = hashlib.scrypt(
-            (low_entropy_material or "").encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=32
-        )
+        derived = hashlib.scrypt((low_entropy_material or "").encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=32)
     return base64.urlsafe_b64encode(derived)
 
 

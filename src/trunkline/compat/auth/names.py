@@ -51,9 +51,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.auth.handlers.authorize": (
             "auth.handlers: AuthorizationHandler AuthorizationRequest AuthorizationErrorResponse",
         ),
-        "mcp.server.auth.handlers.token": (
-            "auth.handlers: TokenHandler TokenErrorResponse TokenSuccessResponse",
-        ),
+        "mcp.server.auth.handlers.token": ("auth.handlers: TokenHandler TokenErrorResponse TokenSuccessResponse",),
         "mcp.server.auth.handlers.register": (
             "auth.handlers: RegistrationHandler RegistrationRequest RegistrationErrorResponse",
         ),
@@ -70,6 +68,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "authorization_context",
         ),
         "mcp.server.auth.middleware.client_auth": ("auth.middleware: AuthenticationError ClientAuthenticator",),
+        "mcp.server.transport_security": ("auth.routes: DEFAULT_MAX_REQUEST_BODY_SIZE",),
         "mcp.server.request_state": ("auth.middleware: authenticated_principal",),
         "mcp.shared.auth": (
             "auth.records: AuthorizationCodeResult DEFAULT_GRANT_TYPES InvalidRedirectUriError InvalidScopeError "
@@ -141,10 +140,14 @@ _FASTMCP: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.auth.providers.bearer": (*_VERIFIERS, *_FAST),
         "fastmcp.server.auth.providers.debug": (*_VERIFIERS,),
         "fastmcp.server.auth.providers.introspection": (*_VERIFIERS,),
+        "fastmcp.dependencies": ("dependencies: Dependency",),
         "fastmcp.client.auth.bearer": ("wire: BearerAuth",),
         "fastmcp.client.auth.oauth": ("wire: OAuth",),
         "fastmcp.utilities.tests": ("auth.testing: HeadlessOAuth run_server_in_process",),
-        "fastmcp.server.dependencies": ("request_context: FastMCPRequestContext fastmcp_request_ctx",),
+        "fastmcp.server.dependencies": (
+            "request_context: FastMCPRequestContext fastmcp_request_ctx",
+            "dependencies: Dependency",
+        ),
         "fastmcp.server.sessions": ("auth.middleware: current_principal=authenticated_principal",),
         "fastmcp.server.auth.providers.in_memory": (
             "auth.in_memory: InMemoryOAuthProvider DEFAULT_ACCESS_TOKEN_EXPIRY_SECONDS "

@@ -40,9 +40,7 @@ def server_branding(request: Any) -> tuple[str | None, str | None, str | None]:
 
 def _page(title: str, body: str, *, icon: tuple[str | None, str | None] = (None, None), policy: str = _POLICY) -> str:
     source, alternative = icon
-    logo = (
-        f'<img class="logo" src="{escape(source)}" alt="{escape(alternative or "")}">' if source is not None else ""
-    )
+    logo = f'<img class="logo" src="{escape(source)}" alt="{escape(alternative or "")}">' if source is not None else ""
     meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">' if policy else ""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{meta}'

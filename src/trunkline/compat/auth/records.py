@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Generic, Literal, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlparse, urlunparse
 
 from pydantic import AnyHttpUrl, AnyUrl, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from trunkline.compat.exceptions import MCPDeprecationWarning
+from trunkline.compat.versions import STATE
 
 __all__ = [
     "DEFAULT_GRANT_TYPES",
@@ -319,6 +323,18 @@ class AuthSettings(BaseModel):
         if self.validate_token_resource and self.resource_server_url is None:
             raise ValueError("validate_token_resource requires resource_server_url to be set")
         return self
+
+    def __init__(self, **given: Any) -> None:
+        """Check the settings; a server that does not say whether tokens must be meant for it is warned."""
+        super().__init__(**given)
+        unsaid = self.validate_token_resource is None and self.resource_server_url is not None
+        if unsaid and not STATE.camel_case:
+            warnings.warn(
+                "validate_token_resource is not set: tokens that were issued for other servers are accepted. Set it "
+                "to True, or to False if the verifier checks that itself",
+                MCPDeprecationWarning,
+                stacklevel=2,
+            )
 
 
 # --- the authorization server's provider -----------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from trunkline.net.addresses import is_loopback
 
 __all__ = [
     "AUTHORIZATION_PATH",
+    "DEFAULT_MAX_REQUEST_BODY_SIZE",
     "ID_JAG_GRANT_PROFILE",
     "REGISTRATION_PATH",
     "REVOCATION_PATH",
@@ -47,6 +48,7 @@ __all__ = [
     "validate_issuer_url",
 ]
 
+DEFAULT_MAX_REQUEST_BODY_SIZE = 4 * 1024 * 1024
 AUTHORIZATION_PATH = "/authorize"
 TOKEN_PATH = "/token"
 REGISTRATION_PATH = "/register"
@@ -70,10 +72,35 @@ def validate_issuer_url(url: AnyHttpUrl) -> None:
         raise ValueError("Issuer URL must not have a query string")
 
 
+class _BodyLimit:
+    """Refuses bodies that no request to an endpoint of OAuth has."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Read the body up to the limit, then serve the request."""
+        body = bytearray()
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > DEFAULT_MAX_REQUEST_BODY_SIZE:
+                await Response("Request body too large", status_code=413)(scope, receive, send)
+                return
+            if not message.get("more_body"):
+                break
+        given: list[Any] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+        async def replay() -> Any:
+            return given.pop() if given else await receive()
+
+        await self._app(scope, replay, send)
+
+
 def cors_middleware(handler: _Handler, allow_methods: Sequence[str]) -> Any:
     """Return an application that lets browsers of any origin call a handler."""
     return CORSMiddleware(
-        app=request_response(handler),
+        app=_BodyLimit(request_response(handler)),
         allow_origins="*",
         allow_methods=list(allow_methods),
         allow_headers=["mcp-protocol-version", "authorization", "content-type"],
@@ -108,7 +135,11 @@ def create_auth_routes(
             methods=["GET", "OPTIONS"],
         ),
         # No CORS: a page must not read what a browser is redirected to.
-        Route(AUTHORIZATION_PATH, endpoint=AuthorizationHandler(provider).handle, methods=["GET", "POST"]),
+        Route(
+            AUTHORIZATION_PATH,
+            endpoint=_BodyLimit(request_response(AuthorizationHandler(provider).handle)),
+            methods=["GET", "POST"],
+        ),
         Route(TOKEN_PATH, endpoint=cors_middleware(tokens.handle, ["POST", "OPTIONS"]), methods=["POST", "OPTIONS"]),
     ]
     if registration.enabled:

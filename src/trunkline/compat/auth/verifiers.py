@@ -79,14 +79,12 @@ class DebugTokenVerifier(TokenVerifier):
             accepted = self.validate(token)
             if inspect.isawaitable(accepted):
                 accepted = await accepted
-        except Exception as error:
-            log.debug("The validation function failed: %s", error)
+        except Exception:
+            log.debug("The validation function failed", exc_info=True)
             return None
         if not accepted:
             return None
-        return FastAccessToken(
-            token=token, client_id=self.client_id, scopes=list(self.scopes), claims={"token": token}
-        )
+        return FastAccessToken(token=token, client_id=self.client_id, scopes=list(self.scopes), claims={"token": token})
 
 
 # --- the cache -------------------------------------------------------------------------------------------------------
@@ -186,9 +184,7 @@ class IntrospectionTokenVerifier(TokenVerifier):
             raise ValueError("audience cannot be empty")
         self.introspection_url = introspection_url
         self.client_id = client_id
-        self.client_secret = (
-            client_secret.get_secret_value() if isinstance(client_secret, SecretStr) else client_secret
-        )
+        self.client_secret = client_secret.get_secret_value() if isinstance(client_secret, SecretStr) else client_secret
         self.client_auth_method = client_auth_method
         self.timeout_seconds = timeout_seconds
         self.audience = audience

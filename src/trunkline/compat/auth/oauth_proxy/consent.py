@@ -80,9 +80,7 @@ class ConsentPages:
         )
 
     def _expire_cookie(self: Any, response: Response, name: str) -> None:
-        response.set_cookie(
-            name, "", max_age=0, secure=self._is_https, httponly=True, samesite="lax", path="/"
-        )
+        response.set_cookie(name, "", max_age=0, secure=self._is_https, httponly=True, samesite="lax", path="/")
 
     # --- open pages --------------------------------------------------------------------------------------------------
 
@@ -139,13 +137,13 @@ class ConsentPages:
 
     # --- pages -------------------------------------------------------------------------------------------------------
 
-    async def _handle_consent(self: Any, request: Request) -> Response:
+    async def _handle_consent(self: Any, request: Request) -> Any:
         """Answer a request for the page, or the form."""
         if request.method == "POST":
             return await self._submit_consent(request)
         return await self._show_consent_page(request)
 
-    async def _show_consent_page(self: Any, request: Request) -> Response:
+    async def _show_consent_page(self: Any, request: Request) -> Any:
         txn_id = request.query_params.get("txn_id")
         transaction = await self._transaction_store.get(key=txn_id) if txn_id else None
         if transaction is None:
@@ -160,7 +158,7 @@ class ConsentPages:
                 return self._deny(request, transaction)
         return await self._render_consent(request, transaction)
 
-    async def _render_consent(self: Any, request: Request, transaction: OAuthTransaction) -> Response:
+    async def _render_consent(self: Any, request: Request, transaction: OAuthTransaction) -> Any:
         client = await self.get_client(transaction.client_id)
         csrf_token = secrets.token_urlsafe(32)
         name, icon, page = server_branding(request)
@@ -189,7 +187,7 @@ class ConsentPages:
         self._set_cookie(response, self._page_cookie(csrf_token), state, TRANSACTION_SECONDS)
         return response
 
-    async def _submit_consent(self: Any, request: Request) -> Response:
+    async def _submit_consent(self: Any, request: Request) -> Any:
         form = await request.form()
         txn_id, csrf_token = str(form.get("txn_id", "")), str(form.get("csrf_token", ""))
         transaction = await self._transaction_store.get(key=txn_id) if txn_id else None
@@ -212,23 +210,19 @@ class ConsentPages:
         self._close_pages(request, response, txn_id)
         return response
 
-    async def _approve(self: Any, request: Request, transaction: OAuthTransaction) -> Response:
+    async def _approve(self: Any, request: Request, transaction: OAuthTransaction) -> Any:
         token = secrets.token_urlsafe(32)
         transaction.consent_token = token
-        await self._transaction_store.put(
-            key=transaction.txn_id, value=transaction, ttl=TRANSACTION_SECONDS
-        )
+        await self._transaction_store.put(key=transaction.txn_id, value=transaction, ttl=TRANSACTION_SECONDS)
         url = self._build_upstream_authorize_url(transaction.txn_id, transaction.model_dump())
         response = RedirectResponse(url, status_code=302)
         self._bind(request, response, transaction.txn_id, token)
         return response
 
-    def _deny(self: Any, request: Request, transaction: OAuthTransaction) -> Response:
+    def _deny(self: Any, request: Request, transaction: OAuthTransaction) -> Any:
         return self._answer_client(request, transaction, {"error": "access_denied"})
 
-    def _answer_client(
-        self: Any, request: Request, transaction: OAuthTransaction, params: dict[str, str]
-    ) -> Response:
+    def _answer_client(self: Any, request: Request, transaction: OAuthTransaction, params: dict[str, str]) -> Any:
         """Send the browser back to the client, if its redirect URI is still allowed."""
         if not validate_redirect_uri(transaction.client_redirect_uri, self._allowed_client_redirect_uris):
             return error_page(request, "Error", "Invalid redirect URI", 400)

@@ -370,7 +370,8 @@ class OAuthProxy(ConsentPages, TokenExchange, OAuthProvider):
     ) -> Response:
         if transaction is not None:
             params = {"error": error} | ({"error_description": description} if description else {})
-            return self._answer_client(request, transaction, params)  # type: ignore[no-any-return]
+            answer: Response = self._answer_client(request, transaction, params)
+            return answer
         details = {"Error": error} | ({"Description": description} if description else {})
         return error_page(request, "OAuth Error", "The identity provider refused the sign-in.", 400, details)
 

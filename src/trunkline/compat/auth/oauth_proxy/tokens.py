@@ -289,9 +289,7 @@ class TokenExchange:
             )
         return found
 
-    def _renew(
-        self: Any, upstream: UpstreamTokenSet, tokens: dict[str, Any], lifetime: int, scopes: list[str]
-    ) -> int:
+    def _renew(self: Any, upstream: UpstreamTokenSet, tokens: dict[str, Any], lifetime: int, scopes: list[str]) -> int:
         """Put a provider's answer into a token set; return for how long its refresh token is valid."""
         now = time.time()
         rotated = tokens.get("refresh_token")
@@ -319,8 +317,8 @@ class TokenExchange:
                 tokens = await self._refresh_upstream(current, current.scope.split())
                 lifetime = self._upstream_lifetime({**tokens, "refresh_token": current.refresh_token})
                 refresh_lifetime = self._renew(current, tokens, lifetime, current.scope.split())
-            except Exception as error:
-                log.warning("The identity provider's token could not be renewed: %s", error)
+            except Exception:
+                log.warning("The identity provider's token could not be renewed", exc_info=True)
                 # Another process may have renewed it meanwhile.
                 stored: UpstreamTokenSet | None = await self._upstream_token_store.get(key=key)
                 return stored or current
@@ -437,8 +435,8 @@ class TokenExchange:
         try:
             async with http_client(None, HTTP_TIMEOUT_SECONDS) as client:
                 await client.post(self._upstream_revocation_endpoint, data={"token": upstream}, auth=auth)
-        except Exception as error:
-            log.warning("Failed to revoke token with upstream server: %s", error)
+        except Exception:
+            log.warning("Failed to revoke token with upstream server", exc_info=True)
 
     async def _upstream_to_revoke(self: Any, token: AccessToken | RefreshToken) -> str | None:
         """Forget the token's identifier; return the provider's token behind it."""

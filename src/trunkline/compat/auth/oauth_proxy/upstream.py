@@ -11,7 +11,7 @@ from trunkline.compat.auth.http_client import httpx2
 
 try:
     # FastMCP brings it along, and programs catch its error.
-    from authlib.integrations.base_client import OAuthError  # type: ignore[import-not-found, unused-ignore]
+    from authlib.integrations.base_client import OAuthError  # type: ignore[import-untyped, unused-ignore]
 except ImportError:
 
     class OAuthError(Exception):  # type: ignore[no-redef]

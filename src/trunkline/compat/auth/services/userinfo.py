@@ -68,9 +68,9 @@ class _UserInfoVerifier(TokenVerifier):
         try:
             async with client_for(self._http_client, self.timeout_seconds) as client:
                 found, cacheable = await self._ask(client, token)
-        except Exception as error:
+        except Exception:
             # Whatever goes wrong with a service, the token is not verified.
-            log.debug("The token could not be verified: %s", error)
+            log.debug("The token could not be verified", exc_info=True)
             return None
         if found is not None and cacheable:
             self._cache.set(token, found)
@@ -351,7 +351,11 @@ class WorkOSTokenVerifier(_UserInfoVerifier):
             return None, False
         claims = _picked(user, "sub", "email", "email_verified", "name", "given_name", "family_name")
         found = FastAccessToken(
-            token=token, client_id=str(user.get("sub", "unknown")), scopes=scopes, subject=user.get("sub"), claims=claims
+            token=token,
+            client_id=str(user.get("sub", "unknown")),
+            scopes=scopes,
+            subject=user.get("sub"),
+            claims=claims,
         )
         return found, True
 
