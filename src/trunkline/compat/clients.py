@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import trunkline.types as t
 from trunkline.client.client import Client as OwnClient
 from trunkline.compat.sessions import as_theirs, call_model, elicit_model, seconds, to_message_handler
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
+from trunkline.errors import LinkError
 from trunkline.server.server import Server
 
-__all__ = ["CallToolResult", "Client"]
+__all__ = ["CallToolResult", "Client", "TransportOptions"]
 
 
 class CallToolResult:
@@ -42,13 +44,23 @@ class CallToolResult:
         return f"CallToolResult({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
 
 
+@dataclass(frozen=True)
+class TransportOptions:
+    """How a client uses its transport: the class of its session, and whether it passes headers of its caller on."""
+
+    session_class: Any = None
+    forward_incoming_headers: bool = False
+
+
 class Client:
     """FastMCP's client."""
 
-    def __init__(self, transport: Any, **options: Any) -> None:
+    def __init__(self, transport: Any, *, transport_options: TransportOptions | None = None, **options: Any) -> None:
         """Initialize with a server, a URL, a file, a configuration or a transport."""
         self._target = _resolve(transport)
-        self.transport = transport
+        self.transport = _as_transport(transport)
+        self.mode = str(options.get("mode") or "auto")
+        self._transport_options = transport_options
         given = {name: value for name, value in options.items() if value is not None}
         for name in ("auto_initialize", "generate_name", "name", "extensions", "result_claims", "cache", "verify"):
             given.pop(name, None)
@@ -86,9 +98,29 @@ class Client:
         """The server's instructions."""
         return self._client.instructions
 
+    def reconfigure(self) -> None:
+        """Make our client anew, after the mode, the headers or the options of the transport were changed."""
+        options = {**self._options, "mode": self.mode}
+        how = self._transport_options
+        if how is not None and how.session_class is not None and not getattr(how.session_class, "validate", True):
+            options["validate"] = False
+        target = self._target
+        if how is not None and how.forward_incoming_headers and isinstance(target, Mapping) and "url" in target:
+            target = {**target, "headers": {**_incoming_headers(), **(target.get("headers") or {})}}
+        self._client = OwnClient(target, cache=False, **options)
+
     async def __aenter__(self) -> Client:
-        """Connect."""
-        await as_theirs(self._client.__aenter__())
+        """Connect.
+
+        Raises:
+            RuntimeError: there is no way to the server.
+        """
+        if self._transport_options is not None and not self.is_connected():
+            self.reconfigure()
+        try:
+            await as_theirs(self._client.__aenter__())
+        except LinkError as error:
+            raise RuntimeError(f"Client failed to connect: {error}") from error
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -247,6 +279,26 @@ class Client:
         await self._client.notify_roots_changed()
 
 
+def _as_transport(given: Any) -> Any:
+    """Return what a client says it connects with: a transport object, or what was given where there is none."""
+    from trunkline.compat.transports import ClientTransport, infer_transport
+
+    if isinstance(given, str | Server) or hasattr(given, "unicode_string"):
+        return infer_transport(given if isinstance(given, Server) else str(given))
+    return given if isinstance(given, ClientTransport) else given
+
+
+def _incoming_headers() -> dict[str, str]:
+    """Return the headers of the request being served that may be sent on; those of the protocol belong to its hop."""
+    from trunkline.compat.dependencies import get_http_headers
+
+    try:
+        found = get_http_headers(include={"authorization"})
+    except RuntimeError:
+        return {}
+    return {name: value for name, value in found.items() if not name.startswith("mcp-")}
+
+
 def _with_version(meta: Any, version: str | None) -> Any:
     """Return the ``_meta`` of a request that asks for a version of a component."""
     if version is None:
@@ -262,11 +314,13 @@ def _resolve(transport: Any) -> Any:
         return entry()
     if isinstance(transport, Client):
         return transport._target
+    if hasattr(transport, "mcpServers"):
+        transport = transport.to_dict()
     if isinstance(transport, Mapping) and "mcpServers" in transport:
         servers = dict(transport["mcpServers"])
         if len(servers) == 1:
             return next(iter(servers.values()))
-        raise ValueError("a configuration with several servers: connect to one at a time, or use trunkline's host")
+        return _router(servers)
     if isinstance(transport, Path):
         return str(transport)
     if isinstance(transport, Server):
@@ -274,6 +328,17 @@ def _resolve(transport: Any) -> Any:
     return getattr(transport, "_server", None) or (
         str(transport) if hasattr(transport, "unicode_string") else transport
     )
+
+
+def _router(servers: Mapping[str, Any]) -> Server:
+    """Return a server that offers what several servers offer, each under its name."""
+    from trunkline.compat.fast_server import FastMCP
+    from trunkline.compat.providers.proxy import StatefulProxyClient, create_proxy
+
+    router = FastMCP("router")
+    for name, entry in servers.items():
+        router.mount(create_proxy(StatefulProxyClient({"mcpServers": {name: entry}})), name)
+    return router
 
 
 def _elicitation(handler: Any) -> dict[str, Any]:

@@ -583,16 +583,16 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     @classmethod
     def from_openapi(cls, openapi_spec: Any, client: Any = None, name: str | None = None, **options: Any) -> Any:
         """Make a server with a tool for each operation of an OpenAPI document."""
-        from trunkline.compat.providers.openapi_old import server_from_openapi
+        from trunkline.compat.openapi.provider import server_from_openapi
 
-        return server_from_openapi(openapi_spec, client, {"name": name, **options})
+        return server_from_openapi(cls, openapi_spec, client, {"name": name, **options})
 
     @classmethod
     def from_fastapi(cls, app: Any, name: str | None = None, **options: Any) -> Any:
         """Make a server with a tool for each route of a FastAPI application."""
-        from trunkline.compat.providers.openapi_old import server_from_fastapi
+        from trunkline.compat.openapi.provider import server_from_fastapi
 
-        return server_from_fastapi(app, {**({"name": name} if name else {}), **options})
+        return server_from_fastapi(cls, app, {**({"name": name} if name else {}), **options})
 
     @classmethod
     def generate_name(cls, name: str | None = None) -> str:

@@ -79,14 +79,20 @@ _PROVIDERS = (
     "providers.local: LocalProvider",
     "providers.mounted: FastMCPProvider",
 )
+_OPENAPI = "openapi.provider: OpenAPIProvider MCPType RouteMap"
+_OPENAPI_COMPONENTS = "openapi.components: OpenAPITool OpenAPIResource OpenAPIResourceTemplate"
+_OPENAPI_MODELS = (
+    "openapi.models: HTTPRoute HttpMethod JsonSchema ParameterInfo ParameterLocation RequestBodyInfo ResponseInfo"
+)
 _SKILLS = (
     "providers.skills: ClaudeSkillsProvider CodexSkillsProvider CopilotSkillsProvider CursorSkillsProvider "
     "GeminiSkillsProvider GooseSkillsProvider OpenCodeSkillsProvider SkillProvider SkillsDirectoryProvider "
     "SkillsProvider VSCodeSkillsProvider"
 )
 _PROXY = (
-    "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient=ProxyClient ProxyTool "
-    "ProxyResource ProxyTemplate ProxyPrompt"
+    "providers.proxy: create_proxy FastMCPProxy ProxyProvider ProxyClient StatefulProxyClient ProxyTool "
+    "ProxyResource ProxyTemplate ProxyPrompt ProxyMetadataMiddleware ProxyInitializeMiddleware=ProxyMetadataMiddleware "
+    "_ForwardingClientSession _create_client_factory"
 )
 _ELICITED = (
     "elicitation: elicit_url elicit_with_validation AcceptedElicitation DeclinedElicitation "
@@ -332,6 +338,34 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
         ),
         "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
+        "fastmcp.server.providers.openapi": (_OPENAPI, _OPENAPI_COMPONENTS),
+        "fastmcp.server.providers.openapi.provider": (_OPENAPI, "openapi.provider: DEFAULT_TIMEOUT"),
+        "fastmcp.server.providers.openapi.routing": (_OPENAPI, "openapi.provider: DEFAULT_ROUTE_MAPPINGS"),
+        "fastmcp.server.providers.openapi.components": (
+            _OPENAPI_COMPONENTS,
+            "openapi.components: _extract_mime_type_from_route _redact_headers _slugify",
+        ),
+        "fastmcp.server.openapi": (_OPENAPI, _OPENAPI_COMPONENTS),
+        "fastmcp.server.openapi.routing": (_OPENAPI, "openapi.provider: DEFAULT_ROUTE_MAPPINGS"),
+        "fastmcp.utilities.openapi": (
+            _OPENAPI_MODELS,
+            "openapi.parser: parse_openapi_to_http_routes",
+            "openapi.schemas: _combine_schemas extract_output_schema_from_responses",
+            "openapi.json_schema_converter: convert_openapi_schema_to_json_schema convert_schema_definitions",
+        ),
+        "fastmcp.utilities.openapi.models": (_OPENAPI_MODELS,),
+        "fastmcp.utilities.openapi.parser": (
+            "openapi.parser: parse_openapi_to_http_routes _combine_schemas_and_map_params",
+        ),
+        "fastmcp.utilities.openapi.director": (
+            "openapi.director: RequestDirector _combine_schemas_and_map_params",
+        ),
+        "fastmcp.utilities.openapi.schemas": (
+            "openapi.schemas: _combine_schemas _combine_schemas_and_map_params extract_output_schema_from_responses",
+        ),
+        "fastmcp.utilities.openapi.json_schema_converter": (
+            "openapi.json_schema_converter: convert_openapi_schema_to_json_schema convert_schema_definitions",
+        ),
         "fastmcp.server.providers.skills": (_SKILLS,),
         "fastmcp.server.providers.skills._common": ("providers.skills: SkillFileInfo SkillInfo parse_frontmatter",),
         "fastmcp.server.providers.skills.skill_provider": (
@@ -379,11 +413,16 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.client": ("clients: Client", _TRANSPORTS),
         "fastmcp.client.client": ("clients: Client CallToolResult",),
         "fastmcp.client.transports": (_TRANSPORTS,),
+        "fastmcp.client.transports.base": (_TRANSPORTS, "clients: TransportOptions"),
+        "fastmcp.mcp_config": ("mcp_config: MCPConfig RemoteMCPServer StdioMCPServer",),
         "fastmcp.client.auth": ("wire: BearerAuth OAuth",),
         "fastmcp.client.elicitation": ("types: ElicitResult ElicitRequestParams", "context: RequestContext"),
         "fastmcp.client.logging": ("types: LogMessage=LoggingMessageNotificationParams",),
         "fastmcp.client.messages": ("wire: MessageHandler",),
-        "fastmcp.client.sampling": ("types: SamplingMessage SamplingParams=CreateMessageRequestParams",),
+        "fastmcp.client.sampling": (
+            "types: SamplingMessage SamplingParams=CreateMessageRequestParams",
+            "context: RequestContext",
+        ),
         "fastmcp.utilities.types": ("utilities: Image Audio File",),
         "fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
         "fastmcp.utilities.components": (_COMPONENTS,),

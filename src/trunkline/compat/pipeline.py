@@ -254,8 +254,8 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
             log.log(error.log_level or logging.ERROR, "Error calling tool %r", name)
         raise
     except Exception as error:
-        log.exception("Error calling tool %r", name)
-        raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
+        what = f"Error calling tool {name!r}"
+        raise ToolError(_failure(server, what, error)) from error
 
 
 async def read_resource(
@@ -298,8 +298,8 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
     except (HandlerError, RequestFailed, MissingCapability):
         raise
     except Exception as error:
-        log.exception("Error reading resource %r", uri)
-        raise ResourceError(server.error_text(f"Error reading resource {uri!r}", error)) from error
+        what = f"Error reading resource {uri!r}"
+        raise ResourceError(_failure(server, what, error)) from error
 
 
 async def render_prompt(
@@ -344,8 +344,17 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
     except (HandlerError, RequestFailed, MissingCapability):
         raise
     except Exception as error:
-        log.exception("Error rendering prompt %r", name)
-        raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
+        what = f"Error rendering prompt {name!r}"
+        raise PromptError(_failure(server, what, error)) from error
+
+
+def _failure(server: Any, what: str, error: Exception) -> str:
+    """Log an unexpected failure and return what the caller is told; what an API answered is no crash of ours."""
+    status = getattr(error, "status_code", None)
+    log.error(what, exc_info=error if status is None else None)
+    if status == 429:
+        return "Rate limited by upstream API, please retry later"
+    return str(server.error_text(what, error))
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

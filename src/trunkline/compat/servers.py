@@ -122,6 +122,7 @@ class ForeignServer(Server):
         self._session_rules: dict[int, list[tuple[bool, Callable[[Any], bool]]]] = {}
         self._extras: dict[tuple[str, str], dict[str, Any]] = {}
         self._objects: dict[int, tuple[Any, Component]] = {}
+        self._connection_ends: dict[int, list[Callable[[], Any]]] = {}
         self.custom_routes: list[Any] = []
         self._additional_http_routes = self.custom_routes
         self.foreign_auth = options.pop("auth", None)
@@ -149,6 +150,19 @@ class ForeignServer(Server):
             return await call_next(request)
         finally:
             CURRENT_CONTEXT.reset(token)
+
+    def on_connection_end(self, holder: Any, callback: Callable[[], Any]) -> None:
+        """Call an async function when a connection, or the session that it belongs to, has ended."""
+        self._connection_ends.setdefault(id(holder), []).append(callback)
+
+    async def release(self, holder: object) -> None:
+        """Release what was held for a connection that has ended."""
+        for callback in reversed(self._connection_ends.pop(id(holder), [])):
+            try:
+                await callback()
+            except Exception:
+                log.exception("the clean-up after a connection failed")
+        await super().release(holder)
 
     def worded(self, exchange: Any, error: Exception) -> Exception:
         """Return the exception that answers a failure."""

@@ -1,0 +1,1 @@
+"""FastMCP's OpenAPI: documents as routes, routes as schemas of tools, arguments as HTTP requests."""
