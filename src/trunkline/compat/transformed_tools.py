@@ -172,6 +172,8 @@ class TransformedTool(Tool):
             output_schema=output if output_schema is _NOTHING else (output_schema or None),
             meta=tool.meta if meta is _NOTHING else meta,
             version=tool.version,
+            # A check of the tool holds for what is made of it.
+            auth=tool.auth,
             parameters=parameters,
             parent_tool=tool,
             transform_args=args,

@@ -6,6 +6,7 @@ from typing import Any
 
 from trunkline.compat.auth.checks import AuthContext, run_auth_checks, scope_requirements, shortfall
 from trunkline.compat.authorization import current_token, skips_checks
+from trunkline.compat.component_versions import CALLED_VERSION
 from trunkline.compat.exceptions import AuthorizationError, InsufficientScopeError
 from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareContext
 
@@ -42,7 +43,10 @@ class AuthMiddleware(Middleware):
         context = AuthContext(current_token(), component)
         missing = await shortfall(self.auth, context) if context.token is not None else None
         if missing:
-            raise InsufficientScopeError(self._with_later(missing, context, server))
+            scopes = self._with_later(missing, context, server)
+            raise InsufficientScopeError(
+                scopes, message=f"Authorization failed for {kind} {key!r}: insufficient scope, needs {' '.join(scopes)}"
+            )
         raise AuthorizationError(f"Authorization failed for {kind} {key!r}: insufficient permissions")
 
     def _with_later(self, missing: list[str], context: AuthContext, server: Any) -> list[str]:
@@ -63,7 +67,7 @@ class AuthMiddleware(Middleware):
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         """Reject a call of a tool that the caller may not use."""
         name, server = context.message.name, context.fastmcp_context.fastmcp
-        found = await server.get_tool(name)
+        found = await server.get_tool(name, CALLED_VERSION.get())
         for middleware in server.foreign_middleware:
             found = getattr(middleware, "_tools_by_name", {}).get(name, found)
         await self._checked(server, "tool", name, found)
@@ -71,13 +75,13 @@ class AuthMiddleware(Middleware):
 
     async def on_read_resource(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         """Reject the reading of a resource that the caller may not use."""
-        uri, server = str(context.message.uri), context.fastmcp_context.fastmcp
-        found = await server.get_resource(uri) or await server.get_resource_template(uri)
+        uri, server, version = str(context.message.uri), context.fastmcp_context.fastmcp, CALLED_VERSION.get()
+        found = await server.get_resource(uri, version) or await server.get_resource_template(uri, version)
         await self._checked(server, "resource", uri, found)
         return await call_next(context)
 
     async def on_get_prompt(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         """Reject the rendering of a prompt that the caller may not use."""
         name, server = context.message.name, context.fastmcp_context.fastmcp
-        await self._checked(server, "prompt", name, await server.get_prompt(name))
+        await self._checked(server, "prompt", name, await server.get_prompt(name, CALLED_VERSION.get()))
         return await call_next(context)
