@@ -24,10 +24,6 @@ from trunkline.compat.versions import PACKAGES, STATE
 __all__ = ["CompatFinder", "install", "uninstall"]
 
 
-#: What a program replaced, by our module and name: what was there before.
-_REPLACED: dict[tuple[str, str], Any] = {}
-
-
 class _Module(ModuleType):
     """A module whose names are looked up when they are first used."""
 
@@ -53,16 +49,16 @@ class _Module(ModuleType):
         elif not isinstance(value, _Module):
             # A program that replaces a name of a module means the code behind it, so ours is replaced.
             home = importlib.import_module(f"trunkline.compat.{found[0]}")
-            _REPLACED.setdefault(found, getattr(home, found[1]))
+            STATE.replaced.setdefault(found, getattr(home, found[1]))
             setattr(home, found[1], value)
 
     def __delattr__(self, name: str) -> None:
         found = None if name in self.__dict__ else find_name(self.__name__, name)
         if found is None:
             super().__delattr__(name)
-        elif found in _REPLACED:
+        elif found in STATE.replaced:
             # What a program put in the place of a name is gone; what was there before is there again.
-            setattr(importlib.import_module(f"trunkline.compat.{found[0]}"), found[1], _REPLACED.pop(found))
+            setattr(importlib.import_module(f"trunkline.compat.{found[0]}"), found[1], STATE.replaced.pop(found))
         else:
             raise AttributeError(name)
 

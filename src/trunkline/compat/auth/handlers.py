@@ -7,6 +7,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import AnyHttpUrl, AnyUrl, BaseModel, Field, TypeAdapter, ValidationError
@@ -57,7 +58,7 @@ __all__ = [
     "stringify_pydantic_error",
 ]
 
-_NOT_STORED = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+_NOT_STORED = MappingProxyType({"Cache-Control": "no-store", "Pragma": "no-cache"})
 
 
 class PydanticJSONResponse(JSONResponse):

@@ -34,7 +34,7 @@ ID_JAG_TYP = "oauth-id-jag+jwt"
 SUPPORTED_ASSERTION_ALGORITHMS = frozenset(
     f"{family}{size}" for family in ("RS", "PS", "ES") for size in (256, 384, 512)
 )
-_DISCOVERY_PAUSE_SECONDS = 30.0
+_DISCOVERY_PAUSE_SECONDS = 30.0  # An issuer that is down is not asked for each assertion.
 
 
 class IdentityAssertion(BaseModel):

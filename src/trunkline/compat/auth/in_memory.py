@@ -25,8 +25,8 @@ from trunkline.compat.auth.records import (
 
 __all__ = ["InMemoryOAuthProvider"]
 
-DEFAULT_AUTH_CODE_EXPIRY_SECONDS = 5 * 60
-DEFAULT_ACCESS_TOKEN_EXPIRY_SECONDS = 60 * 60
+DEFAULT_AUTH_CODE_EXPIRY_SECONDS = 5 * 60  # As FastMCP has it, like the next two.
+DEFAULT_ACCESS_TOKEN_EXPIRY_SECONDS = 60 * 60  # An hour is what most providers issue.
 DEFAULT_REFRESH_TOKEN_EXPIRY_SECONDS = None
 
 

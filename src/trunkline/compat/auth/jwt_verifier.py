@@ -20,8 +20,8 @@ __all__ = ["JWKData", "JWKSData", "JWTVerifier", "RSAKeyPair", "decode_part", "i
 
 log = logging.getLogger("fastmcp.server.auth.providers.jwt")
 
-_KEYS_SECONDS = 3600
-_JWKS_BYTES = 256 * 1024
+_KEYS_SECONDS = 3600  # Providers announce new keys days before they use them.
+_JWKS_BYTES = 256 * 1024  # Key sets with certificate chains have up to 100 KiB.
 _SYMMETRIC = ("HS256", "HS384", "HS512")
 _ALGORITHMS = frozenset(
     {

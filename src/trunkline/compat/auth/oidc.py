@@ -25,12 +25,39 @@ __all__ = [
     "set_expected_scopes",
 ]
 
-DEFAULT_OIDC_DISCOVERY_TIMEOUT_SECONDS = 10
-OIDC_DISCOVERY_CACHE_TTL_SECONDS = 300
-_CACHED_DOCUMENTS = 128
+DEFAULT_OIDC_DISCOVERY_TIMEOUT_SECONDS = 10  # The start of a server waits for it.
+OIDC_DISCOVERY_CACHE_TTL_SECONDS = 300  # Several providers of one process share a document.
+_CACHED_DOCUMENTS = 128  # More than any process has providers.
 
-_cache: OrderedDict[tuple[Any, ...], tuple[float, dict[str, Any]]] = OrderedDict()
-_cache_lock = Lock()
+
+class _DocumentCache:
+    """The documents that were fetched lately."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._documents: OrderedDict[tuple[Any, ...], tuple[float, dict[str, Any]]] = OrderedDict()
+
+    def get(self, key: tuple[Any, ...], now: float) -> dict[str, Any] | None:
+        """Return a copy of a document that is still fresh."""
+        with self._lock:
+            found = self._documents.get(key)
+        fresh = found is not None and now - found[0] < OIDC_DISCOVERY_CACHE_TTL_SECONDS
+        return copy.deepcopy(found[1]) if found is not None and fresh else None
+
+    def put(self, key: tuple[Any, ...], document: dict[str, Any], now: float) -> None:
+        """Keep a copy of a document."""
+        with self._lock:
+            self._documents[key] = (now, copy.deepcopy(document))
+            while len(self._documents) > _CACHED_DOCUMENTS:
+                self._documents.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all documents."""
+        with self._lock:
+            self._documents.clear()
+
+
+_CACHE = _DocumentCache()
 
 #: OpenID Connect Discovery 1.0, 3.
 _REQUIRED = (
@@ -62,8 +89,7 @@ Url = AnyHttpUrl | str | None
 
 def clear_oidc_configuration_cache() -> None:
     """Forget the documents that were fetched."""
-    with _cache_lock:
-        _cache.clear()
+    _CACHE.clear()
 
 
 class OIDCConfiguration(BaseModel):
@@ -141,11 +167,9 @@ class OIDCConfiguration(BaseModel):
             ValueError: it cannot be fetched, or is not valid.
         """
         key = (cls, str(config_url), strict, timeout_seconds)
-        now = monotonic()
-        with _cache_lock:
-            found = _cache.get(key)
-        if found is not None and now - found[0] < OIDC_DISCOVERY_CACHE_TTL_SECONDS:
-            return cls.model_validate(copy.deepcopy(found[1]))
+        cached = _CACHE.get(key, monotonic())
+        if cached is not None:
+            return cls.model_validate(cached)
         options = {"timeout": timeout_seconds} if timeout_seconds is not None else {}
         response = httpx2.get(str(config_url), **options)  # type: ignore[arg-type, unused-ignore]
         response.raise_for_status()
@@ -153,10 +177,7 @@ class OIDCConfiguration(BaseModel):
         if strict is not None:
             document["strict"] = strict
         made = cls.model_validate(document)
-        with _cache_lock:
-            _cache[key] = (monotonic(), copy.deepcopy(document))
-            while len(_cache) > _CACHED_DOCUMENTS:
-                _cache.popitem(last=False)
+        _CACHE.put(key, document, monotonic())
         return made
 
 

@@ -47,7 +47,14 @@ __all__ = [
 ]
 
 JWT_BEARER_GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-DEFAULT_GRANT_TYPES = ["authorization_code", "refresh_token"]
+
+
+def _default_grants() -> list[str]:
+    return ["authorization_code", "refresh_token"]
+
+
+DEFAULT_GRANT_TYPES = _default_grants()
+
 
 RegistrationErrorCode = Literal[
     "invalid_redirect_uri", "invalid_client_metadata", "invalid_software_statement", "unapproved_software_statement"

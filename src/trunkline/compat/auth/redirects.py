@@ -7,8 +7,10 @@ taken apart before it is compared, so that what stands before an ``@`` is never 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
@@ -29,8 +31,8 @@ __all__ = [
 
 #: Schemes that run something in the browser or read local files instead of leading to a client.
 UNSAFE_REDIRECT_URI_SCHEMES = frozenset({"javascript", "data", "file", "vbscript"})
-DEFAULT_LOCALHOST_PATTERNS = ["http://localhost:*", "http://127.0.0.1:*"]
-_DEFAULT_PORTS = {"http": "80", "https": "443"}
+DEFAULT_LOCALHOST_PATTERNS = ("http://localhost:*", "http://127.0.0.1:*")
+_DEFAULT_PORTS = MappingProxyType({"http": "80", "https": "443"})
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)\s*:")
 
 
@@ -145,7 +147,7 @@ def matches_allowed_pattern(uri: str, pattern: str) -> bool:
     )
 
 
-def validate_redirect_uri(redirect_uri: str | AnyUrl | None, allowed_patterns: list[str] | None) -> bool:
+def validate_redirect_uri(redirect_uri: str | AnyUrl | None, allowed_patterns: Sequence[str] | None) -> bool:
     """Return whether a redirect URI is allowed; without patterns, whether it is safe at all."""
     if redirect_uri is None:
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["ReplayCache"]
 
-_MOST = 10_000
+_MOST = 10_000  # Assertions live for minutes: more at once is an attack.
 
 
 class ReplayCache:

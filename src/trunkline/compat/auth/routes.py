@@ -48,7 +48,7 @@ __all__ = [
     "validate_issuer_url",
 ]
 
-DEFAULT_MAX_REQUEST_BODY_SIZE = 4 * 1024 * 1024
+DEFAULT_MAX_REQUEST_BODY_SIZE = 4 * 1024 * 1024  # As the official SDK has it.
 AUTHORIZATION_PATH = "/authorize"
 TOKEN_PATH = "/token"
 REGISTRATION_PATH = "/register"

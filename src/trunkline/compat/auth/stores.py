@@ -21,7 +21,7 @@ from trunkline.auth.authorization_server.storage import RecordStore
 __all__ = ["FileStore", "ModelStore"]
 
 _M = TypeVar("_M", bound=BaseModel)
-_NEVER = 60 * 60 * 24 * 365 * 10.0
+_NEVER = 60 * 60 * 24 * 365 * 10.0  # Records without a time: registered clients.
 
 
 class ModelStore(Generic[_M]):

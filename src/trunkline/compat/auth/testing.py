@@ -14,7 +14,7 @@ from trunkline.compat.wire import OAuth, find_available_port
 
 __all__ = ["HeadlessOAuth", "run_server_in_process"]
 
-_START_SECONDS = 30.0
+_START_SECONDS = 30.0  # On a busy machine imports alone take several.
 
 
 class HeadlessOAuth(OAuth):

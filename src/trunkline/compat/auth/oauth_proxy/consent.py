@@ -25,13 +25,12 @@ from trunkline.compat.auth.redirects import build_client_redirect, validate_redi
 
 __all__ = ["CONSENT_STATE_COOKIE", "MAX_CSRF_TOKENS", "ConsentPages", "error_page"]
 
-#: How many answers are remembered, and how many pages may be open at once: cookies have to fit into a header.
-_MAX_REMEMBERED = 25
-MAX_CSRF_TOKENS = 10
+_MAX_REMEMBERED = 25  # Answers in one cookie, which has to fit into a header.
+MAX_CSRF_TOKENS = 10  # Pages that may be open at once: each has a cookie.
 CONSENT_STATE_COOKIE = "MCP_CONSENT_STATE"
 _BINDING = "MCP_CONSENT_BINDING"
 _APPROVED, _DENIED = "MCP_APPROVED_CLIENTS", "MCP_DENIED_CLIENTS"
-_REMEMBERED_SECONDS = 365 * 24 * 60 * 60
+_REMEMBERED_SECONDS = 365 * 24 * 60 * 60  # Browsers keep no cookie for much longer.
 
 
 def error_page(request: Any, title: str, message: str, status: int, details: dict[str, str] | None = None) -> Response:

@@ -34,12 +34,13 @@ __all__ = [
     "hash_token",
 ]
 
-DEFAULT_ACCESS_TOKEN_EXPIRY_SECONDS: Final[int] = 60 * 60
+DEFAULT_ACCESS_TOKEN_EXPIRY_SECONDS: Final[int] = 60 * 60  # What most providers issue.
 #: A provider that issues no refresh token and names no expiry, such as GitHub, issues tokens that do not expire.
 DEFAULT_ACCESS_TOKEN_EXPIRY_NO_REFRESH_SECONDS: Final[int] = 60 * 60 * 24 * 365
+#: Most providers do not say when a refresh token expires; they refuse it when it has.
 DEFAULT_REFRESH_TOKEN_EXPIRY_SECONDS: Final[int] = 60 * 60 * 24 * 365
-DEFAULT_AUTH_CODE_EXPIRY_SECONDS: Final[int] = 5 * 60
-HTTP_TIMEOUT_SECONDS: Final[int] = 30
+DEFAULT_AUTH_CODE_EXPIRY_SECONDS: Final[int] = 5 * 60  # RFC 6749, 4.1.2: ten minutes at most.
+HTTP_TIMEOUT_SECONDS: Final[int] = 30  # A user waits for it.
 #: How long a user may take to consent and to sign in.
 TRANSACTION_SECONDS: Final[int] = 15 * 60
 

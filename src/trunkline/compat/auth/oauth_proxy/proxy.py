@@ -58,6 +58,7 @@ __all__ = ["OAuthProxy", "resource_matches"]
 log = logging.getLogger("fastmcp.server.auth.oauth_proxy.proxy")
 
 _CALLBACK = "/auth/callback"
+_REFRESH_SECONDS = DEFAULT_REFRESH_TOKEN_EXPIRY_SECONDS
 #: Registration requires a redirect URI; this one is stored for a client that named none.
 _NO_REDIRECT = AnyUrl("http://localhost")
 
@@ -104,15 +105,12 @@ class OAuthProxy(ConsentPages, TokenExchange, OAuthProvider):
         Raises:
             ValueError: there is nothing to derive a signing key from.
         """
-        scopes = list(valid_scopes or token_verifier.required_scopes or ())
         super().__init__(
             base_url=base_url,
             resource_base_url=resource_base_url,
             issuer_url=issuer_url,
             service_documentation_url=service_documentation_url,
-            client_registration_options=ClientRegistrationOptions(
-                enabled=True, valid_scopes=scopes or None, default_scopes=scopes or None
-            ),
+            client_registration_options=_registration(list(valid_scopes or token_verifier.required_scopes or ())),
             revocation_options=RevocationOptions(enabled=True) if upstream_revocation_endpoint else None,
             required_scopes=token_verifier.required_scopes,
         )
@@ -121,30 +119,33 @@ class OAuthProxy(ConsentPages, TokenExchange, OAuthProvider):
         self._upstream_client_id = upstream_client_id
         self._upstream_client_secret = SecretStr(upstream_client_secret) if upstream_client_secret else None
         self._upstream_revocation_endpoint = upstream_revocation_endpoint
-        self._token_validator = token_verifier
-        self._redirect_path = f"/{(redirect_path or _CALLBACK).lstrip('/')}"
-        self._allowed_client_redirect_uris = allowed_client_redirect_uris
-        self._forward_pkce = forward_pkce
-        self._forward_resource = forward_resource
         self._token_endpoint_auth_method = token_endpoint_auth_method
         self._extra_authorize_params = dict(extra_authorize_params or {})
         self._extra_token_params = dict(extra_token_params or {})
+        self._token_validator = token_verifier
+        self._redirect_path = f"/{(redirect_path or _CALLBACK).lstrip('/')}"
+        self._allowed_client_redirect_uris = allowed_client_redirect_uris
+        self._forward_pkce, self._forward_resource = forward_pkce, forward_resource
         self._require_authorization_consent = require_authorization_consent
         self._consent_csp_policy = consent_csp_policy
         self._fallback_access_token_expiry_seconds = fallback_access_token_expiry_seconds
-        self._fallback_refresh_token_expiry_seconds = (
-            fallback_refresh_token_expiry_seconds or DEFAULT_REFRESH_TOKEN_EXPIRY_SECONDS
-        )
+        self._fallback_refresh_token_expiry_seconds = fallback_refresh_token_expiry_seconds or _REFRESH_SECONDS
         self._fastmcp_access_token_expiry_seconds = fastmcp_access_token_expiry_seconds
         self._token_expiry_threshold_seconds = token_expiry_threshold_seconds
-        self._default_scope_str = " ".join(scopes)
         self._jwt_signing_key = self._signing_key(jwt_signing_key)
+        self._prepare(client_storage, enable_cimd, identity_assertion)
+
+    def _prepare(self, storage: Any, enable_cimd: bool, identity_assertion: IdentityAssertion | None) -> None:
+        """Make what the proxy works with."""
+        options = self.client_registration_options
+        self._default_scope_str = " ".join((options.valid_scopes if options else None) or ())
         self._jwt_issuer: JWTIssuer | None = None
         self._is_https = str(self.base_url).startswith("https://")
         self._refresh_locks: dict[str, Any] = {}
-        self._open_stores(client_storage)
+        self._open_stores(storage)
+        patterns = self._allowed_client_redirect_uris
         self._cimd_manager: CIMDClientManager | None = (
-            CIMDClientManager(True, self._default_scope_str, allowed_client_redirect_uris) if enable_cimd else None
+            CIMDClientManager(True, self._default_scope_str, patterns) if enable_cimd else None
         )
         self._identity_assertion = identity_assertion
         self._identity_assertion_validator: IdentityAssertionValidator | None = (
@@ -432,6 +433,10 @@ class OAuthProxy(ConsentPages, TokenExchange, OAuthProvider):
             Route(self._redirect_path, endpoint=self._handle_idp_callback, methods=["GET"]),
             Route("/consent", endpoint=self._handle_consent, methods=["GET", "POST"]),
         ]
+
+
+def _registration(scopes: list[str]) -> ClientRegistrationOptions:
+    return ClientRegistrationOptions(enabled=True, valid_scopes=scopes or None, default_scopes=scopes or None)
 
 
 def resource_matches(requested: str, ours: AnyHttpUrl | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -26,10 +27,9 @@ except ImportError:
 
 __all__ = ["AsyncOAuth2Client", "OAuthError"]
 
-_HEADERS = {
-    "Accept": "application/json",
-    "Content-Type": "application/x-www-form-urlencoded;charset=UTF-8",
-}
+_HEADERS = MappingProxyType(
+    {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded;charset=UTF-8"}
+)
 
 
 class AsyncOAuth2Client:

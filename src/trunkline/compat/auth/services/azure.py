@@ -27,7 +27,7 @@ OIDC_SCOPES = frozenset({"openid", "profile", "email", "offline_access"})
 #: Tenants that stand for many: tokens name the user's own tenant as the issuer.
 _SHARED_TENANTS = ("organizations", "consumers", "common")
 _CLAIMS = ("sub", "oid", "tid", "azp", "name", "given_name", "family_name", "preferred_username", "upn", "email")
-_CREDENTIALS = 128
+_CREDENTIALS = 128  # One for each user of the last minutes; each holds connections.
 
 
 def _prefixed(scopes: list[str], identifier_uri: str) -> list[str]:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from trunkline.compat.auth.base import TokenVerifier
@@ -168,10 +169,12 @@ class GitHubProvider(OAuthProxy):
 # --- Google ----------------------------------------------------------------------------------------------------------
 
 #: Google accepts the short names and answers with the long ones.
-GOOGLE_SCOPE_ALIASES: dict[str, str] = {
-    "email": "https://www.googleapis.com/auth/userinfo.email",
-    "profile": "https://www.googleapis.com/auth/userinfo.profile",
-}
+GOOGLE_SCOPE_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "email": "https://www.googleapis.com/auth/userinfo.email",
+        "profile": "https://www.googleapis.com/auth/userinfo.profile",
+    }
+)
 
 
 def normalize_google_scope(scope: str) -> str:
@@ -476,7 +479,13 @@ HUGGINGFACE_AUTHORIZATION_ENDPOINT = "https://huggingface.co/oauth/authorize"
 HUGGINGFACE_TOKEN_ENDPOINT = "https://huggingface.co/oauth/token"
 HUGGINGFACE_USERINFO_ENDPOINT = "https://huggingface.co/oauth/userinfo"
 HUGGINGFACE_WHOAMI_ENDPOINT = "https://huggingface.co/api/whoami-v2"
-DEFAULT_HUGGINGFACE_SCOPES = ["openid", "profile"]
+
+
+def _default_scopes() -> list[str]:
+    return ["openid", "profile"]
+
+
+DEFAULT_HUGGINGFACE_SCOPES = _default_scopes()
 
 
 class HuggingFaceTokenVerifier(_UserInfoVerifier):
