@@ -132,11 +132,12 @@ class OAuthProxy(ConsentPages, TokenExchange, OAuthProvider):
         self._fallback_refresh_token_expiry_seconds = fallback_refresh_token_expiry_seconds or _REFRESH_SECONDS
         self._fastmcp_access_token_expiry_seconds = fastmcp_access_token_expiry_seconds
         self._token_expiry_threshold_seconds = token_expiry_threshold_seconds
-        self._jwt_signing_key = self._signing_key(jwt_signing_key)
-        self._prepare(client_storage, enable_cimd, identity_assertion)
+        self._prepare((client_storage, jwt_signing_key), enable_cimd, identity_assertion)
 
-    def _prepare(self, storage: Any, enable_cimd: bool, identity_assertion: IdentityAssertion | None) -> None:
-        """Make what the proxy works with."""
+    def _prepare(self, kept: tuple[Any, Any], enable_cimd: bool, identity_assertion: IdentityAssertion | None) -> None:
+        """Make what the proxy works with: the signing key, the stores, and what knows clients and assertions."""
+        storage, key = kept
+        self._jwt_signing_key = self._signing_key(key)
         options = self.client_registration_options
         self._default_scope_str = " ".join((options.valid_scopes if options else None) or ())
         self._jwt_issuer: JWTIssuer | None = None
