@@ -88,7 +88,7 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         endpoint_path = "/mcp"
     guard = server.protection(options.get("auth"), given["sse_path"] if transport == "sse" else endpoint_path)
     if guard is not None:
-        from trunkline.compat.auth.app import current_principal
+        from trunkline.compat.auth.current import current_principal
 
         given["auth"] = current_principal
         # A page that had a name rebound to this host has no token, so both frameworks accept any Host here.
