@@ -299,9 +299,7 @@ class Client:
         if meta is None:
             result = await self._core.fetch("resources/read", params, key=uri, timeouts=self._timeouts)
         else:
-            result, _ = await self._core.call(
-                "resources/read", params, timeouts=self._timeouts, meta=meta, repeat=True
-            )
+            result, _ = await self._core.call("resources/read", params, timeouts=self._timeouts, meta=meta, repeat=True)
         contents: list[t.ResourceContents] = result.contents
         return contents
 

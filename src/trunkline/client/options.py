@@ -153,6 +153,8 @@ class ClientOptions(TypedDict, total=False):
     on_progress: ProgressCallback | None
     #: Experimental capabilities to declare.
     experimental: dict[str, Any] | None
+    #: Extensions to declare, by identifier, with their settings; revisions without extensions do not see them.
+    extensions: dict[str, Any] | None
     #: The name and version that this client reports.
     client_info: Implementation | None
     #: Seconds of silence allowed in a request; progress restarts them.
@@ -210,6 +212,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     on_change: Any = None
     on_progress: Any = None
     experimental: dict[str, Any] | None = None
+    extensions: dict[str, Any] | None = None
     client_info: Implementation
     timeout: float | None = None
     auth: Any = None

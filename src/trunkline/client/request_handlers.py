@@ -163,7 +163,11 @@ def _capabilities(settings: ClientSettings, revision: Revision) -> dict[str, Any
     if settings.roots is not None:
         roots = t.RootsCapability(list_changed=True)
     declared = t.ClientCapabilities(
-        experimental=settings.experimental, sampling=sampling, elicitation=elicitation, roots=roots
+        experimental=settings.experimental,
+        sampling=sampling,
+        elicitation=elicitation,
+        roots=roots,
+        extensions=settings.extensions,
     )
     capabilities: dict[str, Any] = msgspec.to_builtins(adapt_params(declared, revision))
     return capabilities

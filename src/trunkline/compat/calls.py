@@ -203,6 +203,8 @@ async def read_resource(server: Any, uri: str) -> ResourceResult:
         raise NotFoundError(f"Unknown resource: {uri!r}") from error
     except RequestFailed as error:
         raise ResourceError(error.message) from error
+    if not isinstance(result, t.ReadResourceResult):
+        return result
     contents = [
         ResourceContent(each.text if each.blob is None else _bytes(each.blob), each.mime_type, each.meta)
         for each in result.contents
@@ -231,6 +233,13 @@ async def get_prompt(server: Any, name: str, arguments: Mapping[str, Any] | None
             raise NotFoundError(f"Unknown prompt: {name!r}") from error
         raise PromptError(error.message) from error
     return result
+
+
+async def run_prompt(definition: Any, arguments: Mapping[str, Any] | None) -> Any:
+    """Run the function of a prompt with arguments as they are, and return its value."""
+    params = t.GetPromptRequestParams(name=definition.name)
+    async with exchange_for(definition.function.owner, "prompts/get", params) as exchange:
+        return await definition.render(exchange, arguments)
 
 
 async def render_prompt(definition: Any, arguments: Mapping[str, Any] | None, context: Any = None) -> PromptResult:

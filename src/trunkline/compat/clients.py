@@ -75,6 +75,9 @@ class Client:
         for name, adapt in _HANDLERS:
             if name in given:
                 given |= adapt(given.pop(name))
+        given["validate"] = False
+        #: By tool: the schema of its results, as listed.
+        self._schemas: dict[str, Any] = {}
         self._options = given
         self._client = OwnClient(self._target, cache=False, **given)
 
@@ -102,8 +105,6 @@ class Client:
         """Make our client anew, after the mode, the headers or the options of the transport were changed."""
         options = {**self._options, "mode": self.mode}
         how = self._transport_options
-        if how is not None and how.session_class is not None and not getattr(how.session_class, "validate", True):
-            options["validate"] = False
         target = self._target
         if how is not None and how.forward_incoming_headers and isinstance(target, Mapping) and "url" in target:
             target = {**target, "headers": {**_incoming_headers(), **(target.get("headers") or {})}}
@@ -169,7 +170,9 @@ class Client:
 
     async def list_tools(self, **_: Any) -> list[Any]:
         """List the tools, all pages."""
-        return to_model(await as_theirs(self._client.list_tools()))  # type: ignore[no-any-return]
+        found = await as_theirs(self._client.list_tools())
+        self._schemas = {each.name: each.output_schema for each in found}
+        return to_model(found)  # type: ignore[no-any-return]
 
     async def list_tools_mcp(self, *, cursor: str | None = None) -> Any:
         """List one page of the tools."""
@@ -233,8 +236,26 @@ class Client:
             )
         )
         model = call_model(result)
+        if not result.is_error and model.structured_content is not None:
+            await self._check_result(name, model.structured_content)
         data = None if result.is_error else result.data
         return CallToolResult(model.content, model.structured_content, model.meta, data, bool(result.is_error))
+
+    async def _check_result(self, name: str, structured: Any) -> None:
+        """Check a result against the schema that the server lists for the tool.
+
+        Raises:
+            RuntimeError: it does not match.
+        """
+        how = self._transport_options
+        if how is not None and not getattr(how.session_class, "validate", True):
+            return
+        if name not in self._schemas:
+            self._schemas |= {each.name: each.output_schema for each in await as_theirs(self._client.list_tools())}
+        schema = self._schemas.get(name)
+        problem = None if schema is None else _violation(schema, structured)
+        if problem is not None:
+            raise RuntimeError(f"Invalid structured content returned by tool {name}: {problem}")
 
     async def read_resource(self, uri: Any, *, version: str | None = None, meta: Any = None, **_: Any) -> list[Any]:
         """Read a resource."""
@@ -279,13 +300,26 @@ class Client:
         await self._client.notify_roots_changed()
 
 
+def _violation(schema: Any, value: Any) -> str | None:
+    """Return how a value violates a schema, or None; in the words of ``jsonschema`` where it is installed."""
+    try:
+        import jsonschema  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        from trunkline.protocol.json_schema import compile_schema
+
+        found = compile_schema(schema).first_violation(value)
+        return None if found is None else found.message
+    error = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(value)), None)
+    return None if error is None else str(error.message)
+
+
 def _as_transport(given: Any) -> Any:
     """Return what a client says it connects with: a transport object, or what was given where there is none."""
-    from trunkline.compat.transports import ClientTransport, infer_transport
+    from trunkline.compat.transports import infer_transport
 
     if isinstance(given, str | Server) or hasattr(given, "unicode_string"):
         return infer_transport(given if isinstance(given, Server) else str(given))
-    return given if isinstance(given, ClientTransport) else given
+    return given
 
 
 def _incoming_headers() -> dict[str, str]:

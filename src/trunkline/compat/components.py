@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 import trunkline.types as t
 from trunkline.compat.component_versions import check_version
+from trunkline.compat.decorators import options_of_mark
 from trunkline.compat.exceptions import NotFoundError
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.types import model_class, to_model, to_plain
@@ -39,6 +40,12 @@ __all__ = [
 ]
 
 
+def _no_tasks() -> Any:
+    from trunkline.compat.task_config import TaskConfig
+
+    return TaskConfig.from_bool(False)
+
+
 class Component(BaseModel):
     """What tools, prompts and resources share."""
 
@@ -53,9 +60,9 @@ class Component(BaseModel):
     icons: list[Any] | None = None
     tags: set[str] = Field(default_factory=set)
     meta: dict[str, Any] | None = None
-    enabled: bool = True
+    enabled: bool = Field(default=True, exclude=True)
     auth: Any = None
-    task_config: Any = None
+    task_config: Any = Field(default_factory=_no_tasks)
     #: The definition it stands for, once it belongs to a server.
     definition: Any = Field(default=None, exclude=True, repr=False)
 
@@ -151,9 +158,13 @@ class Tool(Component):
 
     def to_mcp_tool(self, **overrides: Any) -> Any:
         """Return the tool as it is listed."""
+        from trunkline.compat.definitions import title_of
+
+        name = overrides.get("name", self.name)
+        notes = to_plain(overrides.get("annotations", self.annotations)) or {}
         listed = {
             "name": self.name,
-            "title": self.title or getattr(self.annotations, "title", None),
+            "title": self.title or notes.get("title") or title_of(name),
             "description": self.description,
             "input_schema": self.parameters,
             "output_schema": self.output_schema,
@@ -173,7 +184,13 @@ class Tool(Component):
         """Return what a function returned as a result."""
         from trunkline.compat.fast_functions import to_fast_result
 
-        return to_fast_result(raw_value, self.output_schema, self.serializer)
+        annotation = getattr(getattr(self._around_or_own(), "signature", None), "return_type", self.return_type)
+        return to_fast_result(raw_value, self.output_schema, self.serializer, annotation)
+
+    def _around_or_own(self) -> Any:
+        """Return the function that makes the results, or None."""
+        definition = getattr(self, "_around", None) or self.definition
+        return None if definition is None else definition.function
 
 
 class FunctionTool(Tool):
@@ -181,12 +198,13 @@ class FunctionTool(Tool):
 
     _official: ClassVar[bool] = False
 
-    fn: Callable[..., Any] = Field(exclude=True)
+    fn: Callable[..., Any]
 
     @property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
-        return inspect.iscoroutinefunction(self.fn)
+        call = self.fn if inspect.isroutine(self.fn) else getattr(self.fn, "__call__", None)  # noqa: B004
+        return inspect.iscoroutinefunction(call)
 
     @property
     def context_kwarg(self) -> str | None:
@@ -197,13 +215,14 @@ class FunctionTool(Tool):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, **options: Any) -> FunctionTool:
         """Make a tool of a function."""
+        if not callable(fn):
+            raise TypeError(f"{fn!r} is not a callable object: a tool is made of a function")
+        options = {**options_of_mark(fn), **options}
         metadata = options.pop("metadata", None)
         if metadata is not None:
             options = {**{key: value for key, value in vars(metadata).items() if value is not None}, **options}
         if name is not None:
             options["name"] = name
-        if not callable(fn):
-            raise TypeError(f"a tool is made of a function, not of a {type(fn).__name__}")
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
         definition = cls._home().make_tool(fn, options)
         made: FunctionTool = from_definition(definition, cls)
@@ -276,26 +295,42 @@ class Prompt(Component):
 class FunctionPrompt(Prompt):
     """A prompt made of a function."""
 
+    _official: ClassVar[bool] = False
+
     fn: Callable[..., Any] = Field(exclude=True)
 
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, **options: Any) -> FunctionPrompt:
         """Make a prompt of a function."""
-        from trunkline.compat.servers import blank_server
-
+        options = {**options_of_mark(fn), **options}
         if name is not None:
             options["name"] = name
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
-        made: FunctionPrompt = from_definition(blank_server().make_prompt(fn, options), cls)
+        made: FunctionPrompt = from_definition(cls._home().make_prompt(fn, options), cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
     async def render(self, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
         """Render the prompt."""
-        from trunkline.compat.calls import render_prompt
+        from trunkline.compat.calls import run_prompt
+
+        return self.convert_result(await run_prompt(self._own(), arguments))
+
+    def convert_result(self, raw_value: Any) -> PromptResult:
+        """Return what the function returned as a result."""
+        made: PromptResult = self._own().convert(raw_value)
+        return made
+
+    def _own(self) -> Any:
+        if self.definition is None:
+            self.definition = self._home().make_prompt(self.fn, options_of(self))
+        return self.definition
+
+    @classmethod
+    def _home(cls) -> Any:
+        """Return the server that prompts of this class belong to before they are added to one."""
         from trunkline.compat.servers import blank_server
 
-        definition = self.definition or blank_server().make_prompt(self.fn, options_of(self))
-        return await render_prompt(definition, arguments, context)
+        return blank_server(cls._official)
 
 
 # --- resources -------------------------------------------------------------------------------------------------------
@@ -522,7 +557,7 @@ def from_definition(definition: Any, kind: Any = None) -> Any:
         "title": options.title,
         "icons": to_model(list(options.icons)) if options.icons else None,
         "tags": set(options.tags),
-        "meta": dict(options.meta) if options.meta else None,
+        "meta": None if options.meta is None else dict(options.meta),
         "fn": definition.function.function,
         "definition": definition,
     }
@@ -531,8 +566,8 @@ def from_definition(definition: Any, kind: Any = None) -> Any:
         return (kind or FunctionTool)(
             name=definition.name,
             description=listed.description,
-            parameters=listed.input_schema,
-            output_schema=listed.output_schema,
+            parameters=getattr(definition, "parameters", listed.input_schema),
+            output_schema=getattr(definition, "output", listed.output_schema),
             annotations=to_model(listed.annotations),
             timeout=options.timeout,
             run_in_thread=options.thread,

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+
+from pydantic import BaseModel
 
 import trunkline.types as t
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 from trunkline.compat.versions import STATE
-from trunkline.server.context import Context
+from trunkline.server.context import Context, wants_level
 from trunkline.server.server import Server
 
 __all__ = [
@@ -94,8 +97,11 @@ class ServerSession:
     async def send_log_message(
         self, level: Any, data: Any, logger: str | None = None, related_request_id: Any = None
     ) -> None:
-        """Send a log message."""
-        self._context._log(level, to_plain(data), logger)
+        """Send a log message; without a level of the client's choice, of any level."""
+        caller = self._context._exchange.admitted.caller
+        params = t.LoggingMessageNotificationParams(level=level, logger=logger, data=to_plain(data))
+        if _is_wanted(caller, level):
+            self._context._notify("notifications/message", params)
 
     async def send_progress_notification(
         self,
@@ -169,9 +175,29 @@ class ServerSession:
         """Ask the client for its roots."""
         return model_class("ListRootsResult")(roots=to_model(await Context.list_roots(self._context)))
 
+    async def send_elicit_complete(self, elicitation_id: str, related_request_id: Any = None) -> None:
+        """Notify the client that the user is done with a page."""
+        params = t.ElicitationCompleteNotificationParams(elicitation_id=elicitation_id)
+        self._context._notify("notifications/elicitation/complete", params)
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress to the caller, if it asked for it."""
+        await Context.report_progress(self._context, progress, total, message)
+
     async def send_ping(self) -> Any:
         """Return at once: a request in flight shows that the client is there."""
         return model_class("EmptyResult")()
+
+
+def _is_wanted(caller: Any, level: str) -> bool:
+    """Return whether a log message is sent: both frameworks send all until the client chooses another level."""
+    if caller.revision.handshake and caller.log_level == _DEFAULT_LEVEL:
+        return True
+    return wants_level(caller.log_level, level)  # type: ignore[arg-type]
+
+
+#: What our server takes a client to want that chose no level.
+_DEFAULT_LEVEL = "info"
 
 
 def _includes(declared: Any, wanted: Any) -> bool:
@@ -182,8 +208,21 @@ def _includes(declared: Any, wanted: Any) -> bool:
     )
 
 
-class RequestContext(SimpleNamespace):
+@dataclass
+class RequestContext:
     """The record behind a context: the request's id, its ``_meta``, the session and what the lifespan gave."""
+
+    request_id: Any = None
+    meta: Any = None
+    session: Any = None
+    lifespan_context: Any = None
+    experimental: Any = None
+    request: Any = None
+    close_sse_stream: Any = None
+    close_standalone_sse_stream: Any = None
+    protocol_version: Any = None
+    method: str | None = None
+    params: Any = None
 
     @classmethod
     def __class_getitem__(cls, _: object) -> type[RequestContext]:
@@ -250,8 +289,9 @@ class _ForeignContext(Context):
     @property
     def headers(self) -> Any:
         """The headers of the HTTP request, or None."""
-        request = CURRENT_REQUEST.get()
-        return None if request is None else request.headers
+        given = self._given.get("request_context")
+        request = CURRENT_REQUEST.get() if given is None else getattr(given, "request", None)
+        return getattr(request, "headers", None)
 
     @property
     def protocol_version(self) -> str:
@@ -266,17 +306,27 @@ class _ForeignContext(Context):
     @property
     def mcp_server(self) -> Server:
         """The server."""
+        if self._server is None:
+            raise ValueError("Context is not available outside of a request")
         return self._server
 
     @property
-    def input_responses(self) -> None:
-        """Nothing: ``elicit`` asks and waits in every revision."""
-        return None
+    def input_responses(self) -> Any:
+        """The caller's answers to what the handler returned as ``InputRequiredResult``, or None."""
+        if self._exchange is None:
+            return None
+        from trunkline.compat.input_required import read_responses
+
+        return read_responses(self._exchange)
 
     @property
-    def request_state(self) -> None:
-        """Nothing: ``elicit`` asks and waits in every revision."""
-        return None
+    def request_state(self) -> str | None:
+        """The text that the handler gave to ``InputRequiredResult`` in the last round, or None."""
+        if self._exchange is None:
+            return None
+        from trunkline.compat.input_required import read_state
+
+        return read_state(self._server, self._exchange)
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress; without a request nothing happens."""
@@ -284,6 +334,9 @@ class _ForeignContext(Context):
             await super().report_progress(progress, total, message)
             return
         context = self._given.get("request_context")
+        if not STATE.camel_case and hasattr(getattr(context, "session", None), "report_progress"):
+            await context.session.report_progress(progress, total, message)
+            return
         meta = getattr(context, "meta", None)
         token = meta.get("progress_token") if isinstance(meta, dict) else getattr(meta, "progressToken", None)
         if context is not None and token is not None:
@@ -299,19 +352,29 @@ class _ForeignContext(Context):
 
     async def notify_tools_changed(self) -> None:
         """Notify clients that the list of tools changed."""
-        self._server.changed("tools")
+        await self._announce("tools")
 
     async def notify_prompts_changed(self) -> None:
         """Notify clients that the list of prompts changed."""
-        self._server.changed("prompts")
+        await self._announce("prompts")
 
     async def notify_resources_changed(self) -> None:
         """Notify clients that the list of resources changed."""
-        self._server.changed("resources")
+        await self._announce("resources")
 
     async def notify_resource_updated(self, uri: Any) -> None:
         """Notify subscribers that a resource changed."""
-        self._server.changed(str(uri))
+        await self._announce(str(uri))
+
+    async def _announce(self, what: str) -> None:
+        """Notify clients, and the bus that the server was given."""
+        server: Any = self.mcp_server
+        bus = getattr(server, "subscription_bus", None)
+        if bus is not None:
+            from trunkline.compat.subscriptions import event_of
+
+            await bus.publish(event_of(what))
+        server.changed(what)
 
     async def send_notification(self, notification: Any) -> None:
         """Send the caller a notification."""
@@ -320,7 +383,9 @@ class _ForeignContext(Context):
     async def _tell(self, level: Any, message: Any, logger_name: str | None, extra: Any) -> None:
         data = {"msg": message, "extra": dict(extra)} if extra else message
         if self._exchange is not None:
-            self._log(level, to_plain(data), logger_name)
+            await self.session.send_log_message(
+                level=level, data=data, logger=logger_name, related_request_id=str(self._exchange.id)
+            )
             await self._exchange.connection.drain()
         elif self._given.get("request_context") is not None:
             await self._given["request_context"].session.send_log_message(
@@ -362,12 +427,40 @@ class OfficialContext(_ForeignContext):
         await self.log("error", message, **options)
 
     async def read_resource(self, uri: Any) -> Any:
-        """Read a resource of this server."""
-        return await self._server.read_resource(str(uri))  # type: ignore[attr-defined]
+        """Read a resource of this server.
+
+        Raises:
+            RuntimeError: the resource asks for input, which only the server's ``read_resource`` hands on.
+        """
+        found = await self._server.read_resource(str(uri))  # type: ignore[attr-defined]
+        if isinstance(found, model_class("InputRequiredResult")):
+            raise RuntimeError(
+                "Resource returned InputRequiredResult; ctx.read_resource() only returns content — "
+                "use MCPServer.read_resource(uri, context) to receive and forward it."
+            )
+        return found
+
+    async def elicit(self, message: str, schema: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """Ask the user to fill in the form of a pydantic model."""
+        schema = options.pop("response_type", schema)
+        if isinstance(schema, type) and issubclass(schema, BaseModel):
+            from trunkline.compat.elicitation import elicit_form
+
+            return await elicit_form(self, message, schema)
+        return await super().elicit(message, schema, **options)
 
 
 class FastContext(_ForeignContext):
     """The context as FastMCP has it: ``log(message, level)``, and state that lasts as long as the session."""
+
+    async def __aenter__(self) -> FastContext:
+        """Make this context the current one."""
+        self._tokens = [*getattr(self, "_tokens", ()), CURRENT_CONTEXT.set(self)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Make the context before this one the current one again."""
+        CURRENT_CONTEXT.reset(self._tokens.pop())
 
     async def log(  # type: ignore[override]
         self, message: Any, level: Any = None, logger_name: str | None = None, extra: Any = None
@@ -405,7 +498,7 @@ class FastContext(_ForeignContext):
         server.forget_session_rules(self._exchange.admitted.caller.session)
 
     def _switch(self, on: bool, criteria: Mapping[str, Any]) -> None:
-        from trunkline.compat.fast_server import matcher
+        from trunkline.compat.composition import matcher
 
         session = self._exchange.admitted.caller.session
         if session is None:
@@ -461,6 +554,11 @@ class FastContext(_ForeignContext):
         states = self._server.__dict__.setdefault("_compat_states", {})
         state: dict[str, Any] = states.setdefault(id(holder), {})
         return state
+
+    @property
+    def origin_request_id(self) -> Any:
+        """The id of the request that the caller sent."""
+        return None if self._exchange is None else self._exchange.id
 
     @property
     def transport(self) -> Any:

@@ -7,8 +7,10 @@ cause; in a request it becomes the answer that the framework sends, and is logge
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
+from types import GeneratorType
 from typing import Any
 
 import msgspec
@@ -18,6 +20,8 @@ from pydantic import ValidationError as PydanticError
 import trunkline.types as t
 from trunkline.compat.exceptions import ToolError, UnexpectedResourceError, UnexpectedToolError, ValidationError
 from trunkline.compat.fast_functions import BadArguments, FastSignature, decode_arguments, to_fast_result
+from trunkline.compat.input_required import is_input_required, to_input_required
+from trunkline.compat.json_schemas import dereference_refs
 from trunkline.compat.metadata import FuncMetadata, func_metadata
 from trunkline.compat.results import ToolResult
 from trunkline.compat.types import model_class, to_struct
@@ -28,7 +32,16 @@ from trunkline.server.signatures import Signature
 from trunkline.server.tools import ToolDefinition, ToolOptions, error_result
 from trunkline.server.validation_errors import InvalidArguments
 
-__all__ = ["FastTool", "FastToolFunction", "ForeignFunction", "OfficialTool", "ToolBodyError", "is_local"]
+__all__ = [
+    "FastTool",
+    "FastToolFunction",
+    "ForeignFunction",
+    "OfficialTool",
+    "ToolBodyError",
+    "fast_meta",
+    "is_local",
+    "title_of",
+]
 
 log = logging.getLogger("trunkline")
 #: What both frameworks let through as it is: errors of the protocol.
@@ -56,10 +69,32 @@ class ForeignFunction(HandlerFunction):
 
 
 class FastToolFunction(ForeignFunction):
-    """The function of a tool of FastMCP's."""
+    """The function of a tool of FastMCP's; what a generator yields is a list."""
 
     __slots__ = ()
     _signature_class = FastSignature
+
+    async def run(self, exchange: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the function with these arguments and return its value."""
+        value = await super().run(exchange, kwargs)
+        return list(value) if isinstance(value, GeneratorType) else value
+
+    async def _run(self, context: Any, kwargs: dict[str, Any]) -> Any:
+        signature = self.signature
+        if signature.is_async:
+            return await self.function(**kwargs)
+        if signature.is_async_generator:
+            return [item async for item in self.function(**kwargs)]
+        if self._in_loop:
+            value = self._collected(kwargs)
+        else:
+            value = await self.owner.pool.submit(self._collected, {"kwargs": kwargs}, contextvars.copy_context())
+        return await value if inspect.isawaitable(value) else value
+
+    def _collected(self, kwargs: dict[str, Any]) -> Any:
+        """Call the function, and consume a generator where it was called."""
+        value = self.function(**kwargs)
+        return list(value) if isinstance(value, GeneratorType) else value
 
 
 class FastTool(ToolDefinition):
@@ -67,14 +102,47 @@ class FastTool(ToolDefinition):
 
     _function_class = FastToolFunction
 
+    def __init__(self, function: Any, options: ToolOptions, *, owner: Any) -> None:
+        """Read the function.
+
+        Raises:
+            ValueError: the output schema describes no object, or a timeout could not be kept.
+        """
+        given = options.output_schema
+        if isinstance(given, dict) and given.get("type", "object") != "object" and "properties" not in given:
+            raise ValueError(f"Output schemas must represent object types, not {given.get('type')!r}")
+        super().__init__(function, options, owner=owner)
+        signature = self.function.signature
+        if options.timeout is not None and not options.thread and not signature.is_async:
+            raise ValueError("timeout= needs run_in_thread=True: a sync function in the event loop cannot be stopped")
+
     def listed(self) -> t.Tool:
-        """Return the tool as it is listed; the schemas are pydantic's, without titles."""
+        """Return the tool as it is listed: pydantic's schemas without titles, a title, and the tags in ``_meta``."""
         if self._listed is None:
             given = self.options.output_schema
             listed = super().listed()
             output = self._output_schema() if given is msgspec.UNSET else given
-            self._listed = msgspec.structs.replace(listed, output_schema=output or None)
+            title = listed.title or getattr(listed.annotations, "title", None) or title_of(self.name)
+            sent = dereference_refs if self.function.owner.dereferences else dict  # type: ignore[attr-defined]
+            self._listed = msgspec.structs.replace(
+                listed,
+                title=title,
+                input_schema=sent(listed.input_schema),
+                output_schema=sent(output) if output else None,
+                meta=fast_meta(self.options),
+            )
         return self._listed
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The schema of the arguments, with definitions and references."""
+        given = self.options.input_schema
+        return self.function.signature.input_schema() if given is None else given
+
+    @property
+    def output(self) -> dict[str, Any] | None:
+        """The schema of the result, with definitions and references."""
+        return self._output_schema() or None
 
     async def run(self, exchange: Any, arguments: Raw | None) -> ToolResult:
         """Run the tool and return its result; whatever its function raises is raised.
@@ -112,12 +180,18 @@ class FastTool(ToolDefinition):
 
     def convert(self, value: Any) -> ToolResult:
         """Return what the function returned as a result."""
-        return to_fast_result(value, self.listed().output_schema)
+        if is_input_required(value):
+            return value  # type: ignore[no-any-return]
+        annotation = getattr(self.function.signature, "return_type", None)
+        return to_fast_result(value, self.output, None, annotation)
 
     async def call(self, exchange: Any, arguments: Raw | None) -> t.CallToolResult:
         """Call the tool in a request; from code, raise what it raises."""
         try:
-            return (await self.run(exchange, arguments)).to_struct()
+            result: Any = await self.run(exchange, arguments)
+            if is_input_required(result):
+                return to_input_required(self.function.owner, exchange, result)  # type: ignore[return-value]
+            return result.to_struct()  # type: ignore[no-any-return]
         except _PROTOCOL:
             raise
         except ExceptionGroup as group:
@@ -157,6 +231,19 @@ class _OfficialArguments:
         return self._signature.metadata.arg_model.model_json_schema(by_alias=True)
 
 
+def title_of(name: str) -> str:
+    """Return a title made from a name: some clients leave out tools without one."""
+    return name.replace("_", " ").replace("-", " ").title()
+
+
+def fast_meta(options: Any) -> dict[str, Any]:
+    """Return ``_meta`` of a component as FastMCP lists it, with the tags."""
+    meta = dict(options.meta or {})
+    given = meta.get("fastmcp")
+    own = {key: value for key, value in (given if isinstance(given, dict) else {}).items() if key != "_internal"}
+    return {**meta, "fastmcp": {**own, "tags": sorted(options.tags)}}
+
+
 class OfficialSignature(Signature):
     """The signature of a function as the official SDK reads it."""
 
@@ -178,7 +265,9 @@ class OfficialSignature(Signature):
 
     def _described(self) -> tuple[str | None, dict[str, str]]:
         if self._texts is None:
-            self._texts = getattr(self.function, "__doc__", None) or "", {}
+            # An object that was registered says itself what it is.
+            own = None if getattr(self.function, "__trunkline_object__", False) else ""
+            self._texts = getattr(self.function, "__doc__", None) or own, {}
         return self._texts
 
 
@@ -267,7 +356,10 @@ class OfficialTool(ToolDefinition):
     async def call(self, exchange: Any, arguments: Raw | None) -> t.CallToolResult:
         """Call the tool in a request; from code, raise what it raises."""
         try:
-            return self._struct(await self.run(exchange, arguments))
+            result = await self.run(exchange, arguments)
+            if is_input_required(result) and not is_local(exchange):
+                result = to_input_required(self.function.owner, exchange, result)
+            return self._struct(result)
         except ToolError as error:
             if is_local(exchange):
                 raise
@@ -275,8 +367,8 @@ class OfficialTool(ToolDefinition):
             return error_result(str(error))
 
     def _struct(self, result: Any) -> t.CallToolResult:
-        if isinstance(result, t.CallToolResult):
-            return result
+        if isinstance(result, t.CallToolResult | t.InputRequiredResult):
+            return result  # type: ignore[return-value]
         if isinstance(result, model_class("CallToolResult")):
             return to_struct(result, t.CallToolResult)
         from trunkline.server.results import to_tool_result
@@ -285,7 +377,7 @@ class OfficialTool(ToolDefinition):
 
     def _log(self, error: ToolError) -> None:
         record = logging.getLogger("mcp.server.mcpserver.server")
-        cause = error.__cause__
+        cause: Any = error.__cause__
         if isinstance(error, UnexpectedToolError):
             record.error("Tool %r raised an unexpected exception", self.name, exc_info=error)
         elif hasattr(cause, "errors") and callable(cause.errors):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from msgspec import Struct
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
 
 from trunkline.server.client_requests import (
     AcceptedElicitation,
@@ -10,6 +16,7 @@ from trunkline.server.client_requests import (
     DeclinedElicitation,
     ElicitationResult,
 )
+from trunkline.server.context import Context
 
 __all__ = [
     "AcceptedElicitation",
@@ -18,6 +25,7 @@ __all__ = [
     "DeclinedElicitation",
     "ElicitationResult",
     "UrlElicitationResult",
+    "elicit_form",
     "elicit_url",
     "elicit_with_validation",
 ]
@@ -30,8 +38,78 @@ async def elicit_with_validation(session: Any, message: str, schema: Any, **_: A
 
 async def elicit_url(session: Any, message: str, url: str, elicitation_id: str, **_: Any) -> Any:
     """Ask the user to open a page."""
-    return await session._context.elicit_url(message, url, elicitation_id=elicitation_id)
+    answer = await session._context.elicit_url(message, url, elicitation_id=elicitation_id)
+    return AcceptedUrlElicitation() if answer.action == "accept" else answer
 
 
-AcceptedUrlElicitation = AcceptedElicitation
-UrlElicitationResult = ElicitationResult[None]
+class AcceptedUrlElicitation(Struct, frozen=True):
+    """The user opened the page; there is no data."""
+
+    action: Literal["accept"] = "accept"
+
+
+UrlElicitationResult = AcceptedUrlElicitation | DeclinedElicitation | CancelledElicitation
+
+
+def _is_primitive(annotation: Any) -> bool:
+    """Return whether a form may have a field of this type: text, numbers, truth values, choices and lists of text."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _is_primitive(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return all(part is type(None) or _is_primitive(part) for part in get_args(annotation))
+    if origin is Literal:
+        return all(isinstance(value, str) for value in get_args(annotation))
+    if origin in (list, Sequence):
+        return all(_is_text(part) for part in get_args(annotation))
+    return isinstance(annotation, type) and issubclass(annotation, str | int | float | bool)
+
+
+def _is_text(annotation: Any) -> bool:
+    if get_origin(annotation) is Literal:
+        return all(isinstance(value, str) for value in get_args(annotation))
+    return isinstance(annotation, type) and issubclass(annotation, str)
+
+
+def form_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a form.
+
+    Raises:
+        TypeError: the model has a field that a form cannot have.
+    """
+    for name, field in model.model_fields.items():
+        if not _is_primitive(field.annotation):
+            raise TypeError(
+                f"Elicitation schema field {name!r} has the type {field.annotation}: only primitive types, "
+                "choices and lists of text (str, int, float, bool, Literal, list[str]) are possible"
+            )
+    schema = model.model_json_schema(schema_generator=_FormSchema)
+    return {key: value for key, value in schema.items() if key in ("type", "properties", "required", "title")}
+
+
+class _FormSchema(GenerateJsonSchema):
+    """Leaves the alternative of null out: a field that may be absent is not required."""
+
+    def nullable_schema(self, schema: Any) -> dict[str, Any]:
+        """Return the schema of what is not null."""
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        """Return the schema without a default of null."""
+        made = super().default_schema(schema)
+        if made.get("default", ...) is None:
+            del made["default"]
+        return made
+
+
+async def elicit_form(context: Any, message: str, model: type[BaseModel]) -> Any:
+    """Ask the user to fill in a form, and return what was done with it; accepted data is a model.
+
+    Raises:
+        TypeError: the model has a field that a form cannot have.
+        pydantic.ValidationError: the client sent something else.
+    """
+    answer = await Context.elicit(context, message, form_schema(model))
+    if answer.action != "accept":
+        return answer
+    return AcceptedElicitation(model.model_validate(answer.data))

@@ -72,6 +72,21 @@ class UrlElicitationRequiredError(McpError, UrlElicitationRequired):
         text = message or f"URL elicitation{'s' if len(elicitations) > 1 else ''} required"
         McpError.__init__(self, code=-32042, message=text, data={"elicitations": to_plain(list(elicitations))})
 
+    @classmethod
+    def from_error(cls, error: Any) -> UrlElicitationRequiredError:
+        """Make one from the error that was received.
+
+        Raises:
+            ValueError: it is another error.
+        """
+        from trunkline.compat.types import model_class
+
+        if error.code != -32042:
+            raise ValueError(f"the error has the code {error.code}, not -32042")
+        kind = model_class("ElicitRequestURLParams")
+        given = (error.data or {}).get("elicitations", ())
+        return cls([kind.model_validate(each) for each in given], error.message)
+
 
 class StatelessModeNotSupported(McpError):
     """A server without sessions was asked for what needs one."""

@@ -6,7 +6,8 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypedDict, Union, get_args, get_origin
+from contextlib import suppress
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 import pydantic_core
@@ -72,7 +73,8 @@ class _Arguments:
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {each.name: each.annotation for each in parameters}
         call.__name__ = call.__qualname__ = label
-        self._adapter: TypeAdapter[Any] = TypeAdapter(call)
+        target: Any = call
+        self._adapter: TypeAdapter[Any] = TypeAdapter(target)
 
     def bind(self, raw: Any) -> dict[str, Any]:
         """Return the keyword arguments of a call.
@@ -166,10 +168,14 @@ def output_schema_of(annotation: Any) -> dict[str, Any] | None:
         return None
     try:
         schema = _schema_of(annotation)
-        if resolve_root_ref(schema).get("type") == "object" or "properties" in resolve_root_ref(schema):
-            return compress_schema(schema, prune_titles=True) or None
-        wrapped = TypedDict("Wrapped", {"result": annotation})  # type: ignore[misc]
-        return {**compress_schema(_schema_of(wrapped), prune_titles=True), "x-fastmcp-wrap-result": True}
+        root = resolve_root_ref(schema)
+        if root.get("type") == "object" or "properties" in root:
+            return compress_schema(root, prune_titles=True) or None
+        definitions = schema.pop("$defs", None)
+        wrapped: dict[str, Any] = {"properties": {"result": schema}, "required": ["result"], "type": "object"}
+        if definitions:
+            wrapped["$defs"] = definitions
+        return {**compress_schema(wrapped, prune_titles=True), "x-fastmcp-wrap-result": True}
     except _NO_SCHEMA:
         return None
 
@@ -289,12 +295,65 @@ def _json_text(value: Any) -> str:
     return _ANYTHING.dump_json(value, fallback=str).decode()
 
 
+class WholeResult(ToolResult):
+    """A result that was made as the protocol's, and stays it."""
+
+    __slots__ = ("raw",)
+
+    @classmethod
+    def of(cls, result: Any) -> WholeResult:
+        """Keep the protocol's result."""
+        made = cls.from_mcp_result(result)
+        made.raw = result  # type: ignore[attr-defined]
+        return made
+
+    def to_mcp_result(self) -> Any:
+        """Return the result as it was made."""
+        return self.raw  # type: ignore[attr-defined]
+
+
+def _writer_of(return_type: Any) -> TypeAdapter[Any] | None:
+    """Return what writes values of a return annotation, where the values themselves do not say how."""
+    if get_origin(return_type) not in (list, dict, tuple, set):
+        return None
+    try:
+        return TypeAdapter(return_type)
+    except _NO_SCHEMA:
+        return None
+
+
+def _text_by(writer: TypeAdapter[Any]) -> Callable[[Any], str]:
+    def text(value: Any) -> str:
+        try:
+            return writer.dump_json(value, warnings=False).decode()
+        except (pydantic_core.PydanticSerializationError, ValueError):
+            return _json_text(value)
+
+    return text
+
+
+def _written(writer: TypeAdapter[Any] | None, value: Any) -> Any:
+    """Return a value as JSON.
+
+    Raises:
+        ValueError: it has no JSON form.
+    """
+    if writer is not None:
+        with suppress(pydantic_core.PydanticSerializationError, ValueError):
+            return writer.dump_python(value, mode="json", warnings=False)
+    try:
+        return _ANYTHING.dump_python(value, mode="json")
+    except pydantic_core.PydanticSerializationError as error:
+        raise ValueError(f"Could not serialize the result: {error}") from error
+
+
 def to_fast_result(
     value: Any,
     schema: dict[str, Any] | None,
     serializer: Callable[[Any], str] | None = None,
+    return_type: Any = None,
 ) -> ToolResult:
-    """Return what a function returned as a result.
+    """Return what a function returned as a result; ``return_type`` says how its parts are written.
 
     Raises:
         ValueError: the schema describes an object and the value is none.
@@ -306,10 +365,11 @@ def to_fast_result(
             value.content, None if value.structured_content is msgspec.UNSET else value.structured_content
         )
     if isinstance(value, model_class("CallToolResult")):
-        return ToolResult.from_mcp_result(value)
-    content = fast_content(value, serializer)
+        return WholeResult.of(value)
+    writer = _writer_of(return_type)
+    content = fast_content(value, serializer or (None if writer is None else _text_by(writer)))
     if schema is not None:
-        plain = _ANYTHING.dump_python(value, mode="json", fallback=str)
+        plain = _written(writer, value)
         if schema.get("x-fastmcp-wrap-result"):
             return ToolResult(content, {"result": plain}, meta={"fastmcp": {"wrap_result": True}})
         return ToolResult(content, plain)

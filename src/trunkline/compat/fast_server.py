@@ -11,27 +11,25 @@ import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import trunkline.types as t
 from trunkline.compat.component_versions import check_version
-from trunkline.compat.components import Component, from_definition
-from trunkline.compat.context import FastContext, current_context
-from trunkline.compat.decorators import ToolMeta
+from trunkline.compat.components import Component
+from trunkline.compat.composition import ComposedServer
+from trunkline.compat.context import FastContext
+from trunkline.compat.decorators import mark_function, options_of_mark
 from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
-from trunkline.compat.servers import ForeignServer, Settings, shelf_of, versioned_key
-from trunkline.compat.transforms.base import Visibility, is_enabled, mark, visibility
+from trunkline.compat.servers import Settings, name_of, versioned_key
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.utilities import configure_logging, settings
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
-from trunkline.server.registry import Mount
 
-__all__ = ["FastMCP", "matcher"]
+__all__ = ["FastMCP"]
 
 log = logging.getLogger("fastmcp")
 
@@ -54,12 +52,10 @@ _IGNORED = tuple(
 _DUPLICATES = ("on_duplicate", "on_duplicate_tools", "on_duplicate_resources", "on_duplicate_prompts")
 
 
-class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
+class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
     """A server with FastMCP's methods."""
 
     _context_class = FastContext
-    #: Whether requests are served by the pipeline of objects.
-    _piped = False
 
     def __init__(self, name: str | None = None, instructions: str | None = None, **options: Any) -> None:
         """Define a server."""
@@ -69,6 +65,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         for key, reason in _IGNORED:
             if given.pop(key, None):
                 warnings.warn(f"{key}= has no effect: {reason}", CompatibilityWarning, stacklevel=2)
+        self.dereferences = bool(given.pop("dereference_schemas", True))
         policies = [given.pop(key) for key in _DUPLICATES if key in given]
         tools, middleware = given.pop("tools", ()), given.pop("middleware", ())
         self._transforms: list[Any] = list(given.pop("transforms", ()))
@@ -76,8 +73,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         self._provider_lifespans: list[Any] = []
         self.foreign_middleware: list[Any] = []
         self.local_provider: Any = self._make_local_provider()
-        self.dereference_schemas = bool(options.get("dereference_schemas", True))
-        given.pop("dereference_schemas", None)
         self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
         providers = given.pop("providers", ())
         include, exclude = given.pop("include_tags", None), given.pop("exclude_tags", None)
@@ -214,7 +209,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     def _registered(function: Any, what: str, options: Mapping[str, Any]) -> Any:
         """Return the function, marked; before FastMCP 3 it was an object whose ``fn`` is the function."""
         with suppress(AttributeError):
-            function.__fastmcp__ = ToolMeta(type=what, **{"name": None, **options})
+            mark_function(what, function, dict(options))
         if int((STATE.version("fastmcp") or "4").partition(".")[0]) < 3 and not hasattr(function, "fn"):
             # A method of an object has no attributes of its own.
             with suppress(AttributeError):
@@ -225,13 +220,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a tool made as an object, or a function."""
         if isinstance(tool, Component):
             return self.add_object(tool)
-        meta = getattr(tool, "__fastmcp__", None)
-        if meta is not None:
-            options = {**{key: value for key, value in vars(meta).items() if value is not None}, **options}
+        options = {**options_of_mark(tool), **options}
         options |= dict(zip(("name", "description"), rest, strict=False))
-        options.pop("type", None)
         self._add_tool(tool, options)
-        name = str(options.get("name") or getattr(tool, "__name__", "") or type(tool).__name__)
+        name = str(options.get("name") or name_of(tool))
         stored = versioned_key(name, check_version(options.get("version")))
         return self.object_of("tools", stored, self._own.tools[stored])
 
@@ -239,7 +231,7 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a prompt made as an object, or a function."""
         if isinstance(prompt, Component):
             return self.add_object(prompt)
-        self._add_prompt(prompt, options)
+        self._add_prompt(prompt, {**options_of_mark(prompt), **options})
         return prompt
 
     def resource(self, uri: Any, **options: Any) -> Any:
@@ -262,6 +254,10 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a resource made as an object."""
         if isinstance(resource, Component):
             return self.add_object(resource)
+        marked = options_of_mark(resource)
+        if "uri" in marked:
+            self._add_resource(marked.pop("uri"), resource, {**marked, **options})
+            return resource
         super().add_resource(str(resource), *rest, **options)
         return None
 
@@ -284,178 +280,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
         return register(given[0]) if given and callable(given[0]) else register
 
     add_completion_handler = completion
-
-    # --- composition -------------------------------------------------------------------------------------------------
-
-    def mount(self, server: Any, namespace: Any = None, as_proxy: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        """Offer another server's things as one's own, under a namespace.
-
-        Raises:
-            ValueError: the server is this one.
-        """
-        prefix = options.pop("prefix", None)
-        names = options.pop("tool_names", None)
-        if isinstance(server, str):
-            server, namespace = namespace, server
-        if not isinstance(server, ForeignServer):
-            raise TypeError(f"mount takes a FastMCP server, not a {type(server).__name__}")
-        if self.masks_errors and not server.masks_errors:
-            log.warning(
-                "server %r masks the details of errors and %r, mounted in it, does not: they reach clients",
-                self.name,
-                server.name,
-            )
-        from trunkline.compat.providers.mounted import FastMCPProvider
-
-        provider: Any = FastMCPProvider(server)
-        if names:
-            from trunkline.compat.transformed_tools import ToolTransformConfig
-            from trunkline.compat.transforms.base import ToolTransform
-
-            renamed = {old: ToolTransformConfig(name=new) for old, new in names.items()}
-            provider = provider.wrap_transform(ToolTransform(renamed))
-        self.add_provider(provider, namespace=(namespace if namespace is not None else prefix) or "")
-
-    async def import_server(self, server: Any, prefix: str | None = None, **options: Any) -> None:
-        """Offer another server's things as one's own; they stay live."""
-        if isinstance(server, str):
-            server, prefix = prefix, server
-        self.mount(server, prefix)
-
-    def add_provider(self, provider: Any, *, namespace: str = "") -> None:
-        """Offer what a provider has, under a namespace if one is given."""
-        if isinstance(provider, ForeignServer):
-            self.mount(provider, namespace or None)
-            return
-        self._join(provider, namespace)
-        if namespace:
-            from trunkline.compat.transforms.base import Namespace
-
-            provider = provider.wrap_transform(Namespace(namespace))
-        self._providers.append(provider)
-        self.use_pipeline()
-
-    def _join(self, provider: Any, namespace: str) -> None:
-        """Enter the lifespans of a provider, or of the server behind it, with this server's, and pass on changes."""
-        inner = provider
-        while hasattr(inner, "provider"):
-            inner = inner.provider
-        server = getattr(inner, "server", None)
-        if not isinstance(server, ForeignServer):
-            from trunkline.server.server import _make_lifespan
-
-            self._provider_lifespans.append(_make_lifespan(provider.lifespan))
-            return
-        if server is self or server._has(self):
-            raise ValueError("Cannot mount a server onto itself")
-        with self._lock:
-            self._mounts = (*self._mounts, Mount(server, namespace or None))
-            if self not in server._parents:
-                server._parents.append(self)
-            self._refresh_all()
-
-    def _flat(self, own: Any, mounts: Any) -> Any:
-        """Return what the server itself offers: the pipeline asks mounted servers when it lists."""
-        return super()._flat(own, ())
-
-    def _acquire_lifespans(self, holder: object) -> list[Any]:
-        held = super()._acquire_lifespans(holder)
-        for server in self._all() if holder in self._held else ():
-            for lifespan in getattr(server, "_provider_lifespans", ()):
-                if lifespan not in held:
-                    lifespan.acquire()
-                    held.append(lifespan)
-        return held
-
-    def _refresh(self) -> None:
-        super()._refresh()
-        self.calls_directly = self.calls_directly and not getattr(self, "_provider_lifespans", ())
-
-    def add_transform(self, transform: Any) -> None:
-        """Change what is offered on its way out."""
-        self._transforms.append(transform)
-        self.use_pipeline()
-
-    def add_middleware(self, middleware: Any) -> None:
-        """Put a middleware object, or a function of ours, around every request."""
-        if not hasattr(middleware, "on_message"):
-            super().add_middleware(middleware)
-            return
-        self.foreign_middleware.append(middleware)
-        self.use_pipeline()
-
-    def notification_received(self, event: Any, origin: Any, session: Any) -> None:
-        """Handle a notification, inside the middleware."""
-        if not self.foreign_middleware:
-            super().notification_received(event, origin, session)
-            return
-        from trunkline.compat.middleware.messages import handle_notification
-
-        handle_notification(self, event, partial(super().notification_received, event, origin, session))
-
-    def use_pipeline(self) -> None:
-        """Serve by the pipeline of objects."""
-        if not getattr(self, "_ready", False) or self._piped:
-            return
-        from trunkline.compat.pipeline import use_pipeline
-
-        self._piped = True
-        use_pipeline(self)
-
-    def _kept(self, kind: str, stored: str, extras: Any) -> None:
-        if extras.get("enabled") is False:
-            component = self.object_of(kind, stored, getattr(self._own, kind)[stored])
-            self.local_provider.add_transform(Visibility(False, keys={component.key}))
-        if "version" in extras or "auth" in extras:
-            self.use_pipeline()
-
-    # --- switching on and off ----------------------------------------------------------------------------------------
-
-    def enable(self, *, only: bool = False, **criteria: Any) -> Any:
-        """Switch on what matches; with ``only=True`` nothing else."""
-        if only:
-            self._switch(Visibility(False, match_all=True, components=criteria.get("components")))
-        self._switch(visibility(True, criteria))
-        return self
-
-    def disable(self, **criteria: Any) -> Any:
-        """Switch off what matches."""
-        self._switch(visibility(False, criteria))
-        return self
-
-    def _switch(self, rule: Visibility) -> None:
-        self.add_transform(rule)
-        self._refresh()
-        for kind in ("tools", "prompts", "resources"):
-            self.changed(kind)
-
-    def _tags_filter(self, include: Any, exclude: Any) -> None:
-        if include:
-            self.enable(only=True, tags=set(include))
-        if exclude:
-            self.disable(tags=set(exclude))
-
-    def _is_shown(self, caller: Any, definition: Any) -> bool:
-        kind = shelf_of(definition)
-        key = getattr(definition, "uri", None) or definition.name
-        component = self.object_of(kind, key, definition)
-        for rule in (*self.local_provider.transforms, *self._transforms):
-            if isinstance(rule, Visibility):
-                component = rule._mark_component(component)
-        return is_enabled(self.marked_for_session(component, getattr(caller, "session", None)))
-
-    def marked_for_session(self, component: Any, session: Any = None) -> Any:
-        """Return a component as it is switched for one session: that given, or the one being served."""
-        if not self._session_rules:
-            return component
-        if session is None:
-            context = current_context()
-            exchange = None if context is None else context._exchange
-            session = None if exchange is None else exchange.admitted.caller.session
-        for on, matches in self._rules_for(session):
-            if matches(component):
-                component = mark(component, on)
-        return component
 
     # --- from code ---------------------------------------------------------------------------------------------------
 
@@ -598,16 +422,6 @@ class FastMCP(HttpMethods, ForeignServer):  # type: ignore[misc]
     def generate_name(cls, name: str | None = None) -> str:
         """Return a name with a random end."""
         return f"{name or cls.__name__}-{secrets.token_hex(2)}"
-
-
-def matcher(criteria: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that says whether a definition, or the object that stands for one, is meant."""
-    rule = visibility(True, criteria)
-
-    def matches(item: Any) -> bool:
-        return rule._matches(item if isinstance(item, Component) else from_definition(item))
-
-    return matches
 
 
 if settings.log_enabled:

@@ -140,6 +140,8 @@ def _expanded(expression: str, params: Mapping[str, Any]) -> str:
         if value is None:
             continue
         several = isinstance(value, list | tuple)
+        if several and not value:
+            continue
         if several and each.strip().endswith("*"):
             pairs += [f"{name}={quote(str(item), safe='')}" for item in value]
         elif several:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from trunkline.compat.context import CURRENT_REQUEST
 from trunkline.compat.keywords import CompatibilityWarning
@@ -26,7 +27,13 @@ __all__ = [
 ]
 
 #: Options of the two frameworks that are settled otherwise here.
-_WITHOUT_EFFECT = ("event_store", "retry_interval", "max_request_body_size", "session_idle_timeout", "max_sessions")
+_WITHOUT_EFFECT = ("event_store", "retry_interval")
+#: Their limits, and ours.
+_LIMITS = (
+    ("max_request_body_size", "body_bytes"),
+    ("session_idle_timeout", "session_seconds"),
+    ("max_sessions", "sessions"),
+)
 _APP_OPTIONS = frozenset(
     {"json_response", "stateless_http", "sse_path", "message_path", "allowed_hosts", "allowed_origins", "resource"}
 )
@@ -46,9 +53,23 @@ class TransportSecuritySettings:
         self.enable_dns_rebinding_protection = enable_dns_rebinding_protection
         self.allowed_hosts = list(allowed_hosts or ())
         self.allowed_origins = list(allowed_origins or ())
+        self.automatic = False
+
+    @classmethod
+    def for_host(cls, host: str) -> TransportSecuritySettings | None:
+        """Return the settings that version 1 of the official SDK makes by itself for an address of this machine."""
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            return None
+        names = ("127.0.0.1", "localhost", "[::1]")
+        made = cls(True, [f"{name}:*" for name in names], [f"http://{name}:*" for name in names])
+        made.automatic = True
+        return made
 
     def options(self) -> dict[str, Any]:
         """Return the same as options of ours."""
+        if self.automatic:
+            # Ours are as strict on an address of this machine, and know every port.
+            return {}
         if not self.enable_dns_rebinding_protection:
             return {"allowed_hosts": ["*"]}
         hosts = [name.removesuffix(":*") for name in self.allowed_hosts]
@@ -75,9 +96,24 @@ class _WithRequest:
             CURRENT_REQUEST.reset(token)
 
 
+class _FromRoot:
+    """Serves the whole path of a mounted application."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        root = scope.get("app_root_path", "")
+        # Clients are told the path without a slash at its end.
+        path = scope["path"].rstrip("/") or "/"
+        await self._app({**scope, "root_path": root, "path": path}, receive, send)
+
+
 def make_app(server: Any, transport: str, path: str | None, options: Mapping[str, Any]) -> Any:
     """Make a Starlette application of a server: its endpoint, its own routes and the given middleware."""
     from starlette.routing import Mount, Route
+
+    from trunkline.compat.applications import StarletteWithLifespan
 
     given = _own_options(server, options)
     middleware = list(options.get("middleware") or ())
@@ -101,34 +137,23 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         async with endpoint.lifespan(app) as state:
             yield state
 
-    paths = {endpoint_path, *(given[name] for name in ("sse_path", "message_path") if given.get(name))}
     served = serving if guard is None else guard.around(serving)
-    routes: list[Any] = [Route(each, endpoint=served, methods=None, name=each) for each in sorted(paths)]
-    if guard is None:
-        routes = [*server.custom_routes, *routes, Mount("/", app=serving)]
+    if transport == "sse":
+        messages = Mount(given["message_path"], app=_FromRoot(served))
+        routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), messages]
     else:
-        routes = [*server.custom_routes, *routes, *guard.routes]
+        routes = [Route(endpoint_path, endpoint=served, methods=None, name=endpoint_path)]
+        # What protects a server has routes of its own, and our endpoint none besides.
+        routes += [Mount("/", app=serving)] if guard is None else []
+    if guard is not None:
+        routes = [*guard.routes, *routes]
         middleware = [*guard.middleware, *middleware]
-    app = _app_class()(routes=routes, middleware=middleware, lifespan=lifespan)
+    routes = [*server.custom_routes, *routes]
+    app = StarletteWithLifespan(routes=routes, middleware=middleware, lifespan=lifespan)
     app.state.fastmcp_server = server
     app.state.path = endpoint_path
     app.state.transport_type = transport
     return app
-
-
-@cache
-def _app_class() -> Any:
-    from starlette.applications import Starlette
-
-    class Application(Starlette):
-        """An application whose lifespan another one can run, which it must if it mounts this one."""
-
-        @property
-        def lifespan(self) -> Any:
-            """The lifespan."""
-            return self.router.lifespan_context
-
-    return Application
 
 
 def create_streamable_http_app(server: Any, streamable_http_path: str, **options: Any) -> Any:
@@ -156,6 +181,9 @@ def _own_options(server: Any, options: Mapping[str, Any]) -> dict[str, Any]:
             warnings.warn(
                 f"{name}= has no effect: set it with Server(limits=Limits(...))", CompatibilityWarning, stacklevel=4
             )
+    limits = {ours: options[theirs] for theirs, ours in _LIMITS if options.get(theirs) is not None}
+    if limits:
+        server.limits = replace(server.limits, **limits)
     return {name: value for name, value in given.items() if value is not None}
 
 

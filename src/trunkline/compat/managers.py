@@ -5,10 +5,12 @@ Code reaches for them under private names (``mcp._tool_manager.list_tools()``); 
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from trunkline.compat.components import Component
-from trunkline.compat.exceptions import NotFoundError, ToolError
+from trunkline.compat.exceptions import NotFoundError, ResourceNotFoundError, ToolError
+from trunkline.compat.versions import STATE
 
 __all__ = ["PromptManager", "ResourceManager", "ToolManager"]
 
@@ -19,14 +21,25 @@ class _Manager:
     _kind = ""
 
     def __init__(self, server: Any = None, **options: Any) -> None:
-        """Look at a server."""
+        """Look at a server; without one, at one of its own, and the first argument is whether duplicates warn."""
         from trunkline.compat.official import MCPServer
 
-        flag = next((value for name, value in options.items() if name.startswith("warn_on_duplicate")), True)
-        settings: dict[str, Any] = {f"warn_on_duplicate_{self._kind}": flag}
-        self._server: Any = server or MCPServer("manager", **settings)
+        flag = server if isinstance(server, bool) else True
+        self._warns = next((value for name, value in options.items() if name.startswith("warn_on_duplicate")), flag)
+        own = server is None or isinstance(server, bool)
+        flags: dict[str, Any] = {f"warn_on_duplicate_{self._kind}": self._warns}
+        self._server: Any = MCPServer("manager", **flags) if own else server
         for each in options.get(self._kind) or ():
-            self._server.add_object(each)
+            self._add(each)
+
+    def _add(self, component: Any) -> Any:
+        """Register an object; the first of a name stays."""
+        known = self._one(component.identifier)
+        if known is None:
+            return self._server.add_object(component)
+        if self._warns:
+            logging.getLogger("mcp").warning("%s already exists: %s", self._kind[:-1].title(), component.identifier)
+        return known
 
     def _all(self) -> list[Any]:
         found: list[Any] = self._server.objects(self._kind)
@@ -53,6 +66,15 @@ class ToolManager(_Manager):
     def get_tool(self, name: str) -> Any:
         """Return a tool, or None."""
         return self._one(name)
+
+    @property
+    def warn_on_duplicate_tools(self) -> bool:
+        """Whether a second tool of a name is worth a warning."""
+        return bool(self._server.settings.warn_on_duplicate_tools)
+
+    @warn_on_duplicate_tools.setter
+    def warn_on_duplicate_tools(self, value: bool) -> None:
+        self._server.settings.warn_on_duplicate_tools = value
 
     def add_tool(self, fn: Any, name: str | None = None, **options: Any) -> Any:
         """Register a function; the first of a name stays."""
@@ -94,8 +116,7 @@ class PromptManager(_Manager):
 
     def add_prompt(self, prompt: Any) -> Any:
         """Register a prompt; the first of a name stays."""
-        known = self._one(prompt.name)
-        return known if known is not None else self._server.add_object(prompt)
+        return self._add(prompt)
 
     async def render_prompt(self, name: str, arguments: Any = None, context: Any = None) -> Any:
         """Render a prompt."""
@@ -115,8 +136,8 @@ class ResourceManager(_Manager):
         return {str(each.uri): each for each in self._all()}
 
     @property
-    def _templates(self) -> dict[str, Any]:
-        return {each.uri_template: each for each in self.list_templates()}
+    def _templates(self) -> Any:
+        return _Templates(self._server, {each.uri_template: each for each in self.list_templates()})
 
     def list_resources(self) -> list[Any]:
         """Return the resources as objects."""
@@ -129,8 +150,7 @@ class ResourceManager(_Manager):
 
     def add_resource(self, resource: Any) -> Any:
         """Register a resource; the first of a URI stays."""
-        known = self._one(str(resource.uri))
-        return known if known is not None else self._server.add_object(resource)
+        return self._add(resource)
 
     def add_template(self, fn: Any, uri_template: str, **options: Any) -> Any:
         """Register a template."""
@@ -138,7 +158,11 @@ class ResourceManager(_Manager):
         return next(each for each in self.list_templates() if each.uri_template == uri_template)
 
     async def get_resource(self, uri: Any, context: Any = None) -> Component:
-        """Return a resource, or the one that a template makes."""
+        """Return a resource, or the one that a template makes.
+
+        Raises:
+            ResourceNotFoundError: there is none; in version 1 a ValueError.
+        """
         known = self._one(str(uri))
         if known is not None:
             return known  # type: ignore[no-any-return]
@@ -146,4 +170,17 @@ class ResourceManager(_Manager):
             values = template.matches(str(uri))
             if values is not None:
                 return await template.create_resource(str(uri), values)  # type: ignore[no-any-return]
-        raise ValueError(f"Unknown resource: {uri}")
+        kind: Any = ValueError if STATE.camel_case else ResourceNotFoundError
+        raise kind(f"Unknown resource: {uri}")
+
+
+class _Templates(dict[str, Any]):
+    """The templates of a server by their text; setting one registers it."""
+
+    def __init__(self, server: Any, known: dict[str, Any]) -> None:
+        super().__init__(known)
+        self._server = server
+
+    def __setitem__(self, key: str, template: Any) -> None:
+        super().__setitem__(key, template)
+        self._server.add_object(template)

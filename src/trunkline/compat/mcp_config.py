@@ -59,7 +59,9 @@ class MCPConfig(BaseModel):
     def _bare(cls, data: Any) -> Any:
         """Accept the servers without the member that holds them."""
         if isinstance(data, dict) and "mcpServers" not in data:
-            servers = {name: each for name, each in data.items() if isinstance(each, dict) and {"command", "url"} & set(each)}
+            servers = {
+                name: each for name, each in data.items() if isinstance(each, dict) and {"command", "url"} & set(each)
+            }
             return {"mcpServers": servers}
         return data
 

@@ -353,8 +353,8 @@ def readable_typed_dict(kind: Any) -> Any:
     for name, hint in typing_extensions.get_type_hints(kind, include_extras=True).items():
         note, required, read_only = hint, name in kind.__required_keys__, False
         while get_origin(note) in _QUALIFIERS:
-            qualifier = get_origin(note)
-            required = _QUALIFIERS[qualifier] if _QUALIFIERS[qualifier] is not None else required
+            qualifier: Any = get_origin(note)
+            required = required if _QUALIFIERS[qualifier] is None else bool(_QUALIFIERS[qualifier])
             read_only = read_only or qualifier is typing_extensions.ReadOnly
             note = get_args(note)[0]
         note = typing_extensions.ReadOnly[note] if read_only else note

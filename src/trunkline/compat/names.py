@@ -163,6 +163,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "exceptions: UrlElicitationRequiredError",
             "results: Message UserMessage AssistantMessage",
             "wire: RequestStateSecurity",
+            "extensions: require_client_extension",
             _SECURITY,
             "dependencies: Resolve=Depends",
         ),
@@ -220,6 +221,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "mcp.shared.metadata_utils": ("wire: get_display_name",),
         "mcp.shared._otel": (),
+        "mcp.shared.tool_name_validation": ("tool_names: validate_and_warn_tool_name",),
         "mcp.shared.path_security": (
             "resource_security: PathEscapeError contains_path_traversal is_absolute_path safe_join",
         ),
@@ -233,7 +235,9 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.client": (
             "sessions: Client=MCPClient ClientSession StdioServerParameters stdio_client",
             "wire: ClientRequestContext IncomingMessage",
+            "extensions: advertise ClientExtension",
         ),
+        "mcp.server.extension": ("extensions: Extension MethodBinding ResourceBinding ToolBinding",),
         "mcp.client.client": ("sessions: Client=MCPClient",),
         "mcp.client.session": (
             "sessions: ClientSession",
@@ -255,6 +259,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "fastmcp": (
             "fast_server: FastMCP",
+            "providers.apps: FastMCPApp",
             "clients: Client",
             "context: Context=FastContext",
             "utilities: Image settings",
@@ -338,6 +343,12 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
         ),
         "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
+        "fastmcp.apps": ("providers.apps: FastMCPApp",),
+        "fastmcp.apps.app": ("providers.apps: FastMCPApp",),
+        "fastmcp.server.providers.addressing": (
+            "addressing: HASH_LENGTH hash_tool hashed_backend_name hashed_resource_uri is_app_tool_with_identity "
+            "parse_hashed_backend_name parse_hashed_resource_uri tool_identity",
+        ),
         "fastmcp.server.providers.openapi": (_OPENAPI, _OPENAPI_COMPONENTS),
         "fastmcp.server.providers.openapi.provider": (_OPENAPI, "openapi.provider: DEFAULT_TIMEOUT"),
         "fastmcp.server.providers.openapi.routing": (_OPENAPI, "openapi.provider: DEFAULT_ROUTE_MAPPINGS"),
@@ -357,9 +368,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.utilities.openapi.parser": (
             "openapi.parser: parse_openapi_to_http_routes _combine_schemas_and_map_params",
         ),
-        "fastmcp.utilities.openapi.director": (
-            "openapi.director: RequestDirector _combine_schemas_and_map_params",
-        ),
+        "fastmcp.utilities.openapi.director": ("openapi.director: RequestDirector _combine_schemas_and_map_params",),
         "fastmcp.utilities.openapi.schemas": (
             "openapi.schemas: _combine_schemas _combine_schemas_and_map_params extract_output_schema_from_responses",
         ),
@@ -396,7 +405,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.prompts.base": (_COMPONENTS, _RESULTS),
         "fastmcp.prompts.function_prompt": (
             _COMPONENTS,
-            "decorators: prompt PromptMeta=ToolMeta DecoratedPrompt=ToolMeta",
+            "decorators: prompt PromptMeta DecoratedPrompt=PromptMeta",
         ),
         "fastmcp.resources": (_COMPONENTS, _RESULTS, _FILES, _SECURITY, "decorators: resource"),
         "fastmcp.resources.resource": (_COMPONENTS, _RESULTS),
@@ -408,7 +417,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "fastmcp.resources.function_resource": (
             _COMPONENTS,
-            "decorators: resource ResourceMeta=ToolMeta DecoratedResource=ToolMeta",
+            "decorators: resource ResourceMeta DecoratedResource=ResourceMeta",
         ),
         "fastmcp.client": ("clients: Client", _TRANSPORTS),
         "fastmcp.client.client": ("clients: Client CallToolResult",),
@@ -426,7 +435,11 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.utilities.types": ("utilities: Image Audio File",),
         "fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
         "fastmcp.utilities.components": (_COMPONENTS,),
-        "fastmcp.utilities.tests": ("utilities: temporary_settings", "testing: run_server_async"),
+        "fastmcp.utilities.tests": (
+            "utilities: temporary_settings",
+            "testing: asgi_client asgi_server run_server_async",
+            "wire: find_available_port",
+        ),
         "fastmcp.utilities.http": ("wire: find_available_port",),
     }
 )

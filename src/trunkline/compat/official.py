@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import trunkline.types as t
-from trunkline.compat import calls, resource_definitions
+from trunkline.compat import calls, prompt_definitions, resource_definitions
 from trunkline.compat.components import Component
 from trunkline.compat.context import OfficialContext, current_context
 from trunkline.compat.definitions import OfficialTool as OfficialToolDefinition
 from trunkline.compat.exceptions import InvalidSignature, NotFoundError, ToolError
-from trunkline.compat.http_apps import HttpMethods
+from trunkline.compat.http_apps import HttpMethods, TransportSecuritySettings
+from trunkline.compat.input_required import MarkedSeal
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.managers import PromptManager, ResourceManager, ToolManager
+from trunkline.compat.official_completions import official_completions
 from trunkline.compat.official_components import OfficialPrompt, OfficialTool
 from trunkline.compat.official_middleware import MiddlewareList
 from trunkline.compat.official_resources import OfficialFunctionResource, OfficialResourceTemplate
-from trunkline.compat.servers import ForeignServer, Settings, named_parameters
+from trunkline.compat.servers import ForeignServer, Settings, name_of, named_parameters
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.versions import STATE
 from trunkline.compat.wire import InvalidUriTemplate
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.protocol.uri_template import UriTemplate
 from trunkline.server.options import tool_options
+from trunkline.server.request_state import read_keys
 
 __all__ = ["FastMCP", "MCPServer"]
 
@@ -39,6 +44,9 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     _context_class = OfficialContext
     tool_class = OfficialToolDefinition
+    #: The function that completes arguments.
+    completion_handler: Any = None
+    prompt_class = prompt_definitions.OfficialPrompt
     resource_class = resource_definitions.OfficialResource
     template_class = resource_definitions.OfficialTemplate
     object_kinds = MappingProxyType(
@@ -53,12 +61,17 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     def __init__(self, name: str | None, instructions: str | None, options: dict[str, Any]) -> None:
         settings = {key: options.pop(key) for key in tuple(options) if key in _SETTINGS}
         self.settings = Settings(**{key: value for key, value in settings.items() if value is not None})
+        if STATE.camel_case and self.settings.transport_security is None:
+            self.settings.transport_security = TransportSecuritySettings.for_host(self.settings.host)
         lifespan = settings.get("lifespan")
         tools, resources = options.pop("tools", None), options.pop("resources", None)
         middleware = options.pop("middleware", None) or ()
         self._token_verifier = options.pop("token_verifier", None)
         self._auth_server_provider = options.pop("auth_server_provider", None)
-        self._ignore(options, "extensions", "request_state_security", "cache_hints", "subscriptions")
+        self._ignore(options, "request_state_security", "cache_hints")
+        extensions = options.pop("extensions", None) or ()
+        #: Where changes that handlers announce are published, too.
+        self.subscription_bus = options.pop("subscriptions", None) or None
         if options.get("resource_security", ...) is None:
             del options["resource_security"]
         own = {key: value for key, value in options.items() if value is not None}
@@ -71,6 +84,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         self.announced = self.announced | {"tools", "resources", "prompts"}
         self._refresh()
         self.foreign_auth = self._token_verifier or self._auth_server_provider
+        self.handlers["completion/complete"] = official_completions(self)
         self._tool_manager = ToolManager(self)
         self._prompt_manager = PromptManager(self)
         self._resource_manager = ResourceManager(self)
@@ -78,6 +92,10 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
             self.add_object(tool)
         for resource in resources or ():
             self.add_object(resource)
+        if extensions:
+            from trunkline.compat.extensions import apply_extensions
+
+            apply_extensions(self, extensions)
 
     @staticmethod
     def _ignore(options: dict[str, Any], *names: str) -> None:
@@ -96,13 +114,22 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         if "input_schema" not in given:
             function = named_parameters(function)
         try:
-            return self.tool_class(function, tool_options(given), owner=self, structured_output=structured)  # type: ignore[call-arg]
+            return self.tool_class(function, tool_options(given), owner=self, structured_output=structured)
         except TypeError as error:
             raise InvalidSignature(str(error)) from error
+
+    def check_prompt_function(self, function: Callable[..., Any]) -> None:
+        """Accept any function: what cannot be called by name fails when it is called."""
 
     def template_function(self, uri: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function of a template with a parameter for each of its variables."""
         return named_parameters(function, UriTemplate.parse(uri).names)
+
+    def unknown_tool(self, name: str) -> str:
+        """Return what is said of a tool that is not there, and log it."""
+        text = f"Unknown tool: {name}"
+        logging.getLogger("mcp.server.mcpserver.server").info("Tool %r failed: %r", name, text)
+        return text
 
     def unknown_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
         """Return the answer to a URI that names nothing, or nothing that may be read."""
@@ -164,6 +191,19 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         """The server's description."""
         return self.info.description
 
+    @property
+    def dependencies(self) -> list[str]:
+        """The packages that the server's author listed."""
+        return list(self.settings.dependencies)
+
+    @property
+    def seal(self) -> Any:
+        """Seals and opens request state, under the SDK's mark."""
+        if not isinstance(self._seal, MarkedSeal):
+            keys = read_keys(self._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
+            self._seal = MarkedSeal(keys, server=self.name, limits=self.limits, now=time.time, random=os.urandom)
+        return self._seal
+
     def get_context(self) -> Any:
         """Return the context of the request being served, or one without a request."""
         return current_context() or OfficialContext(self, None)
@@ -212,13 +252,21 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
         """Register a function, or a tool made as an object; the first of a name stays."""
         if isinstance(fn, Component):
             return self.add_object(fn)
-        name = str(options.get("name") or getattr(fn, "__name__", ""))
+        if not callable(fn):
+            raise AttributeError(f"{fn!r} has no function to call")
+        name = str(options.get("name") or name_of(fn))
         if name == "<lambda>":
             raise ValueError("You must provide a name for lambda functions")
-        if name in self._own.tools and self.settings.warn_on_duplicate_tools:
+        if name in self._own.tools and getattr(self.settings, "warn_on_duplicate_tools", True):
             logging.getLogger("mcp").warning("Tool already exists: %s", name)
         self._add_tool(fn, options)
         return self.object_of("tools", name, self._own.tools[name])
+
+    def remove_prompt(self, name: str) -> None:
+        """Remove a prompt."""
+        if name not in self._own.prompts:
+            raise ValueError(f"Unknown prompt: {name}")
+        super().remove_prompt(name)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool."""
@@ -276,6 +324,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
 
         def register(function: Any) -> Any:
             self._set_fallback_completion(completion_function(function))
+            self.completion_handler = function
             return function
 
         return register(given[0]) if given and callable(given[0]) else register
@@ -307,7 +356,8 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
 
     async def read_resource(self, uri: Any, context: Any = None) -> Any:
         """Read a resource."""
-        return (await calls.read_resource(self, str(uri))).contents
+        result = await calls.read_resource(self, str(uri))
+        return result.contents if hasattr(result, "contents") else result
 
     async def list_prompts(self) -> list[Any]:
         """List the prompts."""

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
+
+from pydantic import model_validator
 
 from trunkline.compat import calls
 from trunkline.compat.components import FunctionPrompt, FunctionTool
 from trunkline.compat.results import Message, UserMessage, to_blocks
+from trunkline.compat.types import model_class
 from trunkline.compat.versions import STATE
 
-__all__ = ["OfficialPrompt", "OfficialTool"]
+__all__ = ["OfficialPrompt", "OfficialTool", "to_official_messages"]
 
 
 class OfficialTool(FunctionTool):
     """A tool whose ``run`` returns the value, or content if that is asked for."""
 
     _official: ClassVar[bool] = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derived(cls, data: Any) -> Any:
+        """Leave out what is read from the function."""
+        if isinstance(data, dict):
+            data = {
+                key: value for key, value in data.items() if key not in ("is_async", "context_kwarg", "fn_metadata")
+            }
+        return data
 
     @property
     def fn_metadata(self) -> Any:
@@ -27,6 +39,8 @@ class OfficialTool(FunctionTool):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, *rest: Any, **options: Any) -> Any:
         """Make a tool of a function."""
+        if not callable(fn):
+            raise AttributeError(f"{fn!r} has no function to call")
         options |= dict(zip(("title", "description", "context_kwarg"), rest, strict=False))
         options.pop("context_kwarg", None)
         if getattr(fn, "__name__", "") == "<lambda>" and name is None:
@@ -48,22 +62,23 @@ class OfficialTool(FunctionTool):
 class OfficialPrompt(FunctionPrompt):
     """A prompt whose ``render`` returns messages."""
 
+    _official: ClassVar[bool] = True
+
     async def render(self, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
         """Render the prompt.
 
         Raises:
             ValueError: an argument is missing, or the function failed.
         """
-        needed = {each.name for each in self.arguments or () if each.required}
-        missing = needed - set(arguments or {})
-        if missing:
-            raise ValueError(f"Missing required arguments: {missing}")
-        try:
-            value = self.fn(**(arguments or {}))
-            value = await value if inspect.isawaitable(value) else value
-        except Exception as error:
-            raise ValueError(f"Error rendering prompt {self.name}: {error}") from error
-        return [_message(each) for each in (value if isinstance(value, list | tuple) else [value])]
+        value = await calls.run_prompt(self._own(), arguments)
+        if isinstance(value, model_class("InputRequiredResult") | model_class("GetPromptResult")):
+            return value
+        return to_official_messages(value)
+
+
+def to_official_messages(value: Any) -> list[Message]:
+    """Return what a prompt's function returned as messages."""
+    return [_message(each) for each in (value if isinstance(value, list | tuple) else [value])]
 
 
 def _message(value: Any) -> Message:

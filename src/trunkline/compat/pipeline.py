@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw
 
 import trunkline.types as t
+from trunkline.compat.addressing import is_app_tool_with_identity, parse_hashed_backend_name
 from trunkline.compat.authorization import is_allowed
 from trunkline.compat.calls import exchange_for
 from trunkline.compat.component_versions import VersionSpec, calling, dedupe_with_versions, newest, requested_version
@@ -241,7 +242,7 @@ async def call_tool(
 
 
 async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: VersionSpec | None) -> Any:
-    tool = await find_object(server, "tools", name, version)
+    tool = await find_object(server, "tools", name, version) or await _by_identity(server, name)
     if tool is None:
         raise NotFoundError(f"Unknown tool: {name!r}")
     try:
@@ -257,6 +258,32 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
     except Exception as error:
         what = f"Error calling tool {name!r}"
         raise ToolError(_failure(server, what, error)) from error
+
+
+async def _by_identity(server: Any, name: str) -> Any:
+    """Find the tool that an app's page calls by its identity; what a transform only leaves out of lists is found."""
+    parsed = parse_hashed_backend_name(name)
+    if parsed is None:
+        return None
+    providers = [server.local_provider, *server._providers]
+    items = [
+        each
+        for each in await list_from(providers, "list_tools", server.provider_error_strategy)
+        if is_app_tool_with_identity(each, parsed[0])
+    ]
+    for transform in server._transforms:
+        changed = [
+            each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])
+        ]
+        items = changed or items
+    marked = [server.marked_for_session(each) for each in items]
+    found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
+    # Through its name, so that a lookup of a provider or a transform may refuse it.
+    return None if found is None else await find_object(server, "tools", found.name, _exactly(found)) or found
+
+
+def _exactly(component: Any) -> VersionSpec | None:
+    return None if component.version is None else VersionSpec(eq=component.version)
 
 
 async def read_resource(
@@ -382,7 +409,7 @@ def _list_handler(server: Any, row: _Kind) -> Any:
     async def handle(exchange: Any, params: Any) -> Any:
         items = dedupe_with_versions(list(await getattr(server, verb)()), lambda each: each.identifier)
         page, following = _page(items, params.cursor, server)
-        if server.dereference_schemas:
+        if server.dereferences:
             page = [dereferenced(each) for each in page]
         listed = [to_struct(getattr(item, row.listed)(), row.struct) for item in page]
         return row.result(**{row.member: listed}, next_cursor=following)
@@ -406,7 +433,9 @@ def _tool_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.CallToolRequestParams) -> Any:
         arguments = msgspec.json.decode(params.arguments) if params.arguments is not None else {}
         try:
-            result = await server.call_tool(params.name, arguments, version=requested_version(read_meta(exchange.params)))
+            result = await server.call_tool(
+                params.name, arguments, version=requested_version(read_meta(exchange.params))
+            )
         except (NotFoundError, DisabledError):
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
@@ -436,7 +465,9 @@ def _resource_handler(server: Any) -> Any:
 def _prompt_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.GetPromptRequestParams) -> Any:
         try:
-            result = await server.render_prompt(params.name, params.arguments, version=requested_version(read_meta(exchange.params)))
+            result = await server.render_prompt(
+                params.name, params.arguments, version=requested_version(read_meta(exchange.params))
+            )
         except (NotFoundError, DisabledError) as error:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:

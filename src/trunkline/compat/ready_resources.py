@@ -141,7 +141,7 @@ async def _fetched(url: str) -> str:
     try:
         import httpx2 as httpx
     except ImportError:
-        import httpx  # type: ignore[no-redef]
+        import httpx  # type: ignore[import-not-found, no-redef, unused-ignore]
 
     async with httpx.AsyncClient() as client:
         response = await client.get(url)

@@ -12,7 +12,7 @@ import msgspec
 import pydantic_core
 
 import trunkline.types as t
-from trunkline.compat.definitions import ForeignFunction, OfficialSignature, is_local
+from trunkline.compat.definitions import ForeignFunction, OfficialSignature, fast_meta, is_local
 from trunkline.compat.exceptions import (
     NotFoundError,
     ResourceError,
@@ -21,6 +21,7 @@ from trunkline.compat.exceptions import (
 )
 from trunkline.compat.fast_functions import BadArguments, FastSignature
 from trunkline.compat.fast_templates import FastUriTemplate
+from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.resource_security import INHERIT_SECURITY, ResourceSecurityError, policy_of
 from trunkline.compat.results import ResourceContent, ResourceResult
 from trunkline.compat.versions import STATE
@@ -79,6 +80,10 @@ class FastResource(ResourceDefinition):
 
     _function_class = _FastFunction
 
+    def listed(self) -> t.Resource:
+        """Return the resource as it is listed, with the tags in ``_meta``."""
+        return msgspec.structs.replace(super().listed(), meta=fast_meta(self.options))
+
     async def _read(self, exchange: Any, uri: str, kwargs: dict[str, Any]) -> t.ReadResourceResult:
         value = await self.function.run(exchange, kwargs)
         return _fast_contents(self, value).to_struct(uri)
@@ -108,6 +113,10 @@ class FastTemplate(TemplateDefinition):
         self.uri = uri
         self.template = FastUriTemplate(uri, self.template.list_params)
         return self
+
+    def listed(self) -> t.ResourceTemplate:
+        """Return the template as it is listed, with the tags in ``_meta``."""
+        return msgspec.structs.replace(super().listed(), meta=fast_meta(self.options))
 
     def bound(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments for the values of a URI.
@@ -262,6 +271,11 @@ class OfficialTemplate(TemplateDefinition):
         try:
             kwargs = self.bound(values)
             value = await self.function.run(exchange, kwargs)
+            if is_input_required(value):
+                if is_local(exchange):
+                    # Handed on as it is: a handler may forward it as its own.
+                    return value  # type: ignore[no-any-return]
+                value = to_input_required(self.function.owner, exchange, value)
             return _official_contents(self, value, uri)
         except (HandlerError, RequestFailed, MissingCapability):
             raise
@@ -290,11 +304,15 @@ def _query_variables(uri: str) -> list[str]:
 def _official_contents(definition: Any, value: Any, uri: str) -> t.ReadResourceResult:
     from trunkline.server.foreign_types import recognise
 
+    if isinstance(value, t.InputRequiredResult):
+        return value  # type: ignore[return-value]
     if hasattr(value, "contents"):
         value = recognise(value, uri)
     if isinstance(value, t.ReadResourceResult):
         return value
     options = definition.options
+    if getattr(definition.function.function, "__trunkline_object__", False) and not isinstance(value, str | bytes):
+        raise TypeError(f"Resource.read() must return str or bytes, not {type(value).__name__}")
     content = ResourceContent(
         official_content(value), options.mime_type, None if options.meta is None else dict(options.meta)
     )

@@ -108,6 +108,13 @@ class ToolResult(OwnToolResult):
         )
 
 
+def _text_block(content: Any) -> Any:
+    from trunkline.compat.fast_functions import fast_content
+
+    blocks = fast_content(content)
+    return blocks[0] if len(blocks) == 1 else to_blocks(msgspec.json.encode(to_plain(content)).decode())[0]
+
+
 class Message(OwnMessage):
     """One message of a prompt."""
 
@@ -115,7 +122,8 @@ class Message(OwnMessage):
 
     def __init__(self, content: Any, role: Any = "user") -> None:
         """Initialize with the content, as text, a model or a value."""
-        super().__init__(to_blocks(content)[0] if not isinstance(content, list) else content, role)
+        block = content if isinstance(content, BaseModel) and hasattr(content, "type") else _text_block(content)
+        super().__init__(block, role)
 
     def to_mcp_prompt_message(self) -> Any:
         """Return the message as the protocol has it."""
@@ -202,6 +210,10 @@ class ResourceContent(OwnContent):
         default = "text/plain" if isinstance(content, str) else "application/octet-stream"
         super().__init__(content, mime_type or default, meta)
 
+    def __repr__(self) -> str:
+        """Show the content and its MIME type."""
+        return f"{type(self).__name__}(content={self.content!r}, mime_type={self.mime_type!r}, meta={self.meta!r})"
+
     def to_mcp_resource_contents(self, uri: Any) -> Any:
         """Return it as the protocol has it."""
         return to_model(to_contents(self, str(uri)))[0]
@@ -252,6 +264,10 @@ class ResourceResult:
     def __hash__(self) -> int:
         """Identify the object."""
         return id(self)
+
+    def __repr__(self) -> str:
+        """Show the contents."""
+        return f"ResourceResult(contents={self.contents!r}, meta={self.meta!r})"
 
     @classmethod
     def of(cls, value: Any, mime_type: str | None, meta: Mapping[str, Any] | None = None) -> ResourceResult:

@@ -6,6 +6,7 @@ settings that can be set later, routes of one's own. Everything is served by our
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import warnings
@@ -21,13 +22,15 @@ from pydantic import BaseModel, ConfigDict
 from trunkline.compat.component_versions import newest
 from trunkline.compat.components import Component, Prompt, Resource, Tool, from_definition, options_of
 from trunkline.compat.context import CURRENT_CONTEXT, FastContext, serving_context
-from trunkline.compat.definitions import FastTool
-from trunkline.compat.exceptions import ToolError
+from trunkline.compat.definitions import FastTool, is_local
+from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.fast_templates import FastUriTemplate
 from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.compat.prompt_definitions import FastPrompt, check_prompt_function
 from trunkline.compat.resource_definitions import FastResource, FastTemplate, fast_unknown, read_handler
 from trunkline.compat.resource_security import DEFAULT_RESOURCE_SECURITY, INHERIT_SECURITY
 from trunkline.compat.task_config import task_config_of
+from trunkline.compat.tool_names import validate_and_warn_tool_name
 from trunkline.compat.types import to_plain
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.context import Context
@@ -36,7 +39,7 @@ from trunkline.server.options import prompt_options, resource_options, tool_opti
 from trunkline.server.prompts import PromptDefinition
 from trunkline.server.resources import ResourceDefinition, TemplateDefinition
 from trunkline.server.server import Server
-from trunkline.server.tools import ToolDefinition
+from trunkline.server.tools import ToolDefinition, error_result
 
 __all__ = ["ForeignServer", "Settings", "blank_server", "shelf_of", "versioned_key"]
 
@@ -105,11 +108,14 @@ class ForeignServer(Server):
     """A server with the methods that both frameworks have."""
 
     _context_class: type[Context] | None = FastContext
+    #: Whether schemas are listed without references.
+    dereferences = True
     #: Whether sync functions run in worker threads.
     threads = True
     #: The class of its tools.
     tool_class: type[ToolDefinition] = FastTool
-    #: The classes of its resources and templates.
+    #: The classes of its prompts, resources and templates.
+    prompt_class: type[PromptDefinition] = FastPrompt
     resource_class: type[ResourceDefinition] = FastResource
     template_class: type[TemplateDefinition] = FastTemplate
     #: The classes of objects that stand for what the server offers, where they are not FastMCP's.
@@ -130,6 +136,7 @@ class ForeignServer(Server):
         self.resource_security = options.pop("resource_security", DEFAULT_RESOURCE_SECURITY)
         super().__init__(name or "server", instructions, visible=self._is_shown, **options)
         self.handlers["resources/read"] = read_handler(self)
+        self.handlers["tools/call"] = self._tool_handler(self.handlers["tools/call"])
         self._ready = True
         self.middleware = (self._bind_context, *self.middleware)
         self._refresh()
@@ -170,6 +177,23 @@ class ForeignServer(Server):
             return error
         return ToolError(str(error)) if exchange.method == "tools/call" else RequestFailed(str(error))
 
+    def _tool_handler(self, inner: Any) -> Any:
+        """Return the handler of ``tools/call``: an unknown tool is a result with an error, as in both frameworks."""
+
+        async def handle(exchange: Any, params: Any) -> Any:
+            tool = self.registry.tools.get(params.name)
+            if tool is None or not self.listing.is_visible(exchange.admitted.caller, tool):
+                if is_local(exchange):
+                    raise NotFoundError(f"Unknown tool: {params.name!r}")
+                return error_result(self.unknown_tool(params.name))
+            return await inner(exchange, params)
+
+        return handle
+
+    def unknown_tool(self, name: str) -> str:
+        """Return what is said of a tool that is not there."""
+        return f"Unknown tool: {name!r}"
+
     def unknown_resource(self, exchange: Any, uri: str, error: Exception) -> Exception:
         """Return the answer to a URI that names nothing, or nothing that may be read."""
         return fast_unknown(exchange, uri, error)
@@ -186,15 +210,30 @@ class ForeignServer(Server):
         """Make the definition of a tool."""
         given = self._own_options("tool", function, options)
         if "input_schema" not in given:
-            function = named_parameters(function)
+            self.check_tool_function(function)
         return self.tool_class(function, tool_options(given), owner=self)
+
+    def check_tool_function(self, function: Callable[..., Any]) -> None:
+        """Raise ValueError if a function cannot be called with named arguments."""
+        for each in inspect.signature(function).parameters.values():
+            if each.kind is each.VAR_POSITIONAL:
+                raise ValueError("Functions with *args are not supported as tools")
+            if each.kind is each.VAR_KEYWORD:
+                raise ValueError("Functions with **kwargs are not supported as tools")
+            if each.kind is each.POSITIONAL_ONLY:
+                raise ValueError(
+                    "Functions with positional-only parameters are not supported as tools: use standard parameters"
+                )
 
     def make_prompt(self, function: Callable[..., Any], options: Mapping[str, Any]) -> PromptDefinition:
         """Make the definition of a prompt."""
         given = self._own_options("prompt", function, options)
-        definition = PromptDefinition(function, prompt_options(given), owner=self)
-        definition.function.__class__ = _ReportingFunction
-        return definition
+        self.check_prompt_function(function)
+        return self.prompt_class(function, prompt_options(given), owner=self)
+
+    def check_prompt_function(self, function: Callable[..., Any]) -> None:
+        """Raise ValueError if a function cannot be called with named arguments."""
+        check_prompt_function(function)
 
     def make_resource(self, uri: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
         """Make the definition of a resource or a template."""
@@ -237,8 +276,15 @@ class ForeignServer(Server):
             given["output_schema"] = None
         if hasattr(given.get("annotations"), "model_dump"):
             given["annotations"] = to_plain(given["annotations"])
-        if not hasattr(function, "__name__") and callable(function):
-            given.setdefault("name", type(function).__name__)
+        if not callable(function):
+            raise TypeError(f"{function!r} is not a callable object: a {place} is made of a function")
+        given.setdefault("name", name_of(function))
+        if given["name"] == "<lambda>":
+            if place != "resource":
+                raise ValueError("You must provide a name for lambda functions")
+            del given["name"]
+        if place == "tool":
+            validate_and_warn_tool_name(given["name"])
         given.setdefault("run_in_thread", self.threads)
         return given
 
@@ -321,9 +367,7 @@ class ForeignServer(Server):
         if key in shelf:
             found = [self.object_of(kind, key, shelf[key])]
         else:
-            found = [
-                self.object_of(kind, each, shelf[each]) for each in shelf if self.split_key(kind, each)[0] == key
-            ]
+            found = [self.object_of(kind, each, shelf[each]) for each in shelf if self.split_key(kind, each)[0] == key]
         return newest(found, version)
 
     def add_object(self, component: Any) -> Any:
@@ -342,7 +386,7 @@ class ForeignServer(Server):
             definition = self._prompt_of_object(component, options)
             kind, key = "prompts", component.name
         elif isinstance(component, Resource):
-            definition = self.make_resource(str(component.uri), component.read, options)
+            definition = self._resource_of_object(component, options)
             kind, key = "resources", str(component.uri)
         else:
             definition = self._template_of_object(component, options)
@@ -382,6 +426,14 @@ class ForeignServer(Server):
             ]
         )
         return self.make_prompt(render, options)
+
+    def _resource_of_object(self, resource: Any, options: dict[str, Any]) -> Any:
+        async def read() -> Any:
+            return await resource.read()
+
+        # An object says itself what it holds.
+        read.__trunkline_object__ = True  # type: ignore[attr-defined]
+        return self.make_resource(str(resource.uri), read, options)
 
     def _template_of_object(self, template: Any, options: dict[str, Any]) -> Any:
         fn = getattr(template, "fn", None)
@@ -497,6 +549,16 @@ def _tool_keywords(tool: Any, options: dict[str, Any]) -> dict[str, Any]:
     elif source.output_schema is None or isinstance(source.output_schema, dict):
         kept["output_schema"] = source.output_schema
     return {**kept, **options}
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a callable: that of a partial is its function's."""
+    while isinstance(function, functools.partial):
+        own = vars(function).get("__name__")
+        if own:
+            return str(own)
+        function = function.func
+    return getattr(function, "__name__", None) or type(function).__name__
 
 
 def named_parameters(function: Callable[..., Any], more: Iterable[str] = ()) -> Callable[..., Any]:

@@ -130,6 +130,8 @@ class ClientSession:
             given["on_notification"] = to_message_handler(message_handler)
         if client_info is not None:
             given["client_info"] = to_struct(client_info, t.Implementation)
+        if options.get("extensions"):
+            given["extensions"] = {each.identifier: dict(each.settings) for each in options["extensions"]}
         self._client = OwnClient(StreamLink(read_stream, write_stream) if target is None else target, **given)
         self._entered = False
 
@@ -160,7 +162,7 @@ class ClientSession:
 
     async def _page(self, method: str, cursor: str | None, params: Any) -> Any:
         cursor = getattr(params, "cursor", None) or cursor
-        return to_model(await as_theirs(self._client.list_page(method, cursor)))
+        return _plain_result(to_model(await as_theirs(self._client.list_page(method, cursor))))
 
     async def list_tools(self, cursor: str | None = None, *, params: Any = None) -> Any:
         """List one page of the tools."""
@@ -186,9 +188,16 @@ class ClientSession:
         progress_callback: Any = None,
         *,
         meta: Any = None,
-        **_: Any,
+        **rounds: Any,
     ) -> Any:
-        """Call a tool; a failure of the tool is a result."""
+        """Call a tool; a failure of the tool is a result.
+
+        With ``allow_input_required``, what the server asks for is returned and not answered; the next call brings
+        ``input_responses`` and ``request_state``.
+        """
+        if _is_by_hand(rounds):
+            params = {"name": name, "arguments": to_plain(arguments or {})}
+            return await self._by_hand("tools/call", params, "CallToolResult", rounds)
         result = await as_theirs(
             self._client.call_tool(
                 name,
@@ -201,14 +210,40 @@ class ClientSession:
         )
         return call_model(result)
 
-    async def read_resource(self, uri: Any, **_: Any) -> Any:
-        """Read a resource."""
-        contents = await as_theirs(self._client.read_resource(str(uri)))
-        return model_class("ReadResourceResult")(contents=to_model(contents))
+    async def _by_hand(self, method: str, params: dict[str, Any], kind: str, rounds: Mapping[str, Any]) -> Any:
+        """Send one request of a call in rounds, and return its result or what the server asks for."""
+        given = dict(params)
+        if rounds.get("input_responses"):
+            given["inputResponses"] = {name: to_plain(each) for name, each in rounds["input_responses"].items()}
+        if rounds.get("request_state") is not None:
+            given["requestState"] = rounds["request_state"]
+        core = self._client._core
+        timeouts = core.timeouts(None, None)
+        raw = await as_theirs(core.with_session(lambda session: session.request(method, given, timeouts=timeouts)))
+        value = msgspec.json.decode(raw)
+        if value.get("resultType") == "input_required":
+            if not rounds.get("allow_input_required"):
+                raise RuntimeError("the server asks for more: pass allow_input_required=True to receive what")
+            from trunkline.compat.input_required import with_requests
 
-    async def get_prompt(self, name: str, arguments: Any = None, **_: Any) -> Any:
+            return with_requests(value)
+        return model_class(kind).model_validate(value)
+
+    async def read_resource(self, uri: Any, **rounds: Any) -> Any:
+        """Read a resource."""
+        if _is_by_hand(rounds):
+            return await self._by_hand("resources/read", {"uri": str(uri)}, "ReadResourceResult", rounds)
+        params = t.ReadResourceRequestParams(uri=str(uri))
+        client = self._client
+        found = client._core.fetch("resources/read", params, key=str(uri), timeouts=client._timeouts)
+        return _plain_result(to_model(await as_theirs(found)))
+
+    async def get_prompt(self, name: str, arguments: Any = None, **rounds: Any) -> Any:
         """Render a prompt."""
-        return to_model(await as_theirs(self._client.get_prompt(name, arguments)))
+        if _is_by_hand(rounds):
+            params = {"name": name, "arguments": to_plain(arguments or {})}
+            return await self._by_hand("prompts/get", params, "GetPromptResult", rounds)
+        return _plain_result(to_model(await as_theirs(self._client.get_prompt(name, arguments))))
 
     async def complete(self, ref: Any, argument: Any, context_arguments: Any = None) -> Any:
         """Complete an argument."""
@@ -246,7 +281,19 @@ class ClientSession:
         """Send a request and read its result as a model."""
         plain = to_plain(getattr(request, "root", request))
         found = await as_theirs(self._client.request(plain["method"], plain.get("params")))
-        return found if result_type is None else result_type.model_validate(found)
+        return found if result_type is None else _plain_result(result_type.model_validate(found))
+
+
+def _plain_result(result: Any) -> Any:
+    """Return a result without what only the transport and the cache need."""
+    for name in ("result_type", "ttl_ms", "cache_scope"):
+        if name in type(result).model_fields:
+            setattr(result, name, None)
+    return result
+
+
+def _is_by_hand(rounds: Mapping[str, Any]) -> bool:
+    return any(rounds.get(name) for name in ("allow_input_required", "input_responses", "request_state"))
 
 
 def call_model(result: Any) -> Any:

@@ -13,6 +13,7 @@ __all__ = [
     "ResourcesListChanged",
     "ServerEvent",
     "ToolsListChanged",
+    "event_of",
 ]
 
 
@@ -36,6 +37,12 @@ class ResourceUpdated:
     """A resource changed."""
 
     uri: str
+
+
+def event_of(what: str) -> Any:
+    """Return the event for a changed list, or for the resource of a URI."""
+    lists = {"tools": ToolsListChanged, "prompts": PromptsListChanged, "resources": ResourcesListChanged}
+    return lists[what]() if what in lists else ResourceUpdated(uri=what)
 
 
 ServerEvent = ToolsListChanged | PromptsListChanged | ResourcesListChanged | ResourceUpdated

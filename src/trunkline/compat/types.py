@@ -22,7 +22,7 @@ from trunkline.compat.versions import STATE
 from trunkline.protocol.methods import METHODS
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISION_NAMES
 
-__all__ = ["Model", "known_names", "model_class", "to_model", "to_plain", "to_struct"]
+__all__ = ["REQUEST_MODELS", "Model", "known_names", "model_class", "to_model", "to_plain", "to_struct"]
 
 S = TypeVar("S")
 
@@ -31,6 +31,11 @@ class Model(BaseModel):
     """The base of all models: members of other revisions and of others are kept."""
 
     model_config = ConfigDict(populate_by_name=True, extra="allow", arbitrary_types_allowed=True, defer_build=True)
+
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters: the members say their types themselves."""
+        return cls
 
     def __getattr__(self, name: str) -> Any:
         """Read a member by its name on the wire."""
@@ -103,6 +108,9 @@ _REQUESTS: Mapping[str, str] = MappingProxyType(
         "notifications/subscriptions/acknowledged": "SubscriptionsAcknowledgedNotification",
     }
 )
+
+#: The models of requests and notifications, by method.
+REQUEST_MODELS = _REQUESTS
 
 #: Members whose type is looser in our structs than in the models, by struct and member.
 _TYPES: Mapping[tuple[str, str], str] = MappingProxyType(
@@ -197,6 +205,8 @@ class _Family:
         if key in _TYPES:
             kind = (kind or self.of(getattr(t, _TYPES[key]))) | None if not field.required else kind
             kind = kind or self.of(getattr(t, _TYPES[key]))
+        if key == ("InputRequiredResult", "input_requests"):
+            kind = dict[str, Any] | None
         if field.name == "uri" and STATE.camel_case:
             kind = _any_url()
         if field.name == "arguments" and owner == "CallToolRequestParams":

@@ -42,6 +42,10 @@ class Image(OwnImage):
 class Audio(OwnAudio):
     """A sound."""
 
+    def _type_of_data(self) -> str:
+        """Return the type of a file with an unknown ending: both frameworks guess no further."""
+        return super()._type_of_data() if self.path is None else "application/octet-stream"
+
     def to_audio_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
         """Return the sound as a model."""
         block = super().to_audio_content()
@@ -50,6 +54,14 @@ class Audio(OwnAudio):
 
 class File(OwnFile):
     """A file."""
+
+    def __init__(
+        self, path: Any = None, data: Any = None, format: str | None = None, name: str | None = None, **options: Any
+    ) -> None:
+        """Initialize with a path or bytes; the name of bytes ends with their format."""
+        if path is None and name is None:
+            name = f"resource.{format}" if format else "resource"
+        super().__init__(path, data, format, name=name, **options)
 
     def to_resource_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
         """Return the file as a model."""

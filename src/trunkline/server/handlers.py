@@ -259,6 +259,8 @@ def capabilities(server: Server, revision: Revision) -> dict[str, Any]:
         declared["completions"] = {}
     if server.experimental:
         declared["experimental"] = dict(server.experimental)
+    if server.extensions:
+        declared["extensions"] = dict(server.extensions)
     absent = hidden_fields(t.ServerCapabilities, revision)
     return {name: value for name, value in declared.items() if name not in absent}
 

@@ -74,6 +74,7 @@ class ServerOptions(TypedDict, total=False):
     icons: Sequence[t.Icon] | None
     tools: Sequence[Callable[..., Any]]
     experimental: Mapping[str, Any] | None
+    extensions: Mapping[str, Any] | None
     capabilities: Sequence[str]
     revisions: Sequence[str] | None
     state_keys: Sequence[str | bytes] | None
@@ -117,6 +118,8 @@ class Server(ComponentRegistry):
         self.info: t.Implementation = _info(name, version, options)
         self.instructions: str | None = instructions
         self.experimental: Mapping[str, Any] | None = options.get("experimental")
+        #: The declared extensions by identifier, with their settings; only revisions with extensions see them.
+        self.extensions: Mapping[str, Any] | None = options.get("extensions")
         self.announced: frozenset[str] = frozenset(options.get("capabilities", ()))
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self.masks_errors: bool = options.get("mask_error_details", True)

@@ -102,6 +102,7 @@ _FASTMCP: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "auth.fast_routes: AuthorizationHandler",
             "auth.pages: create_unregistered_client_html",
         ),
+        "fastmcp.server.http": ("applications: StarletteWithLifespan",),
         "fastmcp.server.auth.redirect_validation": (
             "auth.redirects: DEFAULT_LOCALHOST_PATTERNS UNSAFE_REDIRECT_URI_SCHEMES add_query_params "
             "build_client_redirect is_loopback_host is_redirect_uri_allowed_for_application_type "

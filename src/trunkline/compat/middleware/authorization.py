@@ -14,7 +14,7 @@ __all__ = ["AuthMiddleware"]
 
 
 class AuthMiddleware(Middleware):
-    """Lists only what the caller may use, and rejects the rest; over stdio (no tokens) checks nothing."""
+    """Lists only what the caller may use, and rejects the rest; over stdio, without tokens, nothing is checked."""
 
     def __init__(self, auth: Any) -> None:
         """Initialize with a check, or several that must all allow access."""

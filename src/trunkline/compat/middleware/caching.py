@@ -40,8 +40,9 @@ __all__ = [
 ]
 
 ANONYMOUS_AUTH_KEY = "anonymous"
-_ONE_HOUR, _FIVE_MINUTES = 3600.0, 300.0
-_LARGEST = 1024 * 1024
+_ONE_HOUR = 3600.0  # FastMCP's lifetime of results.
+_FIVE_MINUTES = 300.0  # FastMCP's lifetime of lists.
+_LARGEST = 1024 * 1024  # FastMCP's limit for what is kept.
 #: Beyond this number the oldest answers are forgotten.
 _MAX_ENTRIES = 10_000
 

@@ -13,8 +13,14 @@ from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareCon
 
 __all__ = ["ErrorHandlingMiddleware", "RetryMiddleware"]
 
-_NOT_FOUND, _RESOURCE_NOT_FOUND = -32001, -32002
-_INVALID_PARAMS, _INTERNAL_ERROR, _FAILED = -32602, -32603, -32000
+# FastMCP's own codes beside those of JSON-RPC.
+_NOT_FOUND = -32001
+_FAILED = -32000
+# 2025-11-25, server/resources: the code of a resource that is not there.
+_RESOURCE_NOT_FOUND = -32002
+# JSON-RPC 2.0, section 5.1.
+_INVALID_PARAMS = -32602
+_INTERNAL_ERROR = -32603
 
 
 class ErrorHandlingMiddleware(Middleware):
@@ -47,7 +53,7 @@ class ErrorHandlingMiddleware(Middleware):
         try:
             self.error_callback(error, context)
         except Exception as failure:
-            self.logger.error(f"Error in error callback: {failure}")
+            self.logger.exception("Error in error callback: %s", failure)
 
     def _transform_error(self, error: Exception, context: MiddlewareContext[Any]) -> Exception:
         """Return the error of the protocol for a failure, by the kind of what caused it."""
@@ -121,7 +127,12 @@ class RetryMiddleware(Middleware):
                 delay = self._calculate_delay(attempt)
                 attempt += 1
                 self.logger.warning(
-                    f"Request {context.method} failed (attempt {attempt}/{self.max_retries + 1}): "
-                    f"{type(error).__name__}: {error}. Retrying in {delay:.1f}s..."
+                    "Request %s failed (attempt %d/%d): %s: %s. Retrying in %.1fs...",
+                    context.method,
+                    attempt,
+                    self.max_retries + 1,
+                    type(error).__name__,
+                    error,
+                    delay,
                 )
                 await asyncio.sleep(delay)

@@ -69,7 +69,7 @@ class BaseLoggingMiddleware(Middleware):
         try:
             return self.payload_serializer(context.message)
         except Exception as error:
-            self.logger.warning("The payload serializer failed, the default is used: %s", error)
+            self.logger.warning("The payload serializer failed, the default is used: %s", error, exc_info=True)
             return default_serializer(context.message)
 
     def _format_message(self, message: dict[str, Any]) -> str:

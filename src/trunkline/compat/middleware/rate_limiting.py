@@ -117,9 +117,7 @@ class RateLimitingMiddleware(_PerClient):
                 if max_requests_per_second == 0
                 else "pass burst_capacity=1 or more"
             )
-            warnings.warn(
-                f"burst_capacity below 1 is deprecated: {advice}", FastMCPDeprecationWarning, stacklevel=2
-            )
+            warnings.warn(f"burst_capacity below 1 is deprecated: {advice}", FastMCPDeprecationWarning, stacklevel=2)
         self.max_requests_per_second = max_requests_per_second
         self.burst_capacity: float = burst_capacity or default
         self.get_client_id = get_client_id

@@ -23,10 +23,10 @@ class _Timing(Middleware):
             result = await call_next(context)
         except Exception as error:
             took = (time.perf_counter() - started) * 1000
-            self.logger.log(self.log_level, f"{what} failed after {took:.2f}ms: {error}")
+            self.logger.log(self.log_level, "%s failed after %.2fms: %s", what, took, error)
             raise
         took = (time.perf_counter() - started) * 1000
-        self.logger.log(self.log_level, f"{what} completed in {took:.2f}ms")
+        self.logger.log(self.log_level, "%s completed in %.2fms", what, took)
         return result
 
 

@@ -58,7 +58,8 @@ class ResponseLimitingMiddleware(Middleware):
         encoded = json.dumps(to_plain(result.to_struct()), ensure_ascii=False)
         if len(encoded.encode()) <= self.max_size:
             return result
-        texts = [each.text for each in result.content if getattr(each, "type", None) == "text"]
+        blocks: Any = result.content
+        texts = [each.text for each in blocks if getattr(each, "type", None) == "text"]
         return self._truncate_to_result("\n\n".join(texts) if texts else encoded, result.meta, result.is_error)
 
     def _truncate_to_result(self, text: str, meta: Any = None, is_error: bool = False) -> ToolResult:

@@ -33,9 +33,7 @@ class UpstreamError(ValueError):
 
 def _redact_headers(headers: Any) -> dict[str, str]:
     """Return headers for a log: only those that never hold a secret are shown."""
-    return {
-        name.lower(): value if name.lower() in _SHOWN_HEADERS else "***" for name, value in dict(headers).items()
-    }
+    return {name.lower(): value if name.lower() in _SHOWN_HEADERS else "***" for name, value in dict(headers).items()}
 
 
 def _slugify(text: str) -> str:
@@ -225,5 +223,3 @@ def _argument(route: Any, variable: str) -> str:
 
 def _variable(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
-
-

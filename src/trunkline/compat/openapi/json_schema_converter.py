@@ -1,4 +1,4 @@
-"""Schemas of OpenAPI documents as JSON Schema: ``nullable``, ``readOnly`` and ``writeOnly``, and keywords of their own."""
+"""Schemas of OpenAPI documents as JSON Schema: what ``nullable``, ``readOnly`` and ``writeOnly`` mean there."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def _converted(node: Any, old: bool) -> Any:
         if key in _ONE:
             made[key] = _converted(value, old)
         elif key in _SEVERAL and isinstance(value, list):
-            made[key] = [_converted(each, old) for each in value]
+            # That only one of them matches is what many documents say and few mean: values that match two are valid.
+            made["anyOf" if key == "oneOf" else key] = [_converted(each, old) for each in value]
         elif key in _NAMED and isinstance(value, Mapping):
             made[key] = {name: _converted(each, old) for name, each in value.items()}
         else:
@@ -99,7 +100,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _projected(node: Any, unwanted: tuple[str, ...], definitions: Mapping[str, Any]) -> Any:
-    """Return a schema without the unwanted properties: those of one object may stand in several members of ``allOf``."""
+    """Return a schema without the unwanted properties; an object's may stand in several members of ``allOf``."""
     if not isinstance(node, Mapping):
         return node
     names = _unwanted_names(node, unwanted, definitions, set())
@@ -126,9 +127,7 @@ def _without(
         # Members of these describe the same object.
         if isinstance(made.get(key), list):
             made[key] = [
-                _without(
-                    dict(each), names | _unwanted_names(each, unwanted, definitions, set()), unwanted, definitions
-                )
+                _without(dict(each), names | _unwanted_names(each, unwanted, definitions, set()), unwanted, definitions)
                 if isinstance(each, Mapping)
                 else each
                 for each in made[key]
@@ -141,9 +140,7 @@ def _without(
     return made
 
 
-def _unwanted_names(
-    node: Any, unwanted: tuple[str, ...], definitions: Mapping[str, Any], seen: set[str]
-) -> set[str]:
+def _unwanted_names(node: Any, unwanted: tuple[str, ...], definitions: Mapping[str, Any], seen: set[str]) -> set[str]:
     """Return the names of the unwanted properties of one object, its references and members of ``allOf`` included."""
     if not isinstance(node, Mapping):
         return set()

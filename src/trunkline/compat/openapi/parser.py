@@ -14,7 +14,7 @@ __all__ = ["parse_openapi_to_http_routes"]
 log = logging.getLogger("fastmcp")
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
-_MAX_REFERENCES = 50
+_MAX_REFERENCES = 50  # References of honest documents lead on a few times.
 
 
 def parse_openapi_to_http_routes(openapi_dict: Mapping[str, Any]) -> list[HTTPRoute]:
@@ -27,12 +27,11 @@ def parse_openapi_to_http_routes(openapi_dict: Mapping[str, Any]) -> list[HTTPRo
     if not version.startswith("3."):
         raise ValueError(f"this is not an OpenAPI document of version 3: openapi is {version!r}")
     schemas = as_definitions((openapi_dict.get("components") or {}).get("schemas") or {})
-    routes = []
+    routes: list[HTTPRoute] = []
     for path, given in (openapi_dict.get("paths") or {}).items():
         item = _resolved(openapi_dict, given)
-        for method in _METHODS:
-            if isinstance(item.get(method), Mapping):
-                routes.append(_route(openapi_dict, path, item, method, schemas))
+        found = [method for method in _METHODS if isinstance(item.get(method), Mapping)]
+        routes += [_route(openapi_dict, path, item, method, schemas) for method in found]
     return routes
 
 
@@ -84,7 +83,7 @@ def _route(
     try:
         route.flat_param_schema, route.parameter_map = _combine_schemas_and_map_params(route)
     except Exception as error:
-        log.warning("The arguments of %s %s cannot be described: %s", route.method, path, error)
+        log.warning("The arguments of %s %s cannot be described: %s", route.method, path, error, exc_info=True)
         route.flat_param_schema = {"type": "object", "properties": {}}
     return route
 
@@ -98,11 +97,9 @@ def _parameters(
         each = _resolved(document, given)
         schema = each.get("schema")
         if schema is None:
-            schema = next(iter((each.get("content") or {}).values()), {}).get("schema") or {}
+            content: Mapping[str, Any] = each.get("content") or {}
+            schema = next((media.get("schema") for media in content.values()), None) or {}
         made = as_definitions(schema)
-        for member in ("example", "examples", "default"):
-            if member in each and member not in made and "$ref" not in made and member == "default":
-                made[member] = each[member]
         found[each["name"], each["in"]] = ParameterInfo(
             name=each["name"],
             location=each["in"],
@@ -120,9 +117,7 @@ def _body(document: Mapping[str, Any], operation: Mapping[str, Any]) -> RequestB
         return None
     given = _resolved(document, operation["requestBody"])
     content = given.get("content") or {}
-    encoding = {
-        name: dict(how) for media in content.values() for name, how in (media.get("encoding") or {}).items()
-    }
+    encoding = {name: dict(how) for media in content.values() for name, how in (media.get("encoding") or {}).items()}
     return RequestBodyInfo(
         required=bool(given.get("required")),
         content_schema={kind: as_definitions(media.get("schema") or {}) for kind, media in content.items()},

@@ -39,7 +39,7 @@ __all__ = [
 
 log = logging.getLogger("fastmcp")
 
-DEFAULT_TIMEOUT = 30.0
+DEFAULT_TIMEOUT = 30.0  # Seconds; FastMCP's own.
 _LONGEST_NAME = 56  # FastMCP's own limit for names made of operation ids.
 
 
@@ -145,7 +145,7 @@ class OpenAPIProvider(Provider):
             try:
                 kind = choose(route, kind) or kind
             except Exception as error:
-                log.warning("route_map_fn failed for %s %s: %s", route.method, route.path, error)
+                log.warning("route_map_fn failed for %s %s: %s", route.method, route.path, error, exc_info=True)
         if kind is MCPType.EXCLUDE:
             return
         every = {*route.tags, *tags, *found.mcp_tags}
@@ -165,7 +165,7 @@ class OpenAPIProvider(Provider):
         try:
             return self._component_fn(route, component) or component
         except Exception as error:
-            log.warning("mcp_component_fn failed for %s: %s", component.name, error)
+            log.warning("mcp_component_fn failed for %s: %s", component.name, error, exc_info=True)
             return component
 
     def _base_name(self, route: Any) -> str:

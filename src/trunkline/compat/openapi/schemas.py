@@ -31,7 +31,7 @@ _DEFINITIONS = "#/$defs/"
 _BEYOND_PROPERTIES = ("oneOf", "anyOf", "not", "if", "patternProperties", "propertyNames", "dependentSchemas")
 #: Members that describe, and constrain nothing.
 _ANNOTATIONS = ("title", "description", "example", "examples", "default", "deprecated", "externalDocs", "xml", "$defs")
-_MAX_DEPTH = 30
+_MAX_DEPTH = 30  # Schemas of honest documents nest a few levels deep.
 
 
 def as_definitions(node: Any) -> Any:
@@ -106,6 +106,8 @@ class _Object:
     def __init__(self) -> None:
         self.properties: dict[str, Any] = {}
         self.required: list[str] = []
+        #: The named schemas that were added: a second time they add nothing, and a circle ends.
+        self.seen: set[str] = set()
 
     def add(self, schema: Mapping[str, Any], *, optional: bool = False) -> None:
         """Add properties; one that is there already must match both schemas."""
@@ -132,8 +134,10 @@ def _gather(schema: Any, definitions: Mapping[str, Any], into: _Object, merging:
         return False
     if merging and schema.get("additionalProperties", True) is False:
         return False
-    if name is not None and not _gather(definitions.get(name), definitions, into, merging, depth + 1):
-        return False
+    if name is not None and name not in into.seen:
+        into.seen.add(name)
+        if not _gather(definitions.get(name), definitions, into, merging, depth + 1):
+            return False
     if not all(_gather(each, definitions, into, merging, depth + 1) for each in parts):
         return False
     into.add(schema)
@@ -292,6 +296,7 @@ def extract_output_schema_from_responses(
         schema = convert_openapi_schema_to_json_schema(
             definitions[name], openapi_version, remove_write_only=True, definitions=definitions
         )
+        schema["x-fastmcp-top-level-schema"] = name
     used = named_in([schema], definitions)
     if not _is_object(schema, definitions):
         schema = {

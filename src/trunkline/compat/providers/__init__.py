@@ -1,1 +1,3 @@
 """FastMCP's providers: what offers components to a server beside its own registrations."""
+
+__all__: list[str] = []

@@ -20,7 +20,6 @@ from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareCon
 from trunkline.compat.providers.base import Provider, matching_template
 from trunkline.compat.results import PromptResult, ResourceContent, ResourceResult, ToolResult
 from trunkline.compat.sessions import ClientSession
-from trunkline.compat.types import model_class, to_model
 from trunkline.errors import LinkError, RequestFailed
 from trunkline.protocol.uri_template import UriTemplate
 
@@ -48,8 +47,8 @@ _OF_THE_CONNECTION = frozenset(
         "io.modelcontextprotocol/serverInfo",
     }
 )
-_INTERNAL_ERROR = -32603
-_CACHE_SECONDS = 300.0
+_INTERNAL_ERROR = -32603  # JSON-RPC 2.0, section 5.1.
+_CACHE_SECONDS = 300.0  # FastMCP's own.
 
 
 # --- the client of the server behind ---------------------------------------------------------------------------------
@@ -485,9 +484,9 @@ class ProxyProvider(Provider):
 class ProxyMetadataMiddleware(Middleware):
     """Says about the proxy what the server behind says about itself, where the proxy says nothing."""
 
-    def __init__(self, client_factory: Any, *, identity: str = "proxy") -> None:
-        """Initialize with the way to the server behind; ``identity="upstream"`` takes over its name, too."""
-        self._behind = _Behind(client_factory)
+    def __init__(self, provider: Any, *, identity: str = "proxy") -> None:
+        """Initialize with the provider, or its factory of clients; ``identity="upstream"`` takes over the name, too."""
+        self._behind = _Behind(getattr(provider, "client_factory", provider))
         self.identity = identity
 
     async def _changed(self, result: Any) -> Any:
@@ -495,13 +494,12 @@ class ProxyMetadataMiddleware(Middleware):
         try:
             async with self._behind.connected(client) as connected:
                 upstream = connected.initialize_result
-        except (McpError, RequestFailed):
+        except RequestFailed:
+            # What it says about itself is not needed: the first request shows what is wrong.
             return result
         if upstream is None:
             return result
-        theirs = {
-            name: value for name, value in (upstream.meta or {}).items() if name not in _OF_THE_CONNECTION
-        }
+        theirs = {name: value for name, value in (upstream.meta or {}).items() if name not in _OF_THE_CONNECTION}
         changes: dict[str, Any] = {
             "instructions": result.instructions or upstream.instructions,
             "meta": {**theirs, **(result.meta or {})} or None,
@@ -525,11 +523,11 @@ class FastMCPProxy(FastMCP):
     def __init__(self, client: Any = None, *, client_factory: Any = None, **options: Any) -> None:
         """Initialize with a client, or a function that makes the client of a request."""
         options.setdefault("name", FastMCP.generate_name.__func__(FastMCPProxy))  # type: ignore[attr-defined]
-        ttl = options.pop("cache_ttl", None)
+        ttl, identity = options.pop("cache_ttl", None), options.pop("identity", "proxy")
         super().__init__(**options)
         self.client_factory: Any = client_factory or _create_client_factory(client)
         self.add_provider(ProxyProvider(self.client_factory, ttl))
-        self.add_middleware(ProxyMetadataMiddleware(self.client_factory))
+        self.add_middleware(ProxyMetadataMiddleware(self.client_factory, identity=identity))
         self.handlers["ping"] = self._ping
 
     async def _ping(self, exchange: Any, params: Any) -> Any:

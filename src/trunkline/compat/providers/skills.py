@@ -45,7 +45,7 @@ log = logging.getLogger("fastmcp")
 
 SupportingFiles = Literal["template", "resources"]
 _MANIFEST = "_manifest"
-_LONGEST_DESCRIPTION = 200
+_LONGEST_DESCRIPTION = 200  # A line of a file may be a whole paragraph.
 
 
 # --- skills ----------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def parse_frontmatter(content: str) -> tuple[dict[str, Any], str]:
 def _members(lines: list[str]) -> dict[str, Any]:
     """Return YAML members without a guess at their types; lines that are not YAML are read one by one."""
     try:
-        import yaml
+        import yaml  # type: ignore[import-untyped, unused-ignore]
 
         found = yaml.load("\n".join(lines), Loader=yaml.BaseLoader)
     except ImportError:
@@ -371,7 +371,7 @@ class SkillsDirectoryProvider(AggregateProvider):
             try:
                 if not (folder / self._main_file_name).is_file():
                     continue
-                provider = SkillProvider(folder, self._main_file_name, self._supporting_files)  # type: ignore[arg-type]
+                provider = SkillProvider(folder, self._main_file_name, self._supporting_files)
             except (OSError, ValueError, RuntimeError) as error:
                 log.warning("The skill %s cannot be read: %s", folder, error)
                 continue

@@ -1,1 +1,3 @@
 """FastMCP's transforms: what changes components between a provider and a client."""
+
+__all__: list[str] = []

@@ -129,9 +129,7 @@ class Namespace(Transform):
         return found.model_copy(update={"uri_template": namespaced_uri(self._prefix, found.uri_template)})
 
     @staticmethod
-    async def _found(
-        member: str, outer: str, inner: str | None, call_next: Any, version: VersionSpec | None
-    ) -> Any:
+    async def _found(member: str, outer: str, inner: str | None, call_next: Any, version: VersionSpec | None) -> Any:
         found = None if inner is None else await call_next(inner, version=version)
         return None if found is None else found.model_copy(update={member: outer})
 

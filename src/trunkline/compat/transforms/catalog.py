@@ -6,7 +6,6 @@ through the same transform, which then changes nothing.
 
 from __future__ import annotations
 
-import itertools
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,15 +21,13 @@ from trunkline.compat.types import to_plain
 
 __all__ = ["CatalogTransform", "PromptsAsTools", "ResourcesAsTools"]
 
-_NUMBERS = itertools.count()
-
 
 class CatalogTransform(Transform):
-    """Replaces lists: subclasses override ``transform_tools`` and its kin, and read the real lists by ``get_..._catalog``."""
+    """Replaces lists: subclasses override ``transform_tools`` and its kin; ``get_tool_catalog`` reads the real ones."""
 
     def __init__(self) -> None:
         """Start as a transform that is not bypassed."""
-        self._instance_id = next(_NUMBERS)
+        self._instance_id = id(self)
         self._bypass: ContextVar[bool] = ContextVar(f"trunkline.compat.catalog.{self._instance_id}", default=False)
 
     async def list_tools(self, tools: Sequence[Any]) -> Sequence[Any]:
@@ -66,7 +63,7 @@ class CatalogTransform(Transform):
         return prompts
 
     async def get_tool_catalog(self, ctx: Any, *, run_middleware: bool = True) -> Sequence[Any]:
-        """Return the real tools, the newest version of each; those that only an app's own page may call are left out."""
+        """Return the real tools, the newest version of each, without those that only an app's own page may call."""
         found = await self._read(lambda: ctx.fastmcp.list_tools(run_middleware=run_middleware))
         return [each for each in found if _is_for_model(each)]
 
@@ -145,9 +142,7 @@ class ResourcesAsTools(_AsTools):
         async def list_resources() -> str:
             """List the resources, and the templates of resources, as JSON."""
             found = [
-                _without_none(
-                    uri=str(each.uri), name=each.name, description=each.description, mime_type=each.mime_type
-                )
+                _without_none(uri=str(each.uri), name=each.name, description=each.description, mime_type=each.mime_type)
                 for each in await self._newest("list_resources")
             ]
             found += [

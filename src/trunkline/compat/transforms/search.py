@@ -135,7 +135,8 @@ class BaseSearchTransform(CatalogTransform):
             known = {each.name for each in await transform.get_tool_catalog(ctx)}
             if name not in known:
                 raise ToolError(f"Unknown tool: {name!r}")
-            return await ctx.fastmcp.call_tool(name, arguments)
+            server: Any = ctx.fastmcp
+            return await server.call_tool(name, arguments)
 
         return self._named(call_tool, self._call_tool_name)
 
@@ -174,7 +175,8 @@ class RegexSearchTransform(BaseSearchTransform):
             ctx: FastContext = None,  # type: ignore[assignment]
         ) -> str | list[dict[str, Any]]:
             """Search the tools by a regular expression."""
-            return await transform._found(ctx, pattern)
+            found: str | list[dict[str, Any]] = await transform._found(ctx, pattern)
+            return found
 
         return self._named(search_tools, self._search_tool_name)
 
@@ -285,7 +287,8 @@ class BM25SearchTransform(BaseSearchTransform):
             ctx: FastContext = None,  # type: ignore[assignment]
         ) -> str | list[dict[str, Any]]:
             """Search the tools by words."""
-            return await transform._found(ctx, query)
+            found: str | list[dict[str, Any]] = await transform._found(ctx, query)
+            return found
 
         return self._named(search_tools, self._search_tool_name)
 
