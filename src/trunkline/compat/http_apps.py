@@ -113,7 +113,7 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
     """Make a Starlette application of a server: its endpoint, its own routes and the given middleware."""
     from starlette.routing import Mount, Route
 
-    from trunkline.compat.applications import StarletteWithLifespan
+    from trunkline.compat.applications import StarletteWithLifespan, WholeMount
 
     given = _own_options(server, options)
     middleware = list(options.get("middleware") or ())
@@ -139,7 +139,7 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
 
     served = serving if guard is None else guard.around(serving)
     if transport == "sse":
-        messages = Mount(given["message_path"], app=_FromRoot(served))
+        messages = WholeMount(given["message_path"], app=_FromRoot(served))
         routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), messages]
     else:
         routes = [Route(endpoint_path, endpoint=served, methods=None, name=endpoint_path)]
