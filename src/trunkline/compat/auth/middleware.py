@@ -49,7 +49,7 @@ class AuthenticatedUser(SimpleUser):
 
 
 class AuthorizationContext(TypedDict):
-    """Who owns what a request creates."""
+    """The identity that owns what a request creates."""
 
     client_id: str
     issuer: str | None
