@@ -16,6 +16,7 @@ import trunkline.types as t
 from trunkline.compat.types import REQUEST_MODELS, model_class, to_plain
 from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.protocol.revisions import Feature
+from trunkline.server.dispatch import root_server
 from trunkline.server.elicitors import state_binding
 from trunkline.server.request_state import RoundState, StateBinding, StateSeal
 
@@ -52,12 +53,21 @@ def is_input_required(value: Any) -> bool:
     return isinstance(value, model_class("InputRequiredResult"))
 
 
+def _of_request(server: Any, exchange: Any) -> tuple[Any, Any]:
+    """Return the exchange of the caller's request, and its server: what a handler calls belongs to that request."""
+    inner = exchange
+    while getattr(inner, "_outer", None) is not None:
+        inner = inner._outer
+    return (server if inner is exchange else root_server(inner)), inner
+
+
 def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequiredResult:
     """Return what a handler returned as ours, with its state sealed.
 
     Raises:
         RequestFailed: the revision of the caller has no such results.
     """
+    server, exchange = _of_request(server, exchange)
     if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
         raise RequestFailed("Handler returned an invalid result")
     requests = {}
@@ -76,6 +86,7 @@ def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequire
 
 def read_state(server: Any, exchange: Any) -> str | None:
     """Return the text that the handler gave to the last round, or None."""
+    server, exchange = _of_request(server, exchange)
     text = getattr(exchange.admitted.params, "request_state", None)
     if text is None or Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
         return None
@@ -85,6 +96,7 @@ def read_state(server: Any, exchange: Any) -> str | None:
 
 def read_responses(exchange: Any) -> dict[str, Any] | None:
     """Return the caller's answers to the last round as models, or None."""
+    _, exchange = _of_request(None, exchange)
     given = getattr(exchange.admitted.params, "input_responses", None)
     if not given:
         return None

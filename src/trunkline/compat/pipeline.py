@@ -32,6 +32,7 @@ from trunkline.compat.exceptions import (
     ResourceError,
     ToolError,
 )
+from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.middleware.dereference import dereferenced
 from trunkline.compat.middleware.messages import wrap_handlers
@@ -43,6 +44,7 @@ from trunkline.compat.transforms.base import is_enabled
 from trunkline.compat.types import model_class, to_plain, to_struct
 from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ResourceNotFound
 from trunkline.protocol.methods import read_meta
+from trunkline.protocol.revisions import Feature
 from trunkline.server.tools import error_result
 
 __all__ = ["call_tool", "find_object", "list_objects", "read_resource", "render_prompt", "use_pipeline"]
@@ -138,7 +140,10 @@ async def list_objects(server: Any, kind: str, *, run_middleware: bool = True) -
     async with _entered(server, row.method, t.PaginatedRequestParams()):
 
         async def last(_: Any) -> Sequence[Any]:
-            return [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+            found = [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+            injected = _injected(server) if kind == "tools" else {}
+            own = [each for each in injected.values() if await is_allowed(each)]
+            return [*own, *(each for each in found if each.name not in injected)] if injected else found
 
         if not run_middleware:
             return await last(None)
@@ -152,6 +157,15 @@ async def _transformed(server: Any, row: _Kind) -> Sequence[Any]:
     for transform in server._transforms:
         items = await getattr(transform, row.verb)(items)
     return [server.marked_for_session(each) for each in items]
+
+
+def _injected(server: Any) -> dict[str, Any]:
+    """Return the tools that middleware adds: they are the server's own, so that all its middleware sees them."""
+    return {
+        name: tool
+        for middleware in server.foreign_middleware
+        for name, tool in getattr(middleware, "injected_tools", {}).items()
+    }
 
 
 async def _any_object(server: Any, row: _Kind, key: str, version: VersionSpec | None) -> Any:
@@ -178,6 +192,9 @@ async def _exists(server: Any, uri: str) -> bool:
 async def find_object(server: Any, kind: str, key: str, version: VersionSpec | None = None) -> Any:
     """Find one object by its name or URI; if its newest version may not be seen, the newest that may."""
     row = _KINDS[kind]
+    injected = _injected(server).get(key) if kind == "tools" else None
+    if injected is not None:
+        return injected if await is_allowed(injected) else None
     found = await _any_object(server, row, key, version)
     if found is None:
         return None
@@ -247,7 +264,8 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
         raise NotFoundError(f"Unknown tool: {name!r}")
     try:
         result = await tool.run(arguments)
-        return result if isinstance(result, ToolResult) else tool.convert_result(result)
+        asked = isinstance(result, ToolResult) or is_input_required(result)
+        return result if asked else tool.convert_result(result)
     except (NotFoundError, DisabledError) as error:
         # Something that the tool looked for: the tool itself is there.
         raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
@@ -272,14 +290,12 @@ async def _by_identity(server: Any, name: str) -> Any:
         if is_app_tool_with_identity(each, parsed[0])
     ]
     for transform in server._transforms:
-        changed = [
-            each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])
-        ]
+        changed = [each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])]
         items = changed or items
     marked = [server.marked_for_session(each) for each in items]
     found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
-    # Through its name, so that a lookup of a provider or a transform may refuse it.
-    return None if found is None else await find_object(server, "tools", found.name, _exactly(found)) or found
+    # Through its name, so that a provider or a transform may decline it.
+    return None if found is None else await _any_object(server, _KINDS["tools"], found.name, _exactly(found))
 
 
 def _exactly(component: Any) -> VersionSpec | None:
@@ -317,9 +333,11 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
         if values is None:
             raise NotFoundError(f"Unknown resource: {uri!r}")
         screen(server, template, values)
-        found = await template.create_resource(uri, values)
     try:
-        return found.convert_result(await found.read())
+        if found is None:
+            found = await template.create_resource(uri, values)
+        value = await found.read()
+        return value if is_input_required(value) else found.convert_result(value)
     except ResourceSecurityError:
         raise
     except (NotFoundError, DisabledError) as error:
@@ -368,7 +386,8 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
     if prompt is None:
         raise NotFoundError(f"Unknown prompt: {name!r}")
     try:
-        return prompt.convert_result(await prompt.render(dict(arguments or {})))
+        value = await prompt.render(dict(arguments or {}))
+        return value if is_input_required(value) else prompt.convert_result(value)
     except (NotFoundError, DisabledError) as error:
         raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability):
@@ -429,6 +448,20 @@ def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any],
     return items[start : start + size], str(start + size) if start + size < len(items) else None
 
 
+def _asked(server: Any, exchange: Any, result: Any, what: str) -> Any:
+    """Return the questions that a component returned instead of a result.
+
+    Raises:
+        InvalidParams: the caller's revision has no such results.
+    """
+    if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
+        raise InvalidParams(
+            f"{what} returned an InputRequiredResult, which exists since 2026-07-28; "
+            f"this caller speaks {exchange.admitted.caller.revision.name}: call ctx.elicit() instead"
+        )
+    return to_input_required(server, exchange, result)
+
+
 def _tool_handler(server: Any) -> Any:
     async def handle(exchange: Any, params: t.CallToolRequestParams) -> Any:
         arguments = msgspec.json.decode(params.arguments) if params.arguments is not None else {}
@@ -440,6 +473,8 @@ def _tool_handler(server: Any) -> Any:
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
             return error_result(str(error))
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Tool {params.name!r}")
         return result.to_struct() if isinstance(result, ToolResult) else to_struct(result, t.CallToolResult)
 
     return handle
@@ -453,6 +488,8 @@ def _resource_handler(server: Any) -> Any:
             raise ResourceNotFound(f"Resource not found: {params.uri!r}", data={"uri": params.uri}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Resource {params.uri!r}")
         if isinstance(result, ResourceResult):
             return result.to_struct(params.uri)
         if isinstance(result, list):
@@ -472,6 +509,8 @@ def _prompt_handler(server: Any) -> Any:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
+        if is_input_required(result):
+            return _asked(server, exchange, result, f"Prompt {params.name!r}")
         return result.to_struct() if isinstance(result, PromptResult) else to_struct(result, t.GetPromptResult)
 
     return handle
