@@ -52,6 +52,8 @@ class Component(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", populate_by_name=True)
 
     KEY_PREFIX: ClassVar[str] = ""
+    #: Whether it is an object of the official SDK's.
+    _official: ClassVar[bool] = False
 
     name: str
     version: str | None = None
@@ -81,6 +83,13 @@ class Component(BaseModel):
     def make_key(cls, identifier: str) -> str:
         """Return the key of a component of this kind."""
         return f"{cls.KEY_PREFIX}:{identifier}" if cls.KEY_PREFIX else identifier
+
+    @classmethod
+    def _home(cls) -> Any:
+        """Return the server that components of this class belong to before they are added to one."""
+        from trunkline.compat.servers import blank_server
+
+        return blank_server(cls._official)
 
     @property
     def identifier(self) -> str:
@@ -196,8 +205,6 @@ class Tool(Component):
 class FunctionTool(Tool):
     """A tool made of a function."""
 
-    _official: ClassVar[bool] = False
-
     fn: Callable[..., Any]
 
     @property
@@ -232,13 +239,6 @@ class FunctionTool(Tool):
         if self.definition is None:
             self.definition = self._home().make_tool(self.fn, options_of(self))
         return self.definition
-
-    @classmethod
-    def _home(cls) -> Any:
-        """Return the server that tools of this class belong to before they are added to one."""
-        from trunkline.compat.servers import blank_server
-
-        return blank_server(cls._official)
 
     async def run(self, arguments: dict[str, Any], context: Any = None, convert_result: bool = False) -> ToolResult:
         """Run the tool."""
@@ -295,8 +295,6 @@ class Prompt(Component):
 class FunctionPrompt(Prompt):
     """A prompt made of a function."""
 
-    _official: ClassVar[bool] = False
-
     fn: Callable[..., Any] = Field(exclude=True)
 
     @classmethod
@@ -326,13 +324,6 @@ class FunctionPrompt(Prompt):
         if self.definition is None:
             self.definition = self._home().make_prompt(self.fn, options_of(self))
         return self.definition
-
-    @classmethod
-    def _home(cls) -> Any:
-        """Return the server that prompts of this class belong to before they are added to one."""
-        from trunkline.compat.servers import blank_server
-
-        return blank_server(cls._official)
 
 
 # --- resources -------------------------------------------------------------------------------------------------------
@@ -402,22 +393,19 @@ class FunctionResource(Resource):
     @classmethod
     def from_function(cls, fn: Callable[..., Any], uri: Any, **options: Any) -> FunctionResource:
         """Make a resource of a function."""
-        from trunkline.compat.servers import blank_server
-
         if getattr(fn, "__name__", "") == "<lambda>" and not options.get("name"):
             raise ValueError("You must provide a name for lambda functions")
         extra = {key: options.pop(key) for key in ("version", "enabled", "auth") if key in options}
-        made: FunctionResource = from_definition(blank_server().make_resource(str(uri), fn, options), cls)
+        made: FunctionResource = from_definition(cls._home().make_resource(str(uri), fn, options), cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
 
     async def read(self) -> Any:
         """Call the function, in a worker thread if it is sync."""
         from trunkline.compat.calls import run_function
-        from trunkline.compat.servers import blank_server
 
         definition = self.definition
         if definition is None:
-            definition = self.definition = blank_server().make_resource(str(self.uri), self.fn, options_of(self))
+            definition = self.definition = self._home().make_resource(str(self.uri), self.fn, options_of(self))
         return await run_function(definition, "resources/read", t.ReadResourceRequestParams(uri=str(self.uri)), {})
 
 
@@ -511,8 +499,6 @@ class ResourceTemplate(Component):
 class FunctionResourceTemplate(ResourceTemplate):
     """A family of resources made of a function."""
 
-    _official: ClassVar[bool] = False
-
     fn: Callable[..., Any] = Field(exclude=True)
 
     @classmethod
@@ -527,13 +513,6 @@ class FunctionResourceTemplate(ResourceTemplate):
             raise ValueError(str(error)) from error
         made: FunctionResourceTemplate = from_definition(definition, cls)
         return made.model_copy(update={key: value for key, value in extra.items() if value is not None})
-
-    @classmethod
-    def _home(cls) -> Any:
-        """Return the server that templates of this class belong to before they are added to one."""
-        from trunkline.compat.servers import blank_server
-
-        return blank_server(cls._official)
 
     def _own(self) -> Any:
         if self.definition is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 __all__ = ["PromptMeta", "ResourceMeta", "ToolMeta", "mark_function", "options_of_mark", "prompt", "resource", "tool"]
@@ -39,7 +39,7 @@ class ResourceMeta(_Mark):
     type = "resource"
 
 
-_MARKS = {"tool": ToolMeta, "prompt": PromptMeta, "resource": ResourceMeta}
+_MARKS = MappingProxyType({"tool": ToolMeta, "prompt": PromptMeta, "resource": ResourceMeta})
 
 
 def mark_function(kind: str, function: Any, options: dict[str, Any]) -> Any:

@@ -113,8 +113,9 @@ class FastTool(ToolDefinition):
             raise ValueError(f"Output schemas must represent object types, not {given.get('type')!r}")
         super().__init__(function, options, owner=owner)
         signature = self.function.signature
-        if options.timeout is not None and not options.thread and not signature.is_async:
-            raise ValueError("timeout= needs run_in_thread=True: a sync function in the event loop cannot be stopped")
+        stoppable = options.thread or signature.is_async or signature.is_async_generator
+        if options.timeout is not None and not stoppable:
+            raise ValueError("the timeout cannot be enforced: a sync function needs run_in_thread=True for it")
 
     def listed(self) -> t.Tool:
         """Return the tool as it is listed: pydantic's schemas without titles, a title, and the tags in ``_meta``."""
@@ -199,7 +200,7 @@ class FastTool(ToolDefinition):
             if isinstance(found, _PROTOCOL):
                 raise found from group
             failure: BaseException = found or group
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - worded below, and logged
             failure = error
         worded = self.function.owner.worded(exchange, failure)  # type: ignore[attr-defined]
         if is_local(exchange):
@@ -262,6 +263,11 @@ class OfficialSignature(Signature):
         """Return the parameters that are not sent."""
         given = {name for name, _, _ in self._given}
         return [name for name in inspect.signature(self.function).parameters if name not in given]
+
+    @property
+    def promises_result(self) -> bool:
+        """Never: results are made by the definition, as the framework makes them."""
+        return False
 
     def _described(self) -> tuple[str | None, dict[str, str]]:
         if self._texts is None:

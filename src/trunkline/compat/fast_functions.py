@@ -121,6 +121,11 @@ class FastSignature(Signature):
         name = getattr(self.function, "__name__", None) or type(self.function).__name__
         return _Arguments(self._given, name)
 
+    @property
+    def promises_result(self) -> bool:
+        """Never: results are made by the definition, as the framework makes them."""
+        return False
+
     def _described(self) -> tuple[str | None, dict[str, str]]:
         if self._texts is None:
             self._texts = _texts_of(self.function)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import trunkline.types as t
+from trunkline.compat.callables import name_of
 from trunkline.compat.component_versions import check_version
 from trunkline.compat.components import Component
 from trunkline.compat.composition import ComposedServer
@@ -23,7 +24,7 @@ from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
-from trunkline.compat.servers import Settings, name_of, versioned_key
+from trunkline.compat.servers import Settings, versioned_key
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.utilities import configure_logging, settings
 from trunkline.compat.versions import STATE

@@ -1,8 +1,8 @@
-"""Handlers that return ``InputRequiredResult`` themselves: requests to the caller inside a result, and state of theirs.
+"""Handlers that return ``InputRequiredResult`` themselves: requests to the caller, and state of their own.
 
-Ours ask with ``await`` and are replayed; a handler of the official SDK returns its questions, and reads the answers from
-the context when the call comes again. Its state is sealed by the server's own seal, under the mark ``v1.`` that the SDK
-puts before it.
+Ours ask with ``await`` and are replayed; a handler of the official SDK returns its questions, and reads the answers
+from the context when the call comes again. Its state is sealed by the server's own seal, under the mark ``v1.`` that
+the SDK puts before it.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any
 
 import trunkline.types as t
 from trunkline.compat import calls, prompt_definitions, resource_definitions
+from trunkline.compat.callables import name_of, named_parameters
 from trunkline.compat.components import Component
 from trunkline.compat.context import OfficialContext, current_context
 from trunkline.compat.definitions import OfficialTool as OfficialToolDefinition
@@ -24,11 +25,10 @@ from trunkline.compat.official_completions import official_completions
 from trunkline.compat.official_components import OfficialPrompt, OfficialTool
 from trunkline.compat.official_middleware import MiddlewareList
 from trunkline.compat.official_resources import OfficialFunctionResource, OfficialResourceTemplate
-from trunkline.compat.servers import ForeignServer, Settings, name_of, named_parameters
+from trunkline.compat.servers import ForeignServer, Settings
 from trunkline.compat.types import to_model, to_struct
 from trunkline.compat.versions import STATE
 from trunkline.compat.wire import InvalidUriTemplate
-from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.protocol.uri_template import UriTemplate
 from trunkline.server.options import tool_options
 from trunkline.server.request_state import read_keys
@@ -153,21 +153,6 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     @property
     def _lowlevel_server(self) -> Any:
         return self._mcp_server
-
-    def worded(self, exchange: Any, error: Exception) -> Exception:
-        """Return the exception that answers a failure."""
-        if isinstance(error, RequestFailed | MissingCapability):
-            return error
-        name = getattr(exchange.admitted.params, "name", "")
-        if exchange.method == "tools/call":
-            # Version 2 keeps the text of unexpected failures to itself.
-            shown = STATE.camel_case or isinstance(error, HandlerError)
-            return ToolError(f"Error executing tool {name}: {error}" if shown else f"Error executing tool {name}")
-        if isinstance(error, HandlerError):
-            return error
-        if exchange.method == "prompts/get":
-            return RequestFailed(f"Error rendering prompt {name}: {error}")
-        return RequestFailed(f"Error reading resource {getattr(exchange.admitted.params, 'uri', '')}: {error}")
 
     # --- information -------------------------------------------------------------------------------------------------
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import abc
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import AnyUrl, Field, model_validator
 
 import trunkline.types as t
 from trunkline.compat import calls
@@ -55,7 +54,7 @@ class OfficialFunctionResource(OfficialResourceObject):
             raise ValueError("You must provide a name for lambda functions")
         given = {key: value for key, value in options.items() if value is not None}
         given.setdefault("description", getattr(fn, "__doc__", None) or "")
-        return cls(uri=str(uri), fn=fn, **{**given, "name": name})
+        return cls(uri=AnyUrl(str(uri)) if STATE.camel_case else str(uri), fn=fn, **{**given, "name": name})
 
     async def read(self) -> Any:
         """Call the function, in a worker thread if it is sync; what is neither text nor bytes becomes JSON.
@@ -81,7 +80,10 @@ async def called(fn: Callable[..., Any]) -> Any:
     if inspect.iscoroutinefunction(fn) or STATE.camel_case:
         value = fn()
     else:
-        value = await asyncio.to_thread(fn)
+        # A thread of anyio's, which both frameworks bring along: functions may call back into the event loop.
+        from anyio import to_thread
+
+        value = await to_thread.run_sync(fn)
     return await value if inspect.isawaitable(value) else value
 
 

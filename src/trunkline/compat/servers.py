@@ -6,11 +6,10 @@ settings that can be set later, routes of one's own. Everything is served by our
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import Raw
 from pydantic import BaseModel, ConfigDict
 
+from trunkline.compat.callables import name_of, named_parameters
 from trunkline.compat.component_versions import newest
 from trunkline.compat.components import Component, Prompt, Resource, Tool, from_definition, options_of
 from trunkline.compat.context import CURRENT_CONTEXT, FastContext, serving_context
@@ -34,7 +34,6 @@ from trunkline.compat.tool_names import validate_and_warn_tool_name
 from trunkline.compat.types import to_plain
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.context import Context
-from trunkline.server.handler_functions import HandlerFunction
 from trunkline.server.options import prompt_options, resource_options, tool_options
 from trunkline.server.prompts import PromptDefinition
 from trunkline.server.resources import ResourceDefinition, TemplateDefinition
@@ -71,37 +70,6 @@ class Settings(BaseModel):
     lifespan: Any = None
     auth: Any = None
     transport_security: Any = None
-
-
-class _ReportingFunction(HandlerFunction):
-    """A function whose unexpected failures read as the framework words them."""
-
-    __slots__ = ()
-
-    @property
-    def is_plain(self) -> bool:
-        """Never: failures are worded here."""
-        return False
-
-    async def run(self, exchange: Any, kwargs: dict[str, Any]) -> Any:
-        """Run the function."""
-        try:
-            return await super().run(exchange, kwargs)
-        except (HandlerError, RequestFailed, MissingCapability) as error:
-            raise self._worded(exchange, error) from error
-        except ExceptionGroup:
-            raise
-        except Exception as error:
-            log.exception("%s %r failed", exchange.method, getattr(exchange.admitted.params, "name", ""))
-            raise self._worded(exchange, error) from error
-
-    def _worded(self, exchange: Any, error: Exception) -> Exception:
-        """Return the exception that answers a failure; a call from code raises it."""
-        worded: Exception = self.owner.worded(exchange, error)  # type: ignore[attr-defined]
-        if hasattr(exchange, "failure"):
-            worded.__cause__ = None if worded is error else error
-            exchange.failure = worded
-        return worded
 
 
 class ForeignServer(Server):
@@ -549,46 +517,6 @@ def _tool_keywords(tool: Any, options: dict[str, Any]) -> dict[str, Any]:
     elif source.output_schema is None or isinstance(source.output_schema, dict):
         kept["output_schema"] = source.output_schema
     return {**kept, **options}
-
-
-def name_of(function: Any) -> str:
-    """Return the name of a callable: that of a partial is its function's."""
-    while isinstance(function, functools.partial):
-        own = vars(function).get("__name__")
-        if own:
-            return str(own)
-        function = function.func
-    return getattr(function, "__name__", None) or type(function).__name__
-
-
-def named_parameters(function: Callable[..., Any], more: Iterable[str] = ()) -> Callable[..., Any]:
-    """Return a function that takes only named arguments: what ``**kwargs`` would take are the names given beside."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return function
-    kept = [each for each in signature.parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    if len(kept) == len(signature.parameters) or not any(
-        each.kind is each.VAR_KEYWORD for each in signature.parameters.values()
-    ):
-        return function
-    known = {each.name for each in kept}
-    named = inspect.Parameter.KEYWORD_ONLY
-    kept += [inspect.Parameter(name, named, annotation=Any) for name in more if name not in known]
-    if inspect.iscoroutinefunction(function):
-
-        async def call(**given: Any) -> Any:
-            return await function(**given)
-    else:
-
-        def call(**given: Any) -> Any:  # type: ignore[misc]
-            return function(**given)
-
-    call.__name__, call.__doc__ = getattr(function, "__name__", "call"), function.__doc__
-    hints = getattr(function, "__annotations__", {})
-    call.__annotations__ = {name: hints[name] for name in hints if name in known or name == "return"}
-    call.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-    return call
 
 
 def _function_run() -> Any:

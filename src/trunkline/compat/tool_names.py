@@ -9,7 +9,7 @@ __all__ = ["tool_name_problems", "validate_and_warn_tool_name"]
 
 log = logging.getLogger("mcp.shared.tool_name_validation")
 
-_LONGEST = 128
+_LONGEST = 128  # 2025-11-25, server/tools: names SHOULD be between 1 and 128 characters.
 _GOOD = re.compile(r"[A-Za-z0-9_./-]+")
 
 

@@ -266,7 +266,8 @@ def _kept_meta(before: Any, given: Any) -> dict[str, Any] | None:
 
 
 def _definition_of(function: Callable[..., Any]) -> Any:
-    from trunkline.compat.servers import blank_server, named_parameters
+    from trunkline.compat.callables import named_parameters
+    from trunkline.compat.servers import blank_server
 
     return blank_server().make_tool(named_parameters(function), {"name": "transform"})
 

@@ -17,12 +17,12 @@ from trunkline.compat.components import Prompt, PromptArgument, Resource, Resour
 from trunkline.compat.context import ServerSession, current_context
 from trunkline.compat.exceptions import McpError, ResourceError
 from trunkline.compat.fast_server import FastMCP
+from trunkline.compat.fast_templates import expand_uri_template
 from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareContext
 from trunkline.compat.providers.base import Provider, matching_template
 from trunkline.compat.results import PromptResult, ResourceContent, ResourceResult, ToolResult
 from trunkline.compat.sessions import ClientSession
 from trunkline.errors import LinkError, RequestFailed
-from trunkline.protocol.uri_template import UriTemplate
 
 __all__ = [
     "FastMCPProxy",
@@ -362,12 +362,15 @@ class ProxyTemplate(ResourceTemplate):
             mime_type=self.mime_type,
             version=self.version,
             behind=self.behind,
-            inner_uri=UriTemplate.parse(self.inner_template).expand(given),
+            # Under its own name the URI is passed on as it came: the server behind knows which values are lists.
+            inner_uri=uri
+            if self.uri_template == self.inner_template
+            else expand_uri_template(self.inner_template, given),
         )
 
     async def read(self, arguments: dict[str, Any]) -> Any:
         """Pass a read on."""
-        found = await self.create_resource(UriTemplate.parse(self.uri_template).expand(arguments), arguments)
+        found = await self.create_resource(expand_uri_template(self.uri_template, arguments), arguments)
         return await found.read()
 
     def get_span_attributes(self) -> dict[str, Any]:
