@@ -308,13 +308,13 @@ class WholeResult(ToolResult):
     @classmethod
     def of(cls, result: Any) -> WholeResult:
         """Keep the protocol's result."""
-        made = cls.from_mcp_result(result)
-        made.raw = result  # type: ignore[attr-defined]
-        return made
+        made: Any = cls.from_mcp_result(result)
+        made.raw = result
+        return made  # type: ignore[no-any-return]
 
     def to_mcp_result(self) -> Any:
         """Return the result as it was made."""
-        return self.raw  # type: ignore[attr-defined]
+        return self.raw
 
 
 def _writer_of(return_type: Any) -> TypeAdapter[Any] | None:

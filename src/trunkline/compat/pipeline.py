@@ -44,7 +44,7 @@ from trunkline.compat.transforms.base import is_enabled
 from trunkline.compat.types import model_class, to_plain, to_struct
 from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ResourceNotFound
 from trunkline.protocol.methods import read_meta
-from trunkline.protocol.revisions import Feature
+from trunkline.protocol.revisions import REVISIONS, Feature
 from trunkline.server.tools import error_result
 
 __all__ = ["call_tool", "find_object", "list_objects", "read_resource", "render_prompt", "use_pipeline"]
@@ -283,15 +283,15 @@ async def _by_identity(server: Any, name: str) -> Any:
     parsed = parse_hashed_backend_name(name)
     if parsed is None:
         return None
+    digest = parsed[0]
     providers = [server.local_provider, *server._providers]
-    items = [
-        each
-        for each in await list_from(providers, "list_tools", server.provider_error_strategy)
-        if is_app_tool_with_identity(each, parsed[0])
-    ]
+    items: list[Any] = list(await list_from(providers, "list_tools", server.provider_error_strategy))
     for transform in server._transforms:
-        changed = [each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])]
-        items = changed or items
+        changed = list(await transform.list_tools(items))
+        if not any(is_app_tool_with_identity(each, digest) for each in changed):
+            changed += [each for each in items if is_app_tool_with_identity(each, digest)]
+        items = changed
+    items = [each for each in items if is_app_tool_with_identity(each, digest)]
     marked = [server.marked_for_session(each) for each in items]
     found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
     # Through its name, so that a provider or a transform may decline it.
@@ -455,8 +455,9 @@ def _asked(server: Any, exchange: Any, result: Any, what: str) -> Any:
         InvalidParams: the caller's revision has no such results.
     """
     if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
+        first = next(each.name for each in REVISIONS if Feature.INPUT_REQUIRED in each.features)
         raise InvalidParams(
-            f"{what} returned an InputRequiredResult, which exists since 2026-07-28; "
+            f"{what} returned an InputRequiredResult, which exists since {first}; "
             f"this caller speaks {exchange.admitted.caller.revision.name}: call ctx.elicit() instead"
         )
     return to_input_required(server, exchange, result)

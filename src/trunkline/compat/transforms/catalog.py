@@ -156,7 +156,7 @@ class ResourcesAsTools(_AsTools):
             """Read a resource by its URI; bytes are returned as base64."""
             result = await _read(self._provider, uri)
             # A question of the resource's is the tool's question, too.
-            return result if is_input_required(result) else _content(result)  # type: ignore[no-any-return]
+            return result if is_input_required(result) else _content(result)
 
         return _tool(list_resources), _tool(read_resource)
 
