@@ -205,7 +205,7 @@ def test_a_user_signs_in_at_the_provider_of_a_proxy(tmp_path: Path) -> None:
             link = await scene.link()
             await scene.page.open(link)
             assert provider.visited.empty()
-            assert re.search(rf"You sign in at 127\.0\.0\.1:{provider_port}", await scene.page.text())
+            assert re.search(rf"You will sign in at 127\.0\.0\.1:{provider_port}", await scene.page.text())
             await scene.page.click("Allow")
             assert "code" in await scene.answer()
             await scene.page.until("document.body.innerText.includes('Welcome back')")
