@@ -248,7 +248,7 @@ async def test_a_module_is_run_by_its_name(project: Path, log: list[str]) -> Non
         (("-m", "no_such_module"), "there is no module no_such_module"),
         (("-m", "no such"), "is not the name of a module"),
         (("-m", "os"), "has no Server"),
-        (("main.py", "-m", "main"), "Give either FILE or -m MODULE."),
+        (("main.py", "-m", "main"), "Pass either FILE or -m MODULE, not both."),
         (("--reload", "--compat", "main.py"), "--reload cannot be combined with --compat"),
         (("--reload",), "Missing argument"),
     ],

@@ -113,6 +113,7 @@ def remove_entry(text: str, key: str, name: str) -> str:
 
 
 def _raw(lines: list[str], block: _Block | None) -> dict[str, str]:
+    """Return the text of each entry by name."""
     entries = {} if block is None else block.entries
     return {name: "".join(lines[start:end]) for name, (start, end) in entries.items()}
 
@@ -124,7 +125,7 @@ def _verified(
     lines = _split(changed)
     block = _find(lines, key)
     if _raw(lines, block) != expected or (name is not None and parse_entries(changed, key)[name] != value):
-        raise ConfigError("the file cannot be changed without side effects")
+        raise ConfigError("the change would affect other parts of the file; edit the file by hand")
     return changed
 
 

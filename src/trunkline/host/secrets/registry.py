@@ -293,8 +293,8 @@ class Redaction:
         if len(text) <= limit:
             return "".join(kept)
         # The digest of a text with a secret in it could be used to guess the secret.
-        about = "" if at else f", sha256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
-        return f"{''.join(kept)}... ({len(text)} characters{about})"
+        digest = "" if at else f", sha256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        return f"{''.join(kept)}... ({len(text)} characters{digest})"
 
     def hides(self, name: str) -> bool:
         """Return True if a member of this name is a credential."""

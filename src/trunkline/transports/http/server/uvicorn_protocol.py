@@ -438,6 +438,7 @@ class UvicornProtocol(HttpToolsProtocol):
             task = self.loop.create_task(work, context=Context())
         else:
             task = create_task(work)
+        # Started eagerly, most are done by now; uvicorn waits for the others when it shuts down.
         if not task.done():
             cycle.task = task
             self.tasks.add(task)
