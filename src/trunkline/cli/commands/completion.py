@@ -28,10 +28,11 @@ Server names come from your configuration, tools and arguments from the lists of
 started. The server of a .py file is run to list its tools, for three seconds at most.
 """
 
-# Bash breaks words at = and :, so only the part after the last of them is replaced.
+# Bash breaks words at = and :, so only the part after the last of them is replaced. It inserts proposals unquoted, except
+# file names: a server could name a resource "x;command", which would be run with the next Enter.
 _BASH = """\
 _trunkline() {
-    local line="${COMP_LINE:0:COMP_POINT}" current prefix="" word rest
+    local line="${COMP_LINE:0:COMP_POINT}" current prefix="" files="" word rest at
     local -a words=()
     IFS=$' \\t\\n' read -ra words <<< "$line"
     [[ "$line" == *[[:space:]] ]] && words+=("")
@@ -40,6 +41,7 @@ _trunkline() {
     COMPREPLY=()
     while IFS=$'\\t' read -r word rest; do
         if [[ "$word" == ":files" ]]; then
+            files=1
             compopt -o filenames 2>/dev/null
             while IFS= read -r word; do COMPREPLY+=("${word#"$prefix"}"); done < <(compgen -f -- "$current")
         else
@@ -47,6 +49,11 @@ _trunkline() {
             COMPREPLY+=("${word#"$prefix"}")
         fi
     done < <(trunkline completion --query -- "${words[@]:1}" 2>/dev/null)
+    [[ -n "$files" ]] && return 0
+    for at in "${!COMPREPLY[@]}"; do
+        [[ -n "${COMPREPLY[at]}" ]] && printf -v "COMPREPLY[at]" '%q' "${COMPREPLY[at]}"
+    done
+    return 0
 }
 complete -F _trunkline trunkline
 """
