@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ import trunkline
 from tests.cli.support import command, serving
 from trunkline import Client, Context, Server
 from trunkline.cli.exit_codes import CommandError
-from trunkline.cli.reload import ProjectModules
+from trunkline.cli.reload import ProjectModules, _reload
 from trunkline.cli.targets import load_server
 from trunkline.server.replacement import ReplaceableServer
 
@@ -409,6 +409,25 @@ def test_a_server_that_cannot_be_loaded_at_first_ends_with_its_traceback(project
     (project / "main.py").write_text("1 / 0\n", encoding="utf-8")
     ended = command("run", "--reload", "main.py", cwd=project)
     assert (ended.code, "ZeroDivisionError" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("secured", [False, True])
+async def test_a_verifier_that_needs_a_restart_is_pointed_out(
+    secured: bool, capsys: pytest.CaptureFixture[str], modules: ProjectModules
+) -> None:
+    """A token that was revoked in the source is accepted until then."""
+
+    def load() -> Server:
+        async def authenticate(headers: Mapping[str, str]) -> None:
+            return None
+
+        return Server("secured", auth=authenticate if secured else None)
+
+    modules._load = load
+    running = ReplaceableServer(load())
+    await _reload(running, modules, "main.py")
+    await running.aclose()
+    assert ("apply after a restart" in capsys.readouterr().err) is secured
 
 
 # --- servers that take over ------------------------------------------------------------------------------------------

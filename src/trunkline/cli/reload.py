@@ -241,8 +241,9 @@ async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str
         print_notice(f"{text}\n{one_line(what)} changed, and its lifespan failed; the previous version keeps running")
     else:
         print_notice(f"{one_line(what)} changed; reloaded{_summary(changes)}")
-        if (before.auth is None) != (server.auth is None) or before.http_options != server.http_options:
-            print_notice("options of the HTTP endpoint and auth= apply after a restart")
+        # Most verifiers cannot be compared. A token that was revoked in the source must not seem to be rejected already.
+        if before.auth != server.auth or before.http_options != server.http_options:
+            print_notice("changes of auth= and of the options of the HTTP endpoint apply after a restart")
 
 
 def _load_guarded(modules: ProjectModules) -> Server:

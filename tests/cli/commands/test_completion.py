@@ -16,7 +16,6 @@ from tests.cli.hosted import demo_entry, write_config
 from tests.cli.support import DEMO, command, run
 from trunkline.cli import completion
 
-
 HOSTILE = """\
 from typing import Literal
 from trunkline import Server

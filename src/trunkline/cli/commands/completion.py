@@ -28,8 +28,8 @@ Server names come from your configuration, tools and arguments from the lists of
 started. The server of a .py file is run to list its tools, for three seconds at most.
 """
 
-# Bash breaks words at = and :, so only the part after the last of them is replaced. It inserts proposals unquoted, except
-# file names: a server could name a resource "x;command", which would be run with the next Enter.
+# Bash breaks words at = and :, so only the part after the last of them is replaced. It inserts all but file names
+# unquoted: a server could name a resource "x;command", which would be run with the next Enter.
 _BASH = """\
 _trunkline() {
     local line="${COMP_LINE:0:COMP_POINT}" current prefix="" files="" word rest at
