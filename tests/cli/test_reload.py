@@ -421,7 +421,7 @@ async def test_a_verifier_that_needs_a_restart_is_pointed_out(
         async def authenticate(headers: Mapping[str, str]) -> None:
             return None
 
-        return Server("secured", auth=authenticate if secured else None)
+        return Server("secured", auth=authenticate) if secured else Server("open")
 
     modules._load = load
     running = ReplaceableServer(load())

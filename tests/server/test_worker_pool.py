@@ -502,6 +502,6 @@ def test_a_thread_about_to_sleep_changes_the_counter_before_it_looks_at_the_queu
     assert pool._may_sleep()
     assert awake == [0]
     pool._awake = 1
-    pool._jobs.append(None)  # type: ignore[arg-type]
+    pool._jobs.append(None)
     assert not pool._may_sleep()
     assert pool._awake == 1

@@ -241,7 +241,7 @@ async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str
         print_notice(f"{text}\n{one_line(what)} changed, and its lifespan failed; the previous version keeps running")
     else:
         print_notice(f"{one_line(what)} changed; reloaded{_summary(changes)}")
-        # Most verifiers cannot be compared. A token that was revoked in the source must not seem to be rejected already.
+        # Most verifiers cannot be compared. A token revoked in the source must not seem to be rejected already.
         if before.auth != server.auth or before.http_options != server.http_options:
             print_notice("changes of auth= and of the options of the HTTP endpoint apply after a restart")
 
