@@ -157,6 +157,13 @@ def test_bash_quotes_what_a_server_named(line: str, expected: list[str], folder:
     assert completed_by_bash(line, folder) == expected
 
 
+@pytest.mark.skipif(not _has("bash"), reason="there is no bash")
+def test_bash_omits_what_it_would_have_to_quote_beside_file_names(folder: Path) -> None:
+    """Readline quotes these itself, but not every character: a ``$`` stays."""
+    write_config(folder / "servers.json", {"plain": demo_entry(), "pl$HOME": demo_entry()})
+    assert completed_by_bash("trunkline call --config=servers.json pl", folder) == ["plain"]
+
+
 def completed_by_bash(line: str, folder: Path) -> list[str]:
     """Return what bash proposes at the end of a line."""
     (folder / "bin").mkdir()
