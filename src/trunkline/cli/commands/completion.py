@@ -29,8 +29,8 @@ started. The server of a .py file is run to list its tools, for three seconds at
 """
 
 # Bash breaks words at = and :, so only the part after the last of them is replaced. It inserts words as they are,
-# and a server could name a resource "x;command", which would be run with the next Enter: so they are quoted. Beside file
-# names, Readline quotes all words itself, but leaves a $: those that need quotes are omitted there.
+# and a server could name a resource "x;command", which would be run with the next Enter: so they are quoted. Beside
+# file names, Readline quotes all words itself, but leaves a $: those that need quotes are omitted there.
 _BASH = """\
 _trunkline() {
     local line="${COMP_LINE:0:COMP_POINT}" current prefix="" files="" word rest
