@@ -305,7 +305,8 @@ class Connection:
         Not before: one cancelled in the same read never starts, and all that do not suspend are answered in one write.
         """
         received, self._unstarted = self._unstarted or [], []
-        # What is queued meanwhile leaves below, or with the last answer.
+        # As if a flush were scheduled, so that no answer schedules one: what these requests queue is flushed below, or
+        # earlier, by the answer after which no request is open.
         scheduled, self._flush_scheduled = self._flush_scheduled, True
         for exchange in received:
             if exchange._work is not None:
@@ -317,7 +318,7 @@ class Connection:
     async def _run(self, exchange: Exchange) -> None:
         """Await the result and send it; the one place where a handler's exception becomes an error response."""
         if exchange.task is None:
-            # Started eagerly: the task runs before its creator has it.
+            # Started eagerly: this runs before the constructor of the task has returned.
             exchange.task = asyncio.current_task()
         work, exchange._work = exchange._work, None
         assert work is not None

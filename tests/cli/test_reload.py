@@ -7,17 +7,18 @@ import gc
 import os
 import sys
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import trunkline
 from tests.cli.support import command, serving
-from trunkline import Client, Server
+from trunkline import Client, Context, Server
 from trunkline.cli.exit_codes import CommandError
-from trunkline.cli.reload import ProjectModules
+from trunkline.cli.reload import ProjectModules, _reload
 from trunkline.cli.targets import load_server
 from trunkline.server.replacement import ReplaceableServer
 
@@ -248,7 +249,7 @@ async def test_a_module_is_run_by_its_name(project: Path, log: list[str]) -> Non
         (("-m", "no_such_module"), "there is no module no_such_module"),
         (("-m", "no such"), "is not the name of a module"),
         (("-m", "os"), "has no Server"),
-        (("main.py", "-m", "main"), "Give either FILE or -m MODULE."),
+        (("main.py", "-m", "main"), "Pass either FILE or -m MODULE, not both."),
         (("--reload", "--compat", "main.py"), "--reload cannot be combined with --compat"),
         (("--reload",), "Missing argument"),
     ],
@@ -297,6 +298,64 @@ def test_modules_of_before_are_back_after_a_failure(project: Path, monkeypatch: 
     finally:
         for name in ("helper", "main"):
             sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def modules(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProjectModules]:
+    """The modules of the project, loaded in this process."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = frozenset(sys.modules)
+    made = ProjectModules(lambda: load_server(str(project / "main.py")), [str(project)])
+    made.load()
+    yield made
+    for name in frozenset(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(project)):
+            del sys.modules[name]
+
+
+def watched(modules: ProjectModules) -> set[str]:
+    return {os.path.basename(path) for path in modules.stamps()}
+
+
+def test_a_link_to_nothing_does_not_hide_other_files(modules: ProjectModules, project: Path) -> None:
+    """Emacs marks a file that is being edited by a link to nothing, ``.#main.py``."""
+    for number in range(20):
+        (project / f".#{number}.py").symlink_to("someone@host.1234:5678")
+    assert watched(modules) == {"main.py", "helper.py"}
+
+
+@pytest.mark.parametrize("text", ["def broken(:\n", "1 / 0\n"])
+def test_the_folder_of_a_new_module_that_fails_is_watched(modules: ProjectModules, project: Path, text: str) -> None:
+    (project / "deep" / "lib").mkdir(parents=True)
+    (project / "deep" / "lib" / "broken.py").write_text(text, encoding="utf-8")
+    (project / "main.py").write_text("import deep.lib.broken\n" + SERVER, encoding="utf-8")
+    with pytest.raises(CommandError):
+        modules.load()
+    assert "broken.py" in watched(modules)
+    (project / "main.py").write_text(SERVER, encoding="utf-8")
+    modules.load()
+    assert watched(modules) == {"main.py", "helper.py"}
+
+
+def test_a_package_that_is_missing_is_noticed_when_it_is_created(modules: ProjectModules, project: Path) -> None:
+    (project / "main.py").write_text("import package\n" + SERVER, encoding="utf-8")
+    with pytest.raises(CommandError):
+        modules.load()
+    (project / "package").mkdir()
+    (project / "package" / "__init__.py").touch()
+    assert "__init__.py" in watched(modules)
+
+
+def test_a_module_whose_attributes_raise_is_not_ours(modules: ProjectModules, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lazy(ModuleType):
+        def __getattribute__(self, name: str) -> object:
+            raise ImportError(name)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "lazy_and_broken", Lazy("lazy_and_broken"))
+        assert watched(modules) == {"main.py", "helper.py"}
 
 
 # --- from the outside ------------------------------------------------------------------------------------------------
@@ -352,6 +411,25 @@ def test_a_server_that_cannot_be_loaded_at_first_ends_with_its_traceback(project
     assert (ended.code, "ZeroDivisionError" in ended.err) == (2, True)
 
 
+@pytest.mark.parametrize("secured", [False, True])
+async def test_a_verifier_that_needs_a_restart_is_pointed_out(
+    secured: bool, capsys: pytest.CaptureFixture[str], modules: ProjectModules
+) -> None:
+    """A token that was revoked in the source is accepted until then."""
+
+    def load() -> Server:
+        async def authenticate(headers: Mapping[str, str]) -> None:
+            return None
+
+        return Server("secured", auth=authenticate) if secured else Server("open")
+
+    modules._load = load
+    running = ReplaceableServer(load())
+    await _reload(running, modules, "main.py")
+    await running.aclose()
+    assert ("apply after a restart" in capsys.readouterr().err) is secured
+
+
 # --- servers that take over ------------------------------------------------------------------------------------------
 
 
@@ -371,3 +449,62 @@ async def test_earlier_servers_are_let_go() -> None:
         await running.aclose()
     gc.collect()
     assert [each for each in earlier[1:] if each() is not None] == []
+
+
+def with_lifespan(name: str, steps: list[str], gate: asyncio.Event | None = None) -> Server:
+    """A server whose lifespan records its steps, and waits for the gate before it is entered."""
+
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncIterator[str]:
+        steps.append(f"enter {name}")
+        if gate is not None:
+            await gate.wait()
+        yield name
+        steps.append(f"exit {name}")
+
+    server = Server(name, lifespan=lifespan)
+
+    @server.tool
+    async def value(ctx: Context) -> str:
+        return str(ctx.lifespan_context)
+
+    return server
+
+
+async def test_a_server_replaced_just_before_the_end_is_stopped_too() -> None:
+    steps: list[str] = []
+    running = ReplaceableServer(with_lifespan("one", steps))
+    async with Client(running.server) as client:
+        await client.list_tools()
+        await running.replace(with_lifespan("two", steps))
+        await running.aclose()
+        assert steps == ["enter one", "enter two", "exit one"]
+
+
+async def test_a_lifespan_that_is_never_entered_does_not_replace_a_server() -> None:
+    steps: list[str] = []
+    running = ReplaceableServer(with_lifespan("one", steps))
+    async with asyncio.timeout(SECONDS), Client(running.server) as client:
+        with pytest.raises(TimeoutError):
+            await running.replace(with_lifespan("two", steps, asyncio.Event()), seconds=0.01)
+        assert (await client.call_tool("value")).data == "one"
+        await running.aclose()
+
+
+async def test_a_request_that_waits_for_the_old_lifespan_is_served_inside_it() -> None:
+    steps: list[str] = []
+    gate = asyncio.Event()
+    old = Server("old")
+    running = ReplaceableServer(old)
+    async with asyncio.timeout(SECONDS), Client(old) as client:
+        old.mount(with_lifespan("one", steps, gate))
+        call = asyncio.ensure_future(client.call_tool("value"))
+        await asyncio.sleep(0.05)
+        assert steps == ["enter one"]
+        await running.replace(with_lifespan("two", steps))
+        await asyncio.sleep(0.01)
+        gate.set()
+        assert (await call).data == "one"
+        assert (await client.call_tool("value")).data == "two"
+        await running.aclose()
+    assert steps == ["enter one", "enter two", "exit one", "exit two"]

@@ -8,6 +8,7 @@ import gc
 import threading
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -484,3 +485,23 @@ def test_without_more_system_threads_the_existing_ones_do_the_work(
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
     assert run_async(main()) == list(range(1, 9))
+
+
+def test_a_thread_about_to_sleep_changes_the_counter_before_it_looks_at_the_queue() -> None:
+    """Otherwise a call submitted between the two finds a thread awake, and does not wake one."""
+    pool = WorkerPool(1)
+    awake: list[int] = []
+
+    class Jobs(deque[Any]):
+        def __len__(self) -> int:
+            awake.append(pool._awake)
+            return super().__len__()
+
+    pool._jobs = Jobs()
+    pool._awake = 1
+    assert pool._may_sleep()
+    assert awake == [0]
+    pool._awake = 1
+    pool._jobs.append(None)
+    assert not pool._may_sleep()
+    assert pool._awake == 1

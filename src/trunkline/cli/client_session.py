@@ -112,21 +112,21 @@ class CommandClient(Protocol):
 
 
 class _LineSplitter:
-    """Splits bytes into lines of text."""
+    """Splits bytes into lines of text, and passes each to a callback; a very long line is passed in pieces."""
 
-    def __init__(self, take: Callable[[str], None]) -> None:
-        self._take = take
+    def __init__(self, line_received: Callable[[str], None]) -> None:
+        self._line_received = line_received
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._rest = ""
 
     def feed(self, data: bytes) -> None:
-        """Process more bytes."""
+        """Decode more bytes and pass on the lines that they complete."""
         *lines, self._rest = (self._rest + self._decode(data)).split("\n")
         if len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest)
             self._rest = ""
         for line in lines:
-            self._take(line.rstrip("\r"))
+            self._line_received(line.rstrip("\r"))
 
 
 class CommandContext:
@@ -257,7 +257,7 @@ async def _run_client_command(
 
 
 def _forked_link(context: CommandContext) -> Link | None:
-    """Start the server of a Python file as a fork of this process; None where a command has to start it.
+    """Start the server of a Python file as a fork of this process; return None if it must be started by a command.
 
     A fork saves half of the time to the first answer: the interpreter and most modules are loaded already.
     """
@@ -265,7 +265,7 @@ def _forked_link(context: CommandContext) -> Link | None:
     if not isinstance(target, CommandTarget) or target.spec is None or not owns_process():
         return None
     if choices.cwd is not None or choices.env != target.env:
-        # Some variables are read by the interpreter as it starts.
+        # --env needs a new interpreter, which reads some variables (such as PYTHONPATH) only when it starts.
         return None
     from trunkline.transports.forked_process import can_fork, fork_process
     from trunkline.transports.process import ProcessLink, server_environment

@@ -504,9 +504,11 @@ def http_option(function: Callable[..., int]) -> Callable[..., int]:
     """Add ``--http [HOST:]PORT``, passed on as ``address``, and ``--port`` and ``--host``, which set the same."""
 
     @wraps(function)
-    def read(*arguments: Any, address: ListenAddress | None, port: int | None, host: str | None, **given: Any) -> int:
+    def with_address(
+        *arguments: Any, address: ListenAddress | None, port: int | None, host: str | None, **given: Any
+    ) -> int:
         if address is not None and (port is not None or host is not None):
-            raise click.UsageError("--http already has the address; leave out --port and --host.")
+            raise click.UsageError("--http cannot be combined with --port and --host; write --http HOST:PORT.")
         if port is not None or host is not None:
             address = _parse_host_and_port(host, port)
         return function(*arguments, address=address, **given)
@@ -521,8 +523,8 @@ def http_option(function: Callable[..., int]) -> Callable[..., int]:
         help="Serve over HTTP. Default address: 127.0.0.1:8000.",
     )
     port = click.option("--port", type=int, metavar="N", help="The same as --http N.")
-    host = click.option("--host", metavar="HOST", help="With --port: the same as --http HOST:N.")
-    return option(port(host(read)))
+    host = click.option("--host", metavar="HOST", help="The same as --http HOST:N; N is the value of --port, or 8000.")
+    return option(port(host(with_address)))
 
 
 def _parse_host_and_port(host: str | None, port: int | None) -> ListenAddress:
@@ -533,5 +535,5 @@ def _parse_host_and_port(host: str | None, port: int | None) -> ListenAddress:
     address = parse_listen_address(str(number) if name is None else f"{name}:{number}")
     if address is None:
         wrong = f"--port {number}" if name is None else f"--host {host} --port {number}"
-        raise click.UsageError(f"{wrong} is no address to listen at.")
+        raise click.UsageError(f"{wrong} is not an address to listen on.")
     return address

@@ -16,7 +16,8 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ _INTERVAL = 0.25
 _LONGEST_INTERVAL = 5.0
 #: A file that is being written is read only after it has stayed the same for this many seconds.
 _SETTLED = 0.05
+#: A lifespan that is not entered within this many seconds has failed; one that loads a large model is slow.
+_LIFESPAN_SECONDS = 120.0
 
 #: The state of the watched files: modification time, size and inode by path. Editors replace files, which changes the
 #: inode alone if the old modification time is kept.
@@ -56,6 +59,8 @@ class ProjectModules:
         #: Modules that were loaded before the project, such as those of this program.
         self._before = frozenset(sys.modules)
         self._path = list(sys.path)
+        #: The folders of the modules that failed in the last attempt; empty if it succeeded.
+        self._failed_folders: frozenset[str] = frozenset()
 
     def load(self) -> Server:
         """Execute the project's modules and return its server.
@@ -70,28 +75,35 @@ class ProjectModules:
         sys.path[:] = self._path
         importlib.invalidate_caches()
         try:
-            return self._load()
-        except BaseException:
-            for name in self._loaded():
+            server = self._load()
+        except BaseException as error:
+            attempted = self._loaded()
+            files = {*map(_file, attempted.values()), *filter(self._is_own_file, _files_of(error))}
+            self._failed_folders = frozenset(map(os.path.dirname, files))
+            for name in attempted:
                 del sys.modules[name]
             sys.modules.update(old)
             sys.path[:] = path
             raise
+        self._failed_folders = frozenset()
+        return server
 
     def stamps(self) -> _Stamps:
-        """Return the state of every Python file in the directories of the project's modules."""
+        """Return the state of every Python file in the directories of the project's modules.
+
+        After a failed attempt, these include the directories of the modules that failed, where the mistake is mended,
+        and those directly below, where a missing package may be created.
+        """
         found: dict[str, tuple[int, int, int]] = {}
+        failed = self._failed_folders
         folders = {os.path.dirname(_file(module)) for module in self._loaded().values()}
-        for folder in folders:
-            try:
-                with os.scandir(folder) as entries:
-                    for entry in entries:
-                        if entry.name.endswith(".py"):
-                            stat = entry.stat()
-                            found[entry.path] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            except OSError:
-                # Removed, or being replaced: the next look sees what came of it.
-                continue
+        for folder in folders | failed | {inner for each in failed for inner in _package_folders(each)}:
+            for entry in _scan(folder):
+                if entry.name.endswith(".py"):
+                    # Removed, being replaced, or a link to nothing, by which Emacs marks a file that is being edited.
+                    with suppress(OSError):
+                        stat = entry.stat()
+                        found[entry.path] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         return found
 
     def _loaded(self) -> dict[str, ModuleType]:
@@ -100,7 +112,9 @@ class ProjectModules:
     def _is_own(self, name: str, module: ModuleType) -> bool:
         if name in self._before or name.partition(".")[0] == "trunkline":
             return False
-        file = _file(module)
+        return self._is_own_file(_file(module))
+
+    def _is_own_file(self, file: str) -> bool:
         return (
             # Compiled modules cannot be executed twice in a process.
             file.endswith(".py")
@@ -111,8 +125,36 @@ class ProjectModules:
 
 
 def _file(module: ModuleType) -> str:
-    file = getattr(module, "__file__", None)
+    try:
+        file = getattr(module, "__file__", None)
+    except Exception:  # noqa: BLE001 - the attributes of a lazy module may raise anything
+        return ""
     return os.path.realpath(file) if isinstance(file, str) else ""
+
+
+def _files_of(error: BaseException) -> Iterator[str]:
+    """Yield the source files that an exception and its causes passed through."""
+    raised: BaseException | None = error
+    while raised is not None:
+        if isinstance(raised, SyntaxError) and raised.filename:
+            yield os.path.realpath(raised.filename)
+        frames = raised.__traceback__
+        while frames is not None:
+            yield os.path.realpath(frames.tb_frame.f_code.co_filename)
+            frames = frames.tb_next
+        raised = raised.__cause__
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _package_folders(folder: str) -> list[str]:
+    return [entry.path for entry in _scan(folder) if entry.name.isidentifier() and entry.is_dir()]
 
 
 def run_reloading(modules: ProjectModules, run: Callable[[Server], Awaitable[None]]) -> None:
@@ -125,18 +167,23 @@ def run_reloading(modules: ProjectModules, run: Callable[[Server], Awaitable[Non
     # A cache of byte code is told apart by seconds and size; two quick edits may have both in common.
     sys.dont_write_bytecode = True
     server = modules.load()
-    if not modules.stamps():
+    # Before the server starts: a change from now on is noticed.
+    known = modules.stamps()
+    if not known:
         print_notice(
             "nothing is reloaded: the server has no source file in this folder; run it in its project's folder"
         )
-    run_loop(_run(server, modules, run))
+    run_loop(_run(server, modules, known, run))
 
 
-async def _run(server: Server, modules: ProjectModules, run: Callable[[Server], Awaitable[None]]) -> None:
+async def _run(
+    server: Server, modules: ProjectModules, known: _Stamps, run: Callable[[Server], Awaitable[None]]
+) -> None:
     from trunkline.server.replacement import ReplaceableServer
 
     running = ReplaceableServer(server)
-    watching = asyncio.get_running_loop().create_task(_watch(running, modules))
+    watching = asyncio.get_running_loop().create_task(_watch(running, modules, known))
+    watching.add_done_callback(_report_failure)
     try:
         await run(server)
     finally:
@@ -145,8 +192,13 @@ async def _run(server: Server, modules: ProjectModules, run: Callable[[Server], 
         await running.aclose()
 
 
-async def _watch(running: ReplaceableServer, modules: ProjectModules) -> None:
-    known = modules.stamps()
+def _report_failure(watching: asyncio.Task[None]) -> None:
+    """Called when the watch has ended; it fails only if the loader has a mistake."""
+    if not watching.cancelled() and (error := watching.exception()) is not None:
+        print_notice(f"changes are no longer reloaded: {type(error).__name__}: {one_line(str(error))}")
+
+
+async def _watch(running: ReplaceableServer, modules: ProjectModules, known: _Stamps) -> None:
     interval = _INTERVAL
     while True:
         await asyncio.sleep(interval)
@@ -155,7 +207,8 @@ async def _watch(running: ReplaceableServer, modules: ProjectModules) -> None:
         interval = min(max(_INTERVAL, 20 * (time.monotonic() - started)), _LONGEST_INTERVAL)
         if now == known:
             continue
-        while True:
+        # If a file is written all the time, the others are not kept waiting for it.
+        while time.monotonic() - started < _LONGEST_INTERVAL:
             await asyncio.sleep(_SETTLED)
             later = await asyncio.to_thread(modules.stamps)
             if later == now:
@@ -163,8 +216,9 @@ async def _watch(running: ReplaceableServer, modules: ProjectModules) -> None:
             now = later
         names = sorted(os.path.basename(path) for path in {*known, *now} if known.get(path) != now.get(path))
         await _reload(running, modules, ", ".join(names))
+        after = await asyncio.to_thread(modules.stamps)
         # A file that changed while the modules were executed is noticed at the next look.
-        known = {path: now.get(path, stamp) for path, stamp in modules.stamps().items()}
+        known = {path: now.get(path, stamp) for path, stamp in after.items()}
 
 
 async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str) -> None:
@@ -175,7 +229,7 @@ async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str
     try:
         server = await asyncio.to_thread(_load_guarded, modules)
         before = running.server
-        changes = await running.replace(server)
+        changes = await running.replace(server, seconds=_LIFESPAN_SECONDS)
     except asyncio.CancelledError:
         raise
     except CommandError as error:
@@ -187,8 +241,9 @@ async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str
         print_notice(f"{text}\n{one_line(what)} changed, and its lifespan failed; the previous version keeps running")
     else:
         print_notice(f"{one_line(what)} changed; reloaded{_summary(changes)}")
-        if (before.auth is None) != (server.auth is None) or before.http_options != server.http_options:
-            print_notice("options of the HTTP endpoint and auth= apply after a restart")
+        # Most verifiers cannot be compared. A token revoked in the source must not seem to be rejected already.
+        if before.auth != server.auth or before.http_options != server.http_options:
+            print_notice("changes of auth= and of the options of the HTTP endpoint apply after a restart")
 
 
 def _load_guarded(modules: ProjectModules) -> Server:

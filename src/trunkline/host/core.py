@@ -366,15 +366,15 @@ class HostCore:
     ) -> t.CallToolResult:
         """Call a tool of a server."""
 
-        def params(judged: Mapping[str, Any]) -> Any:
-            return t.CallToolRequestParams(name=item.name, arguments=Raw(msgspec.json.encode(judged)))
+        def params(allowed: Mapping[str, Any]) -> Any:
+            return t.CallToolRequestParams(name=item.name, arguments=Raw(msgspec.json.encode(allowed)))
 
         result: t.CallToolResult = await self._perform(
             "tool", item.server, item.name, arguments, item, requester, method="tools/call", params=params
         )
         if type(result.structured_content) is dict and not item.wraps:
             return result
-        # One shape for every caller, however the server's era and library represent a value that is not an object.
+        # Servers represent a value that is not an object in different ways, by era and library; callers get one shape.
         shaped: t.CallToolResult = wrap_structured_content(result, (item.wraps and not result.is_error) or None)
         return shaped
 
@@ -383,8 +383,8 @@ class HostCore:
     ) -> t.GetPromptResult:
         """Render a prompt of a server."""
 
-        def params(judged: Mapping[str, Any]) -> Any:
-            return t.GetPromptRequestParams(name=item.name, arguments=dict(judged))
+        def params(allowed: Mapping[str, Any]) -> Any:
+            return t.GetPromptRequestParams(name=item.name, arguments=dict(allowed))
 
         result: t.GetPromptResult = await self._perform(
             "prompt", item.server, item.name, arguments, item, requester, method="prompts/get", params=params
@@ -396,7 +396,7 @@ class HostCore:
     ) -> t.ReadResourceResult:
         """Read a resource of a server."""
 
-        def params(judged: Mapping[str, Any]) -> Any:
+        def params(allowed: Mapping[str, Any]) -> Any:
             return t.ReadResourceRequestParams(uri=uri)
 
         result: t.ReadResourceResult = await self._perform(

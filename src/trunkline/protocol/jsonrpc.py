@@ -363,7 +363,10 @@ def _repeated_exactly(data: bytes) -> frozenset[str]:
 
 
 def _too_deep(data: bytes, limit: int) -> bool:
-    """Count nesting: few brackets are harmless; otherwise strip escapes, strings and other text, and peel levels."""
+    """Return whether a JSON text is nested deeper than the limit.
+
+    If it has more brackets than that, everything but the brackets is removed, and then one level after another.
+    """
     if data.count(b"{") + data.count(b"[") <= limit:
         return False
     if data.find(b"\\") >= 0:

@@ -402,6 +402,7 @@ class MsgspecResult(UntypedResult):
             self._decode(data)
         except (msgspec.DecodeError, *_UNWRITABLE) as error:
             raise self._error(value, error) from error
+        # msgspec writes NaN and infinity as null.
         if self._holds_floats and data.find(b"null") >= 0:
             reject_non_finite(_plain(value))
         return data

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,16 +73,20 @@ class ReplaceableServer:
         self._requests = _prepare(server)
         self._retiring: dict[asyncio.Task[None], Server] = {}
 
-    async def replace(self, server: Server) -> list[ListChange]:
+    async def replace(self, server: Server, *, seconds: float | None = None) -> list[ListChange]:
         """Let another server take over all connections; return how the lists differ.
 
         Its lifespans are entered first. If one fails, its exception is raised, and the old server keeps running.
+
+        Raises:
+            TimeoutError: its lifespans were not entered within ``seconds``.
         """
         requests = _prepare(server)
         holder = object()
         server.acquire_lifespans(holder)
         try:
-            await _lifespans_ready(server, holder)
+            async with asyncio.timeout(seconds):
+                await _lifespans_ready(server, holder)
         except BaseException:
             await server.release(holder)
             raise
@@ -97,23 +102,37 @@ class ReplaceableServer:
 
     async def aclose(self) -> None:
         """Stop the server and its predecessors; called after the transport has ended."""
-        for task in tuple(self._retiring):
+        retiring = dict(self._retiring)
+        for task in retiring:
             task.cancel()
-        await asyncio.gather(*self._retiring, return_exceptions=True)
+        await asyncio.gather(*retiring, return_exceptions=True)
+        for old in retiring.values():
+            # Again, because a task that is cancelled before its first step does nothing.
+            await _stop(old)
         self.server.close()
 
     def _retire(self, old: Server, running: _RunningRequests) -> None:
         async def wait() -> None:
             try:
+                # Requests that wait for a lifespan are not counted yet. They began to wait earlier, so they are resumed
+                # before this task.
+                for holder in tuple(old._held):
+                    with suppress(Exception):
+                        await _lifespans_ready(old, holder)
                 await running.wait()
             finally:
-                for holder in tuple(old._held):
-                    await old.release(holder)
-                old.close()
+                await _stop(old)
 
         task = asyncio.get_running_loop().create_task(wait())
         self._retiring[task] = old
         task.add_done_callback(lambda done: self._retiring.pop(done, None))
+
+
+async def _stop(server: Server) -> None:
+    """Exit the lifespans of a server that was replaced, and close it; a second call does nothing."""
+    for holder in tuple(server._held):
+        await server.release(holder)
+    server.close()
 
 
 def _prepare(server: Server) -> _RunningRequests:

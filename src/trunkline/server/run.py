@@ -62,12 +62,17 @@ class Lifespan:
             self._task = loop.create_task(self._run(self.ready, self._stop))
 
     async def release(self) -> None:
-        """Remove a user; the last one waits until the lifespan is exited."""
+        """Remove a user; the last one waits until the lifespan is exited, or cancels it if it is not entered yet."""
         self._users -= 1
         if self._users or self._task is None or self._stop is None:
             return
         task, self._task = self._task, None
         self._stop.set()
+        if self.ready is not None and not self.ready.done():
+            # It may wait for something that never comes, such as a database that does not answer.
+            task.cancel()
+            await asyncio.wait([task])
+            return
         await task
 
     async def _run(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:

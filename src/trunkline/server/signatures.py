@@ -81,7 +81,8 @@ class PydanticResult(UntypedResult):
 def result_of(annotation: object, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
     """Return how results with a return annotation are described and checked."""
     if _is_builtin(annotation):
-        # Tools share few of these. Unions are equal in any order of their parts, and a schema shows that order.
+        # Cached, since tools share few of them. The repr is part of the key: `int | str` equals `str | int`, but their
+        # schemas list the types in a different order.
         return _builtin_result(annotation, "" if type(annotation) is type else repr(annotation), content_types)
     return _make_result(annotation, content_types)
 
@@ -340,7 +341,7 @@ class Signature:
 
     @property
     def bind_values(self) -> Callable[[bytes | msgspec.Raw | None], tuple[Any, ...]] | None:
-        """Does the same as ``bind`` for a function that may be called by position, which is cheaper; else None."""
+        """Like ``bind``, but returns positional arguments, which is cheaper; None if the function needs keywords."""
         code = getattr(self.function, "__code__", None)
         if type(self.function) is not FunctionType or code is None or not isinstance(self._arguments, MsgspecArguments):
             return None

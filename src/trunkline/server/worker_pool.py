@@ -213,9 +213,13 @@ class WorkerPool:
             if self._too_many and self._awake > 1:
                 # This thread sleeps although calls are queued: the others are faster without it.
                 self._too_many = False
-            elif self._jobs:
-                return False
+                self._awake -= 1
+                return True
+            # In this order: a call that is submitted in between finds no thread awake, and wakes one.
             self._awake -= 1
+            if self._jobs:
+                self._awake += 1
+                return False
             return True
 
 

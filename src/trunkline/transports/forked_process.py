@@ -24,12 +24,17 @@ from trunkline.transports.process import LaunchedProcess, open_pipes
 
 __all__ = ["can_fork", "fork_process"]
 
+_DESCRIPTORS = "/proc/self/fd"
+
 
 def can_fork() -> bool:
-    """Return whether this process may fork: on Linux (elsewhere system libraries forbid it), with one thread."""
+    """Return whether this process may fork: on Linux (elsewhere system libraries forbid it), with one thread.
+
+    The forks close the files of the client, which are listed in ``/proc``; some containers do not have it.
+    """
     import threading
 
-    return sys.platform == "linux" and threading.active_count() == 1
+    return sys.platform == "linux" and threading.active_count() == 1 and os.path.isdir(_DESCRIPTORS)
 
 
 def fork_process(run: Callable[[], int], *, env: Mapping[str, str], exit_seconds: float) -> LaunchedProcess:
@@ -91,7 +96,8 @@ class _ForkedWatcher:
     def kill(self) -> None:
         """Kill the process, if it has not ended."""
         if self._pid is not None:
-            os.kill(self._pid, 9)
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, 9)
 
 
 # --- in the forks ----------------------------------------------------------------------------------------------------
@@ -119,7 +125,7 @@ def _watch(
 
 def _close_others(control: int) -> None:
     """Close everything else that the client has open: its ends of the pipes must end with it, not with its server."""
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir(_DESCRIPTORS):
         if int(name) > 2 and int(name) != control:
             # The descriptor of the listing itself is closed already.
             with suppress(OSError):

@@ -90,7 +90,10 @@ def launch_process(
 
 
 def open_pipes(ours: ExitStack, theirs: ExitStack) -> tuple[list[int], list[int]]:
-    """Open pipes for stdin, stdout and stderr of a server; return our ends and its ends, each closed by its stack."""
+    """Open the pipes of a server's stdin, stdout and stderr; return our ends and the server's ends.
+
+    Each end is closed by the stack of its side.
+    """
     near: list[int] = []
     far: list[int] = []
     for we_read in (False, True, True):
@@ -99,6 +102,7 @@ def open_pipes(ours: ExitStack, theirs: ExitStack) -> tuple[list[int], list[int]
         far.append(write_fd if we_read else read_fd)
         ours.callback(os.close, near[-1])
         theirs.callback(os.close, far[-1])
+    # Stderr is read by the event loop, which must not block.
     os.set_blocking(near[2], False)
     return near, far
 

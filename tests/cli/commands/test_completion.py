@@ -16,6 +16,22 @@ from tests.cli.hosted import demo_entry, write_config
 from tests.cli.support import DEMO, command, run
 from trunkline.cli import completion
 
+HOSTILE = """\
+from typing import Literal
+from trunkline import Server
+
+server = Server("hostile")
+
+
+@server.tool
+def pick(way: Literal["a;b", "c"]) -> str:
+    return way
+
+
+for uri in ("file:///;touch$IFS", "file:///$(touch&x)"):
+    server.add_resource(uri, "text")
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -122,6 +138,34 @@ def test_the_help_says_where_the_script_goes() -> None:
 def test_bash_proposes_it(line: str, expected: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "list", "tools", "demo", "-c", "servers.json").code == 0
     (folder / "weather file.py").touch()
+    assert completed_by_bash(line, folder) == expected
+
+
+@pytest.mark.skipif(not _has("bash"), reason="there is no bash")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("trunkline read hostile.py ", [r"file:///\;touch\$IFS", r"file:///\$\(touch\&x\)"]),
+        ("trunkline read hostile.py file:///", [r"///\;touch\$IFS", r"///\$\(touch\&x\)"]),
+        ("trunkline call hostile.py pick way=", [r"a\;b", "c"]),
+        ("trunkline call hostile.py pick ", ["way="]),
+    ],
+)
+def test_bash_quotes_what_a_server_named(line: str, expected: list[str], folder: Path) -> None:
+    """Bash inserts proposals as they are, so that a name such as ``x;command`` would be run with the next Enter."""
+    (folder / "hostile.py").write_text(HOSTILE, encoding="utf-8")
+    assert completed_by_bash(line, folder) == expected
+
+
+@pytest.mark.skipif(not _has("bash"), reason="there is no bash")
+def test_bash_omits_what_it_would_have_to_quote_beside_file_names(folder: Path) -> None:
+    """Readline quotes these itself, but not every character: a ``$`` stays."""
+    write_config(folder / "servers.json", {"plain": demo_entry(), "pl$HOME": demo_entry()})
+    assert completed_by_bash("trunkline call --config=servers.json pl", folder) == ["plain"]
+
+
+def completed_by_bash(line: str, folder: Path) -> list[str]:
+    """Return what bash proposes at the end of a line."""
     (folder / "bin").mkdir()
     program = folder / "bin" / "trunkline"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trunkline "$@"\n')
@@ -139,4 +183,5 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, timeout=30, env=environment, check=False
     )
-    assert done.stdout.splitlines() == expected, done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -60,7 +60,7 @@ def test_a_server_that_never_ran_is_not_started(desk: Desk) -> None:
     heading, row, *_ = desk.status().out.splitlines()
     assert heading.split()[:3] == ["NAME", "STATE", "REVISION"]
     assert row.split()[:3] == ["one", "not", "started"]
-    assert "it never ran" in desk.status().out
+    assert "it has not been run yet" in desk.status().out
     assert desk.verb("list", "tools").code == 0
     assert "counts are from its last run" in desk.status().out
 

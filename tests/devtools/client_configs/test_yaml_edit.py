@@ -131,3 +131,45 @@ def test_what_is_not_there_is_not_removed() -> None:
 
 def test_an_entry_can_be_printed_alone() -> None:
     assert render_entry("extensions", "a", ENTRY) == f"extensions:\n{MADE}"
+
+
+SCRIPTS = """\
+extensions:
+  first:
+    script: |
+      echo first
+  - LAST
+"""
+
+
+def scripts(last: str) -> str:
+    return SCRIPTS.replace("  - LAST\n", last)
+
+
+LAST = """\
+  last:
+    script: |
+      echo last
+
+      # the end
+"""
+
+
+def test_a_line_of_a_block_that_looks_like_a_comment_is_removed_with_its_entry() -> None:
+    """It would otherwise become a part of the block above it."""
+    assert remove_entry(scripts(LAST), "extensions", "last") == scripts("")
+
+
+def test_a_line_of_a_block_that_looks_like_a_comment_stays_in_its_entry() -> None:
+    added = put_entry(scripts(LAST), "extensions", "new", {"cmd": "x"})
+    assert added == scripts(LAST) + "  new:\n    cmd: x\n"
+
+
+def test_a_comment_behind_a_block_stays_where_it_is() -> None:
+    text = scripts(LAST) + "  # about the next\n  next:\n    cmd: y\n"
+    assert remove_entry(text, "extensions", "last") == scripts("") + "  # about the next\n  next:\n    cmd: y\n"
+
+
+def test_a_comment_that_mentions_a_block_begins_none() -> None:
+    text = "extensions:\n  # such as: |\n  one:\n    cmd: x\n"
+    assert remove_entry(text, "extensions", "one") == "extensions: {}\n  # such as: |\n"

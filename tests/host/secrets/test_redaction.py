@@ -165,6 +165,15 @@ def test_a_long_text_with_a_secret_has_no_digest_to_guess_it_by() -> None:
     assert redact(text) == f"password*** {'x' * 1010}... (3014 characters)"
 
 
+def test_a_secret_far_behind_the_cut_prevents_the_digest_too() -> None:
+    text = "x" * 9000 + " password=abcd"
+    assert redact(text) == f"{'x' * 1024}... ({len(text)} characters)"
+
+
+def test_a_text_too_long_to_be_searched_has_no_digest() -> None:
+    assert redact("x" * 1_000_000) == f"{'x' * 1024}... (1000000 characters)"
+
+
 @pytest.mark.parametrize("before", range(1010, 1032))
 def test_a_secret_at_the_cut_does_not_survive_in_part(before: int) -> None:
     redacted = redact(

@@ -28,11 +28,13 @@ Server names come from your configuration, tools and arguments from the lists of
 started. The server of a .py file is run to list its tools, for three seconds at most.
 """
 
-# Bash breaks words at = and :, so only the part after the last of them is replaced.
+# Bash breaks words at = and :, so only the part after the last of them is replaced. It inserts words as they are,
+# and a server could name a resource "x;command", which would be run with the next Enter: so they are quoted. Beside
+# file names, Readline quotes all words itself, but leaves a $: those that need quotes are omitted there.
 _BASH = """\
 _trunkline() {
-    local line="${COMP_LINE:0:COMP_POINT}" current prefix="" word rest
-    local -a words=()
+    local line="${COMP_LINE:0:COMP_POINT}" current prefix="" files="" word rest
+    local -a words=() named=()
     IFS=$' \\t\\n' read -ra words <<< "$line"
     [[ "$line" == *[[:space:]] ]] && words+=("")
     current="${words[${#words[@]}-1]}"
@@ -40,13 +42,20 @@ _trunkline() {
     COMPREPLY=()
     while IFS=$'\\t' read -r word rest; do
         if [[ "$word" == ":files" ]]; then
+            files=1
             compopt -o filenames 2>/dev/null
             while IFS= read -r word; do COMPREPLY+=("${word#"$prefix"}"); done < <(compgen -f -- "$current")
         else
             [[ "$word" == *= ]] && compopt -o nospace 2>/dev/null
-            COMPREPLY+=("${word#"$prefix"}")
+            named+=("${word#"$prefix"}")
         fi
     done < <(trunkline completion --query -- "${words[@]:1}" 2>/dev/null)
+    for word in "${named[@]}"; do
+        [[ -n "$word" ]] || continue
+        printf -v rest '%q' "$word"
+        [[ -n "$files" && "$rest" != "$word" ]] || COMPREPLY+=("$rest")
+    done
+    return 0
 }
 complete -F _trunkline trunkline
 """

@@ -272,6 +272,7 @@ def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
         detail, *quoted = check.detail.splitlines() or [""]
         mark = _MARKS[check.status]
         first, *more = _wrapped(f"{mark:4}  {check.title:{width}}  ", detail, width + 10)
+        # Wrapped without colours, which have no width; then the mark is replaced by a coloured one.
         yield from (f"  {paint(mark, _STYLES[check.status])}{first[2 + len(mark) :]}", *more)
         # Lines of the server's own output keep their form: a traceback is read by its indentation.
         yield from (f"{' ' * 10}| {printable(line)}" for line in quoted)

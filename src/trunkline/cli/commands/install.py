@@ -70,7 +70,7 @@ def command(*, app: str, undo: bool, as_json: bool, **given: Any) -> int:
             raise click.UsageError(f"{_option(wrong[0])} has no effect with --undo.")
         return with_json_errors(lambda: _undo(_file(app, project=given["project"]), given["dry_run"], as_json), as_json)
     if bool(given["target"]) == given["gateway"]:
-        raise click.UsageError("Give either TARGET or --gateway.")
+        raise click.UsageError("Pass either TARGET or --gateway.")
     if given["only_print"] and (as_json or given["dry_run"] or given["replace"]):
         raise click.UsageError("--print has no effect on a file, so --json, --dry-run and --replace have none with it.")
     if given["approval"] and not given["gateway"]:

@@ -77,11 +77,11 @@ Examples:
     type=click.Choice(_template_names()),
     default="tool",
     show_default=True,
-    help="What the server starts with.",
+    help="Template of the project.",
 )
 @json_option
 def command(folder: str, *, template: str, as_json: bool) -> int:
-    """Create a project in the new folder NAME, which passes its own tests.
+    """Create a project with a working server and tests in the new folder NAME.
 
     NAME may be a path; its last part is the name of the project. A dot creates it in the current folder, if that is
     empty.

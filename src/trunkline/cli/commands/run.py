@@ -54,9 +54,7 @@ class _RunCommand(click.Command):
 @click.command(epilog=_EPILOG, cls=_RunCommand)
 @click.argument("spec", metavar="FILE[:OBJECT]", required=False)
 @click.option("-m", "module", metavar="MODULE[:OBJECT]", help="Run the server in a module instead of a file.")
-@click.option(
-    "--reload", is_flag=True, help="Load the server again when its source files change; clients stay connected."
-)
+@click.option("--reload", is_flag=True, help="Reload the server when its source files change; clients stay connected.")
 @click.option(
     "--compat",
     is_flag=True,
@@ -99,7 +97,7 @@ def command(
         return _run_compat(click.get_current_context().meta[_COMPAT])
     if (spec is None) == (module is None):
         raise click.UsageError(
-            "Missing argument 'FILE[:OBJECT]'." if spec is None else "Give either FILE or -m MODULE."
+            "Missing argument 'FILE[:OBJECT]'." if spec is None else "Pass either FILE or -m MODULE, not both."
         )
     given = {
         "path": path,
@@ -174,20 +172,20 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
 
 
 def _http_server(server: Server, options: Mapping[str, object]) -> Coroutine[Any, Any, None]:
-    """Return the coroutine that serves over HTTP, and prints where once it listens."""
+    """Return the coroutine that serves over HTTP; it prints the URL as soon as the server listens."""
     from trunkline.server.run import run_async
 
     path = options["path"] or server.http_options.get("streamable_http_path") or "/mcp"
 
-    def tell(origin: str) -> None:
+    def announce(origin: str) -> None:
         from trunkline.cli.ui.output import one_line, print_notice
 
-        url, everywhere = reachable_url(origin, str(path))
-        print_notice(f"{one_line(server.name)} is served at {url}{everywhere}; try: trunkline list tools {url}")
+        url, listens_everywhere = reachable_url(origin, str(path))
+        print_notice(f"{one_line(server.name)} is served at {url}{listens_everywhere}; try: trunkline list tools {url}")
         announce_http(server, url)
 
     given = {name: value for name, value in options.items() if value is not None}
-    return run_async(server, "http", **given, started=tell)
+    return run_async(server, "http", **given, started=announce)
 
 
 def _run_source(

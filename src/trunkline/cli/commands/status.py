@@ -178,7 +178,7 @@ async def _resting(configuration: Configuration) -> tuple[list[ServerStatus], li
     folder = state_folder()
     trust_store, cache = TrustStore(trust_file(folder)), CatalogCache(folder / "catalogs")
     entries = [in_project_folder(entry) for entry in configuration.entries.values()]
-    found = [await _at_rest(entry, trust_store, cache) for entry in entries]
+    found = [await _stored_status(entry, trust_store, cache) for entry in entries]
     offerings = {status.name: offering for status, offering in found if offering is not None}
     catalog = build_catalog(offerings, {entry.name: entry.settings for entry in entries}, counter=0)
     catalog, hidden = _reviewed(catalog, {entry.name: entry for entry in entries})
@@ -203,7 +203,8 @@ def _reviewed(catalog: Catalog, entries: Mapping[str, ServerEntry]) -> tuple[Cat
     return inspector(catalog), [each for each in inspector.lasting if each.what == "hidden"]
 
 
-async def _at_rest(entry: ServerEntry, trust_store: Any, cache: Any) -> tuple[ServerStatus, Offering | None]:
+async def _stored_status(entry: ServerEntry, trust_store: Any, cache: Any) -> tuple[ServerStatus, Offering | None]:
+    """Return the status of a server that is not started, and its cached offering if it may be used."""
     from msgspec.structs import replace
 
     from trunkline.host.upstreams.supervision.upstream import ServerStatus
@@ -218,7 +219,11 @@ async def _at_rest(entry: ServerEntry, trust_store: Any, cache: Any) -> tuple[Se
         offering = cache.get(entry) if allowed else None
         offering = None if offering is None else replace(offering, recalled=True)
         if allowed:
-            reason = "it never ran, so its tools are not known" if offering is None else "counts are from its last run"
+            reason = (
+                "it has not been run yet, so its tools are not known"
+                if offering is None
+                else "counts are from its last run"
+            )
     status = ServerStatus(
         name=entry.name,
         state=state,

@@ -98,7 +98,7 @@ def current_secrets() -> SecretRegistry:
 
 
 def owns_process() -> bool:
-    """Return whether the process exists for the current run alone."""
+    """Return whether this process was started for the current command, not by a program that calls ``main``."""
     return _run_secrets().owns_process
 
 
@@ -214,7 +214,7 @@ def paint(text: str, style: str, *, stream: Any = None) -> str:
 
 
 def rich_console() -> Console | None:
-    """Return a console for tables on stdout; None if stdout is no terminal, or ``rich`` is not installed."""
+    """Return a console for tables on stdout; None if stdout is not a terminal or ``rich`` is not installed."""
     if not is_terminal(sys.stdout):
         return None
     try:
@@ -298,7 +298,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for at, heading in enumerate(headings):
-        # The first column names what a row is about, and is copied into the next command.
+        # The first column has the names, which users copy into their next command: it is wrapped last.
         widest = max(_columns(one_line(row[at])) for row in rows) if rows and at == 0 else 0
         grid.add_column(
             heading,

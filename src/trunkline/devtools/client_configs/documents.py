@@ -28,7 +28,7 @@ def with_member(document: Any, key_path: tuple[str, ...], value: Any) -> Any:
     if not key_path:
         return value
     if not isinstance(document, Mapping):
-        raise ConfigError(f"expected an object with {key_path[0]!r}")
+        raise ConfigError(f"the file cannot be changed: the parent of {key_path[0]!r} is not an object")
     inner = document.get(key_path[0], {} if len(key_path) > 1 else None)
     return {**document, key_path[0]: with_member(inner, key_path[1:], value)}
 

@@ -408,7 +408,7 @@ def read_app_file(file: AppFile) -> AppDocument:
     """Read a file; one that does not exist has no servers.
 
     Raises:
-        ConfigError: it cannot be read or parsed, and should not be changed then.
+        ConfigError: it cannot be read or parsed; it should then be left unchanged.
     """
     return _document(file, read_bytes(file.path))
 

@@ -132,7 +132,7 @@ def put_member(text: str, key_path: tuple[str, ...], name: str, value: Any) -> s
     except InvalidJson as error:
         raise ConfigError(f"the text is not JSON (line {error.line}): {error}") from error
     if not _same(after, expected):
-        raise ConfigError("the file cannot be changed without side effects")
+        raise ConfigError("the change would affect other parts of the file; edit the file by hand")
     return changed
 
 
@@ -151,7 +151,7 @@ def remove_member(text: str, key_path: tuple[str, ...], name: str) -> str:
     except InvalidJson as error:
         raise ConfigError(f"the text is not JSON (line {error.line}): {error}") from error
     if not _same(after, without_member(before, (*key_path, name))):
-        raise ConfigError("the file cannot be changed without side effects")
+        raise ConfigError("the change would affect other parts of the file; edit the file by hand")
     return changed
 
 

@@ -92,7 +92,7 @@ def _verified(changed: str, expected: Mapping[str, Any]) -> str:
     except ConfigError:
         after = None
     if after != expected:
-        raise ConfigError("the file cannot be changed without side effects")
+        raise ConfigError("the change would affect other parts of the file; edit the file by hand")
     return changed
 
 
@@ -110,7 +110,7 @@ def _tables_at(text: str, key_path: tuple[str, ...]) -> list[_Table]:
     """Return the table at a key path and those inside it; those with only blank lines between them are one."""
     found = [table for table in _tables(text) if table.keys[: len(key_path)] == key_path]
     if any(table.is_array for table in found):
-        raise ConfigError("the file cannot be changed without side effects")
+        raise ConfigError("the change would affect other parts of the file; edit the file by hand")
     merged: list[_Table] = []
     for table in found:
         if merged and not text[merged[-1].end : table.start].strip():

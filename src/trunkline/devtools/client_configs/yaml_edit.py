@@ -28,6 +28,8 @@ _STRING = re.compile(rf"(?<![\w)\]}}]){_QUOTED}")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 #: Line breaks of YAML 1.1 that are not ours.
 _OTHER_BREAKS = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
+#: A line whose value is a block of text on the lines below; `inner` is where the node begins that has the block.
+_TEXT_BLOCK = re.compile(r"(?P<inner>[ ]*(?:-[ ]+)*)(?P<key>[^\n]*:[ ]+)?[|>][0-9+-]{0,2}[ ]*(?:[ ]\#[^\n]*)?\r?\n?")
 _LONG_ESCAPE = re.compile(r"\\(?:U([0-9A-Fa-f]{8})|.)", re.S)
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
 #: Plain words that YAML reads as something other than a string, in any of its versions.
@@ -113,6 +115,7 @@ def remove_entry(text: str, key: str, name: str) -> str:
 
 
 def _raw(lines: list[str], block: _Block | None) -> dict[str, str]:
+    """Return the text of each entry by name."""
     entries = {} if block is None else block.entries
     return {name: "".join(lines[start:end]) for name, (start, end) in entries.items()}
 
@@ -124,7 +127,7 @@ def _verified(
     lines = _split(changed)
     block = _find(lines, key)
     if _raw(lines, block) != expected or (name is not None and parse_entries(changed, key)[name] != value):
-        raise ConfigError("the file cannot be changed without side effects")
+        raise ConfigError("the change would affect other parts of the file; edit the file by hand")
     return changed
 
 
@@ -171,8 +174,12 @@ def _entries(lines: list[str], at: int) -> _Block:
     indent = ""
     starts: list[tuple[str, int]] = []
     last = at
+    texts = _text_lines(lines, at + 1)
     for number in range(at + 1, len(lines)):
         line = lines[number]
+        if number in texts:
+            last = number
+            continue
         if _BLANK.fullmatch(line):
             continue
         if not line.startswith((" ", "\t")):
@@ -192,7 +199,7 @@ def _entries(lines: list[str], at: int) -> _Block:
             raise ConfigError(f"{_REFUSED} (line {number + 1})")
         last = number
     # An entry ends with its last line; blank lines and comments behind it belong to what follows.
-    ends = [_last_line(lines, start, end) for start, end in _pairs([start for _, start in starts], last + 1)]
+    ends = [_last_line(lines, start, end, texts) for start, end in _pairs([start for _, start in starts], last + 1)]
     return _Block(
         at, False, indent, {name: (start, end) for (name, start), end in zip(starts, ends, strict=True)}, last + 1
     )
@@ -202,8 +209,26 @@ def _pairs(starts: list[int], end: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], end], strict=True)) if starts else []
 
 
-def _last_line(lines: list[str], start: int, end: int) -> int:
-    while end > start + 1 and _BLANK.fullmatch(lines[end - 1]):
+def _text_lines(lines: list[str], start: int) -> frozenset[int]:
+    """Return the numbers of the lines in blocks of text, where a line that begins with ``#`` is not a comment."""
+    found: set[int] = set()
+    depth: int | None = None
+    for number in range(start, len(lines)):
+        line = lines[number]
+        if depth is not None:
+            if not line.strip():
+                continue
+            if _indent(line) > depth:
+                found.add(number)
+                continue
+        block = None if _BLANK.fullmatch(line) else _TEXT_BLOCK.fullmatch(line)
+        # Without a key, the block is an item of a list, and is indented more than its dash.
+        depth = None if block is None else len(block["inner"]) if block["key"] else _indent(line)
+    return frozenset(found)
+
+
+def _last_line(lines: list[str], start: int, end: int, texts: frozenset[int]) -> int:
+    while end > start + 1 and end - 1 not in texts and _BLANK.fullmatch(lines[end - 1]):
         end -= 1
     return end
 

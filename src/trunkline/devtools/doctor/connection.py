@@ -144,9 +144,9 @@ def _explain(recorder: CheckRecorder, error: TrunklineError, *, process: bool, l
         recorder.fail("login", f"access denied by the server: {error}", fix=f"run: {login}")
     elif isinstance(error, ServerExited):
         tail = _stderr_tail(error.stderr)
-        said = f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
+        output = f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
         fix = "run the command manually to see more; often a variable, an argument or a package is missing"
-        recorder.fail("spawn", f"it exited with status {error.status} before it responded{said}", fix=fix)
+        recorder.fail("spawn", f"it exited with status {error.status} before it responded{output}", fix=fix)
     elif isinstance(error, RequestTimeout):
         fix = "is it an MCP server? If it is only slow, increase --timeout or startTimeout"
         recorder.fail("handshake", f"no response in {error.seconds:g} s", fix=fix)
@@ -154,15 +154,17 @@ def _explain(recorder: CheckRecorder, error: TrunklineError, *, process: bool, l
         fix = f"use another client or update the server; revisions supported here: {', '.join(REVISION_NAMES)}"
         recorder.fail("revision", str(error), fix=fix)
     elif isinstance(error, RemoteProtocolError):
-        recorder.fail("handshake", str(error), fix="this is not an MCP server, or a broken one")
+        recorder.fail(
+            "handshake", str(error), fix="check that it is an MCP server; if it is, report the error to its author"
+        )
     elif isinstance(error, RequestFailed):
         recorder.fail("handshake", f"it returned an error: {error}", fix="see the log of the server")
     elif isinstance(error, LinkError) and process:
         recorder.fail("spawn", str(error), fix="run the command manually to see more")
     else:
-        path = isinstance(error, HttpError) and error.status in (404, 405)
+        wrong_path = isinstance(error, HttpError) and error.status in (404, 405)
         recorder.fail(
-            "handshake", str(error), fix="is the path correct (often /mcp)?" if path else "is the server running?"
+            "handshake", str(error), fix="is the path correct (often /mcp)?" if wrong_path else "is the server running?"
         )
 
 

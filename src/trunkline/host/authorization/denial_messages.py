@@ -99,7 +99,7 @@ def denied_message(act: Act, decision: Decision) -> str:
 
 
 def allow_rule_advice(act: Act, *, in_program: bool = False) -> str:
-    """Return how to allow an act without asking."""
+    """Return the advice for the user that allows an act without an approval: the rule to add, and the file."""
     file = _POLICY_FILE.format(option="policy=" if in_program else "--policy")
     return f"add this to the policy {file}:\n{rule_to_add(act)}"
 

@@ -223,6 +223,7 @@ HIDDEN = "***"
 _SHORTEST_SECRET = 4
 _LONGEST_NAME = 64  # Names of arguments are shorter; longer ones are not cached.
 _MOST_NAMES = 1024  # The argument names of some hundred tools.
+_LONGEST_SEARCHED = 262_144  # Searched in some 20 ms; a longer text has no digest.
 _MARGIN = 1024  # Searched beyond the cut, so that a secret across it is hidden as a whole.
 # Integers that a decoder of the audit trail reads back unchanged.
 _WHOLE_NUMBERS = range(-(2**63), 2**64)
@@ -292,9 +293,13 @@ class Redaction:
         kept.append(window[at : max(at, end)])
         if len(text) <= limit:
             return "".join(kept)
-        # The digest of a text with a secret in it could be used to guess the secret.
-        about = "" if at else f", sha256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
-        return f"{''.join(kept)}... ({len(text)} characters{about})"
+        # The digest of a text with a secret in it could be used to guess the secret, wherever in the text it is.
+        digest = (
+            ""
+            if at or len(text) > _LONGEST_SEARCHED or self._hidden_in(text)
+            else f", sha256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        )
+        return f"{''.join(kept)}... ({len(text)} characters{digest})"
 
     def hides(self, name: str) -> bool:
         """Return True if a member of this name is a credential."""

@@ -7,6 +7,7 @@ import contextvars
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from tests.transports.http.serving_support import (
 from trunkline import Context
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.server.endpoint import Endpoint
-from trunkline.transports.http.server.uvicorn_protocol import GROUPED_FROM
+from trunkline.transports.http.server.uvicorn_protocol import GROUPED_FROM, UvicornProtocol
 
 each_era = pytest.mark.parametrize("era", ["handshake", "stateless"])
 #: Fewer connections than are grouped, and more.
@@ -511,3 +512,35 @@ async def test_progress_is_streamed_before_the_answer() -> None:
         body = await line.reader.readuntil(b"0\r\n\r\n")
     assert headers["content-type"] == "text/event-stream"
     assert body.index(b"halfway") < body.index(b'"done"')
+
+
+@pytest.mark.skipif(find_spec("uvloop") is None, reason="uvloop is not installed")
+def test_a_connection_that_is_lost_does_not_keep_back_the_grouped_answers_of_others() -> None:
+    """With uvloop, writing to a connection that was lost raises an error."""
+    import uvloop
+
+    async def lose() -> None:
+        loop = asyncio.get_running_loop()
+        accepted: list[asyncio.Transport] = []
+        lost = asyncio.Event()
+
+        class Accepted(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.append(transport)  # type: ignore[arg-type]
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                lost.set()
+
+        async with await loop.create_server(Accepted, "127.0.0.1", 0) as listening:
+            _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+            writer.transport.abort()
+            await asyncio.wait_for(lost.wait(), 10)
+            await asyncio.sleep(0.01)
+            protocol = UvicornProtocol.__new__(UvicornProtocol)
+            protocol.transport = accepted[0]
+            protocol._unwritten = b"HTTP/1.1 200 OK"
+            protocol.write_now()
+            assert protocol._unwritten == b""
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(lose())

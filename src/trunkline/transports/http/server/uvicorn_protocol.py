@@ -302,7 +302,9 @@ class UvicornProtocol(HttpToolsProtocol):
         """Write the response that waits for the next turn of the loop; whatever else is written comes after it."""
         if self._unwritten:
             data, self._unwritten = self._unwritten, b""
-            self.transport.write(data)
+            # uvloop raises if the connection was lost meanwhile, and the grouped responses of others would stay behind.
+            if not self.transport.is_closing():
+                self.transport.write(data)
 
     # --- bytes in -----------------------------------------------------------------------------------------------------
 
@@ -438,6 +440,7 @@ class UvicornProtocol(HttpToolsProtocol):
             task = self.loop.create_task(work, context=Context())
         else:
             task = create_task(work)
+        # Started eagerly, most are done by now; uvicorn waits for the others when it shuts down.
         if not task.done():
             cycle.task = task
             self.tasks.add(task)
