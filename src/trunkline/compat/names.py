@@ -282,6 +282,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "fastmcp": (
             "fast_server: FastMCP",
+            "providers.apps: FastMCPApp",
             "clients: Client",
             "context: Context=FastContext",
             "utilities: Image settings",
@@ -366,6 +367,12 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "FastMCPProviderResourceTemplate FastMCPProviderPrompt",
         ),
         "fastmcp.server.providers.local_provider": ("providers.local: LocalProvider",),
+        "fastmcp.apps": ("providers.apps: FastMCPApp",),
+        "fastmcp.apps.app": ("providers.apps: FastMCPApp",),
+        "fastmcp.server.providers.addressing": (
+            "addressing: HASH_LENGTH hash_tool hashed_backend_name hashed_resource_uri is_app_tool_with_identity "
+            "parse_hashed_backend_name parse_hashed_resource_uri tool_identity",
+        ),
         "fastmcp.server.providers.openapi": (_OPENAPI, _OPENAPI_COMPONENTS),
         "fastmcp.server.providers.openapi.provider": (_OPENAPI, "openapi.provider: DEFAULT_TIMEOUT"),
         "fastmcp.server.providers.openapi.routing": (_OPENAPI, "openapi.provider: DEFAULT_ROUTE_MAPPINGS"),
@@ -458,7 +465,11 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.utilities.types": ("utilities: Image Audio File",),
         "fastmcp.utilities.logging": ("utilities: get_logger configure_logging",),
         "fastmcp.utilities.components": (_COMPONENTS,),
-        "fastmcp.utilities.tests": ("utilities: temporary_settings", "testing: run_server_async"),
+        "fastmcp.utilities.tests": (
+            "utilities: temporary_settings",
+            "testing: asgi_client asgi_server run_server_async",
+            "wire: find_available_port",
+        ),
         "fastmcp.utilities.http": ("wire: find_available_port",),
     }
 )

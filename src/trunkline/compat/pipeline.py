@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw
 
 import trunkline.types as t
+from trunkline.compat.addressing import is_app_tool_with_identity, parse_hashed_backend_name
 from trunkline.compat.authorization import is_allowed
 from trunkline.compat.calls import exchange_for
 from trunkline.compat.component_versions import VersionSpec, dedupe_with_versions, newest, requested_version
@@ -240,7 +241,7 @@ async def call_tool(
 
 
 async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: VersionSpec | None) -> Any:
-    tool = await find_object(server, "tools", name, version)
+    tool = await find_object(server, "tools", name, version) or await _by_identity(server, name)
     if tool is None:
         raise NotFoundError(f"Unknown tool: {name!r}")
     try:
@@ -256,6 +257,32 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
     except Exception as error:
         what = f"Error calling tool {name!r}"
         raise ToolError(_failure(server, what, error)) from error
+
+
+async def _by_identity(server: Any, name: str) -> Any:
+    """Find the tool that an app's page calls by its identity; what a transform only leaves out of lists is found."""
+    parsed = parse_hashed_backend_name(name)
+    if parsed is None:
+        return None
+    providers = [server.local_provider, *server._providers]
+    items = [
+        each
+        for each in await list_from(providers, "list_tools", server.provider_error_strategy)
+        if is_app_tool_with_identity(each, parsed[0])
+    ]
+    for transform in server._transforms:
+        changed = [
+            each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])
+        ]
+        items = changed or items
+    marked = [server.marked_for_session(each) for each in items]
+    found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
+    # Through its name, so that a lookup of a provider or a transform may refuse it.
+    return None if found is None else await find_object(server, "tools", found.name, _exactly(found)) or found
+
+
+def _exactly(component: Any) -> VersionSpec | None:
+    return None if component.version is None else VersionSpec(eq=component.version)
 
 
 async def read_resource(
