@@ -65,6 +65,7 @@ _NEEDED = (
     "rich",
     "exceptiongroup",
     "authlib",
+    "azure-identity",
     "py-key-value-aio[filetree,keyring,memory]>=0.4.4,<0.5.0",
     "openapi-pydantic",
     "cyclopts",

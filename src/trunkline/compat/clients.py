@@ -70,6 +70,8 @@ class Client:
             given.pop("init_timeout")
         if "client_info" in given:
             given["client_info"] = to_struct(given["client_info"], t.Implementation)
+        if hasattr(given.get("auth"), "own"):
+            given["auth"] = given["auth"].own()
         for name, adapt in _HANDLERS:
             if name in given:
                 given |= adapt(given.pop(name))

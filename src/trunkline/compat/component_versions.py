@@ -7,14 +7,18 @@ before all that have one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from typing import Any
 
 __all__ = [
+    "CALLED_VERSION",
     "VersionKey",
     "VersionSpec",
+    "calling",
     "check_version",
     "compare_versions",
     "dedupe_with_versions",
@@ -195,6 +199,20 @@ def check_version(version: Any) -> str | None:
     if isinstance(version, bool) or not isinstance(version, int | float):
         raise TypeError(f"Version must be a string, int, or float, got {type(version).__name__}")
     return str(version)
+
+
+#: The version that the call in progress asks for.
+CALLED_VERSION: ContextVar[Any] = ContextVar("trunkline.compat.called_version", default=None)
+
+
+@contextmanager
+def calling(version: VersionSpec | None) -> Iterator[None]:
+    """Keep the version that a call asks for, for middleware that decides about the component."""
+    token = CALLED_VERSION.set(version)
+    try:
+        yield
+    finally:
+        CALLED_VERSION.reset(token)
 
 
 def requested_version(meta: Any) -> VersionSpec | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from trunkline.compat.context import CURRENT_REQUEST, current_context
@@ -16,6 +16,7 @@ __all__ = [
     "CurrentFastMCP",
     "CurrentHeaders",
     "CurrentRequest",
+    "Dependency",
     "Depends",
     "OptionalCurrentContext",
     "Progress",
@@ -102,10 +103,47 @@ def get_http_headers(include_all: bool = False, include: Any = None) -> dict[str
 
 def get_access_token() -> Any:
     """Return the token of the caller, or None."""
-    from trunkline.compat.auth import access_token_of
+    from trunkline.compat.auth.app import access_token_of
 
     found = current_context()
-    return None if found is None or found._exchange is None else access_token_of(found.auth)
+    if found is not None and found._exchange is not None and found.auth is not None:
+        return access_token_of(found.auth)
+    from trunkline.compat.request_context import fastmcp_request_ctx
+
+    given = fastmcp_request_ctx.get()
+    user = None if given is None or given.request is None else given.request.scope.get("user")
+    return getattr(user, "access_token", None) or access_token_of(None)
+
+
+class Dependency(Depends):
+    """The base of dependencies that are objects: entered for a call, and left after it."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Dependency:
+        """Prepare the object, whatever its own constructor does."""
+        made = super().__new__(cls)
+
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Any]:
+            async with made as value:
+                yield value
+
+        Depends.__init__(made, opened)
+        return made
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Accept what a subclass accepts."""
+
+    @classmethod
+    def __class_getitem__(cls, _: object) -> Any:
+        """Ignore type parameters."""
+        return cls
+
+    async def __aenter__(self) -> Any:
+        """Return the value."""
+        raise NotImplementedError("subclasses implement __aenter__()")
+
+    async def __aexit__(self, *_: object) -> None:
+        """Do nothing after the call."""
 
 
 def _context(ctx: Context) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -111,7 +112,6 @@ class _FromRoot:
 
 def make_app(server: Any, transport: str, path: str | None, options: Mapping[str, Any]) -> Any:
     """Make a Starlette application of a server: its endpoint, its own routes and the given middleware."""
-    from starlette.applications import Starlette
     from starlette.routing import Mount, Route
 
     given = _own_options(server, options)
@@ -121,28 +121,54 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         given["sse_path"] = path or given.get("sse_path") or server.settings.sse_path
         given.setdefault("message_path", server.settings.message_path.rstrip("/") or "/messages")
         endpoint_path = "/mcp"
-    auth = server.own_auth()
-    if auth is not None:
-        given["auth"] = auth
+    guard = server.protection(options.get("auth"), given["sse_path"] if transport == "sse" else endpoint_path)
+    if guard is not None:
+        from trunkline.compat.auth.app import current_principal
+
+        given["auth"] = current_principal
+        # A page that had a name rebound to this host has no token, so both frameworks accept any Host here.
+        given.setdefault("allowed_hosts", ["*"])
     endpoint = Server.asgi(server, endpoint_path, **given)
-    serving = _WithRequest(endpoint)
+    serving: Any = _WithRequest(endpoint)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[Any]:
         async with endpoint.lifespan(app) as state:
             yield state
 
+    served = serving if guard is None else guard.around(serving)
     if transport == "sse":
-        messages = Mount(given["message_path"], app=_FromRoot(serving))
-        routes: list[Any] = [Route(given["sse_path"], endpoint=serving, methods=None), messages]
+        messages = Mount(given["message_path"], app=_FromRoot(served))
+        routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), messages]
     else:
-        routes = [Route(endpoint_path, endpoint=serving, methods=None, name=endpoint_path), Mount("/", app=serving)]
-    routes = [*server.custom_routes, *server.auth_routes(), *routes]
-    app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+        routes = [Route(endpoint_path, endpoint=served, methods=None, name=endpoint_path)]
+        if guard is None:
+            routes.append(Mount("/", app=serving))
+    if guard is None:
+        routes = [*server.custom_routes, *routes]
+    else:
+        routes = [*server.custom_routes, *guard.routes, *routes]
+        middleware = [*guard.middleware, *middleware]
+    app = _app_class()(routes=routes, middleware=middleware, lifespan=lifespan)
     app.state.fastmcp_server = server
     app.state.path = endpoint_path
     app.state.transport_type = transport
     return app
+
+
+@cache
+def _app_class() -> Any:
+    from starlette.applications import Starlette
+
+    class Application(Starlette):
+        """An application whose lifespan another one can run, which it must if it mounts this one."""
+
+        @property
+        def lifespan(self) -> Any:
+            """The lifespan."""
+            return self.router.lifespan_context
+
+    return Application
 
 
 def create_streamable_http_app(server: Any, streamable_http_path: str, **options: Any) -> Any:
@@ -221,18 +247,14 @@ class HttpMethods:
 
         return register
 
-    def own_auth(self) -> Any:
-        """Return what verifies tokens, or None."""
-        if self.foreign_auth is None:
+    def protection(self, auth: Any, path: str) -> Any:
+        """Return what protects the application at a path, or None."""
+        auth = auth if auth is not None else self.foreign_auth
+        if auth is None:
             return None
-        from trunkline.compat.auth import as_own_auth
+        from trunkline.compat.auth.app import protection_of
 
-        return as_own_auth(self.foreign_auth, getattr(self.settings, "auth", None))
-
-    def auth_routes(self) -> list[Any]:
-        """Return the routes that an authorization server adds."""
-        routes = getattr(self.foreign_auth, "get_routes", None)
-        return list(routes(self.settings.streamable_http_path)) if routes is not None else []
+        return protection_of(self, auth, path)
 
     # --- applications ------------------------------------------------------------------------------------------------
 

@@ -39,19 +39,28 @@ class _Module(ModuleType):
         if found is None:
             raise AttributeError(f"trunkline.compat has no {module}.{name}; see docs/migrating.md for what it has")
         home, ours = found
-        value = getattr(importlib.import_module(f"trunkline.compat.{home}"), ours)
-        super().__setattr__(name, value)
-        return value
+        return getattr(importlib.import_module(f"trunkline.compat.{home}"), ours)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        found = None if name.startswith("__") else find_name(self.__name__, name)
+        if found is None:
+            super().__setattr__(name, value)
         # ``fastmcp.tools.tool`` is a module and, in the package, a decorator: importing one must not hide the other.
-        found = find_name(self.__name__, name)
-        if isinstance(value, _Module) and found is not None:
-            return
-        if found is not None:
-            # A test that replaces a name in their module means the code behind it.
-            setattr(importlib.import_module(f"trunkline.compat.{found[0]}"), found[1], value)
-        super().__setattr__(name, value)
+        elif not isinstance(value, _Module):
+            # A program that replaces a name of a module means the code behind it, so ours is replaced.
+            home = importlib.import_module(f"trunkline.compat.{found[0]}")
+            STATE.replaced.setdefault(found, getattr(home, found[1]))
+            setattr(home, found[1], value)
+
+    def __delattr__(self, name: str) -> None:
+        found = None if name in self.__dict__ else find_name(self.__name__, name)
+        if found is None:
+            super().__delattr__(name)
+        elif found in STATE.replaced:
+            # What a program put in the place of a name is gone; what was there before is there again.
+            setattr(importlib.import_module(f"trunkline.compat.{found[0]}"), found[1], STATE.replaced.pop(found))
+        else:
+            raise AttributeError(name)
 
     def __dir__(self) -> list[str]:
         names: set[str] = set()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from trunkline.compat.auth.names import AUTH_MODULES
+
 __all__ = ["ALL_TYPES", "MODULES", "find_name", "is_module"]
 
 #: Stands for every protocol type.
@@ -57,12 +59,6 @@ _RATES = (
 )
 _PINGS = "middleware.ping: PingMiddleware"
 _CHECKS = "middleware.authorization: AuthMiddleware"
-_AUTH = (
-    "auth: AccessToken AuthProvider TokenVerifier RemoteAuthProvider OAuthProvider JWTVerifier StaticTokenVerifier "
-    "BearerAuthProvider DebugTokenVerifier IntrospectionTokenVerifier require_scopes restrict_tag AuthSettings "
-    "ClientRegistrationOptions RevocationOptions"
-)
-_AUTHORIZATION = "authorization: AuthContext run_auth_checks"
 _DEPENDENCIES = (
     "dependencies: Depends CurrentContext OptionalCurrentContext CurrentFastMCP CurrentServer CurrentRequest "
     "CurrentHeaders CurrentAccessToken TokenClaim Progress Shared get_context get_server get_http_request "
@@ -209,25 +205,6 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mcp.server.streamable_http": ("sse: StreamableHTTPServerTransport EventStore EventMessage",),
         "mcp.server.streamable_http_manager": ("http_apps: StreamableHTTPSessionManager=SessionManager",),
         "mcp.server.transport_security": ("http_apps: TransportSecuritySettings",),
-        "mcp.server.auth.provider": (
-            "auth: AccessToken TokenVerifier",
-            "auth_types: AuthorizationCode AuthorizationParams OAuthAuthorizationServerProvider RefreshToken "
-            "construct_redirect_uri AuthorizeError TokenError RegistrationError ProviderTokenVerifier",
-        ),
-        "mcp.server.auth.settings": ("auth: AuthSettings ClientRegistrationOptions RevocationOptions",),
-        "mcp.server.auth.middleware.auth_context": (
-            "dependencies: get_access_token",
-            "auth_types: AuthContextMiddleware",
-            "authorization: auth_context_var",
-        ),
-        "mcp.server.auth.middleware.bearer_auth": (
-            "auth: AccessToken",
-            "auth_types: AuthenticatedUser BearerAuthBackend RequireAuthMiddleware",
-        ),
-        "mcp.shared.auth": (
-            "auth_types: OAuthClientInformationFull OAuthClientMetadata OAuthToken OAuthMetadata "
-            "ProtectedResourceMetadata OAuthClientInformation InvalidRedirectUriError InvalidScopeError",
-        ),
         "mcp.shared.exceptions": (
             "exceptions: McpError MCPError=McpError UrlElicitationRequiredError StatelessModeNotSupported "
             "MCPDeprecationWarning",
@@ -306,7 +283,6 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.dependencies": (_DEPENDENCIES,),
         "fastmcp.server.elicitation": (_ELICITED,),
         "fastmcp.server.http": ("http_apps: create_streamable_http_app create_sse_app",),
-        "fastmcp.utilities.auth": ("auth: parse_scopes",),
         "fastmcp.server.lifespan": ("wire: lifespan",),
         "fastmcp.server.proxy": (_PROXY,),
         "fastmcp.server.middleware": (*_MIDDLEWARE, _PINGS, _CHECKS),
@@ -411,12 +387,6 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.providers.base": (*_PROVIDERS,),
         "fastmcp.server.providers.aggregate": (*_PROVIDERS,),
         "fastmcp.server.providers": (*_PROVIDERS,),
-        "fastmcp.server.auth": (_AUTH, _AUTHORIZATION),
-        "fastmcp.server.auth.auth": (_AUTH,),
-        "fastmcp.server.auth.providers.jwt": (_AUTH, "auth_types: RSAKeyPair"),
-        "fastmcp.server.auth.providers.bearer": (_AUTH, "auth_types: RSAKeyPair"),
-        "fastmcp.server.auth.providers.debug": (_AUTH,),
-        "fastmcp.server.auth.providers.introspection": (_AUTH,),
         "fastmcp.tools": (_COMPONENTS, _RESULTS, "decorators: tool", "transformed_tools: forward forward_raw"),
         "fastmcp.tools.tool": (_COMPONENTS, _RESULTS, "decorators: tool"),
         "fastmcp.tools.base": (_COMPONENTS, _RESULTS, "fast_functions: _convert_to_content=fast_content"),
@@ -474,7 +444,12 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType({**_OFFICIAL, **_FAST})
+MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        name: (*_OFFICIAL.get(name, ()), *_FAST.get(name, ()), *AUTH_MODULES.get(name, ()))
+        for name in (*_OFFICIAL, *_FAST, *AUTH_MODULES)
+    }
+)
 
 
 def is_module(name: str) -> bool:

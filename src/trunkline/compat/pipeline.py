@@ -20,7 +20,7 @@ import trunkline.types as t
 from trunkline.compat.addressing import is_app_tool_with_identity, parse_hashed_backend_name
 from trunkline.compat.authorization import is_allowed
 from trunkline.compat.calls import exchange_for
-from trunkline.compat.component_versions import VersionSpec, dedupe_with_versions, newest, requested_version
+from trunkline.compat.component_versions import VersionSpec, calling, dedupe_with_versions, newest, requested_version
 from trunkline.compat.context import current_context, serving
 from trunkline.compat.exceptions import (
     AuthorizationError,
@@ -237,7 +237,8 @@ async def call_tool(
 
         message = model_class("CallToolRequestParams")(name=name, arguments=given, **_meta_of(version))
         context = MiddlewareContext.of(server, message, "tools/call")
-        return await (_around(server, context, last) if run_middleware else last(context))
+        with calling(version):
+            return await (_around(server, context, last) if run_middleware else last(context))
 
 
 async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: VersionSpec | None) -> Any:
@@ -301,7 +302,8 @@ async def read_resource(
 
         message = model_class("ReadResourceRequestParams")(uri=uri, **_meta_of(version))
         context = MiddlewareContext.of(server, message, "resources/read")
-        return await (_around(server, context, last) if run_middleware else last(context))
+        with calling(version):
+            return await (_around(server, context, last) if run_middleware else last(context))
 
 
 async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
@@ -353,7 +355,8 @@ async def render_prompt(
             name=name, arguments=None if arguments is None else dict(arguments), **_plain_meta(version)
         )
         context = MiddlewareContext.of(server, message, "prompts/get")
-        return await (_around(server, context, last) if run_middleware else last(context))
+        with calling(version):
+            return await (_around(server, context, last) if run_middleware else last(context))
 
 
 def _plain_meta(version: VersionSpec | None) -> dict[str, Any]:

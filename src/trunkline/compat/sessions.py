@@ -20,7 +20,7 @@ from trunkline.client.client import Client as OwnClient
 from trunkline.compat.exceptions import McpError, ToolError
 from trunkline.compat.streams import ProcessStream, StreamLink
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
-from trunkline.errors import MissingCapability, RequestFailed
+from trunkline.errors import AuthError, MissingCapability, RequestFailed
 from trunkline.errors import ToolError as OwnToolError
 
 __all__ = [
@@ -95,6 +95,8 @@ async def as_theirs(work: Any) -> Any:
         raise ToolError(str(error)) from error
     except RequestFailed as error:
         raise McpError.from_failure(error) from error
+    except AuthError as error:
+        raise McpError(code=-32001, message=str(error)) from error
     except MissingCapability as error:
         # There the request is sent all the same, and the server refuses it.
         raise McpError(code=-32601, message=f"Method not found: {error}") from error

@@ -129,6 +129,7 @@ def _defaults() -> dict[str, Any]:
         stateless_http=False,
         json_response=False,
         home=Path.home() / ".local" / "share" / "fastmcp",
+        ssrf_trust_proxy=False,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import metadata
 from types import MappingProxyType
+from typing import Any
 
 __all__ = ["PACKAGES", "STATE", "CompatState"]
 
@@ -26,6 +27,8 @@ class CompatState:
         self.installed = False
         #: Whether a server was started.
         self.started = False
+        #: What a program replaced, by our module and name: what was there before.
+        self.replaced: dict[tuple[str, str], Any] = {}
         self._versions: dict[str, str] = {}
 
     def choose(self, given: dict[str, str | None]) -> None:

@@ -191,14 +191,33 @@ class BearerAuth:
         """Keep the token."""
         self.token = token
 
+    def own(self) -> Any:
+        """Return what our client takes."""
+        return self.token
+
 
 class OAuth:
-    """A login for a server at a URL; ours is asked with ``auth="oauth"``."""
+    """A login for a server at a URL."""
 
     def __init__(self, mcp_url: str | None = None, **options: Any) -> None:
         """Keep the options."""
         self.mcp_url = mcp_url
         self.options = options
+
+    def own(self) -> Any:
+        """Return what our client takes."""
+        from trunkline.auth import OAuth as OwnOAuth
+
+        given = self.options
+        scopes = given.get("scopes")
+        return OwnOAuth(
+            scopes=scopes.split() if isinstance(scopes, str) else scopes,
+            client_name=given.get("client_name") or "FastMCP Client",
+            client_id=given.get("client_id"),
+            client_secret=given.get("client_secret"),
+            client_metadata_url=given.get("client_metadata_url"),
+            redirect_port=given.get("callback_port") or 0,
+        )
 
 
 def get_default_environment() -> dict[str, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trunkline.compat.authorization import AuthContext, current_token, run_auth_checks
-from trunkline.compat.context import current_context
-from trunkline.compat.exceptions import AuthorizationError
+from trunkline.compat.auth.checks import AuthContext, run_auth_checks, scope_requirements, shortfall
+from trunkline.compat.authorization import current_token, skips_checks
+from trunkline.compat.component_versions import CALLED_VERSION
+from trunkline.compat.exceptions import AuthorizationError, InsufficientScopeError
 from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareContext
 
 __all__ = ["AuthMiddleware"]
@@ -20,10 +21,7 @@ class AuthMiddleware(Middleware):
         self.auth = auth
 
     async def _allows(self, component: Any) -> bool:
-        context = current_context()
-        if context is not None and context._exchange is not None and context.transport == "stdio":
-            return True
-        return await run_auth_checks(self.auth, AuthContext(current_token(), component))
+        return skips_checks() or await run_auth_checks(self.auth, AuthContext(current_token(), component))
 
     async def _listed(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         kept = []
@@ -37,28 +35,53 @@ class AuthMiddleware(Middleware):
 
     on_list_tools = on_list_resources = on_list_resource_templates = on_list_prompts = _listed
 
-    async def _checked(self, kind: str, key: str, component: Any) -> None:
-        if component is None or not await self._allows(component):
-            raise AuthorizationError(f"Authorization failed for {kind} {key!r}: insufficient permissions")
+    async def _checked(self, server: Any, kind: str, key: str, component: Any) -> None:
+        if component is None:
+            raise AuthorizationError(f"Authorization failed for {kind} {key!r}: not found or not authorized")
+        if await self._allows(component):
+            return
+        context = AuthContext(current_token(), component)
+        missing = await shortfall(self.auth, context) if context.token is not None else None
+        if missing:
+            scopes = self._with_later(missing, context, server)
+            raise InsufficientScopeError(
+                scopes, message=f"Authorization failed for {kind} {key!r}: insufficient scope, needs {' '.join(scopes)}"
+            )
+        raise AuthorizationError(f"Authorization failed for {kind} {key!r}: insufficient permissions")
+
+    def _with_later(self, missing: list[str], context: AuthContext, server: Any) -> list[str]:
+        """Return all scopes that a caller lacks, up to the first later check that is not about scopes.
+
+        A client that requests them one by one would send its user to a page each time.
+        """
+        layers = [each for each in server.foreign_middleware if isinstance(each, AuthMiddleware)]
+        later = layers[layers.index(self) + 1 :] if self in layers else []
+        found = set(missing)
+        for layer in later:
+            more = scope_requirements(layer.auth, context)
+            if more is None:
+                break
+            found.update(more)
+        return sorted(found)
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         """Reject a call of a tool that the caller may not use."""
         name, server = context.message.name, context.fastmcp_context.fastmcp
-        found = await server.get_tool(name)
+        found = await server.get_tool(name, CALLED_VERSION.get())
         for middleware in server.foreign_middleware:
             found = getattr(middleware, "_tools_by_name", {}).get(name, found)
-        await self._checked("tool", name, found)
+        await self._checked(server, "tool", name, found)
         return await call_next(context)
 
     async def on_read_resource(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         """Reject the reading of a resource that the caller may not use."""
-        uri, server = str(context.message.uri), context.fastmcp_context.fastmcp
-        found = await server.get_resource(uri) or await server.get_resource_template(uri)
-        await self._checked("resource", uri, found)
+        uri, server, version = str(context.message.uri), context.fastmcp_context.fastmcp, CALLED_VERSION.get()
+        found = await server.get_resource(uri, version) or await server.get_resource_template(uri, version)
+        await self._checked(server, "resource", uri, found)
         return await call_next(context)
 
     async def on_get_prompt(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         """Reject the rendering of a prompt that the caller may not use."""
-        name = context.message.name
-        await self._checked("prompt", name, await context.fastmcp_context.fastmcp.get_prompt(name))
+        name, server = context.message.name, context.fastmcp_context.fastmcp
+        await self._checked(server, "prompt", name, await server.get_prompt(name, CALLED_VERSION.get()))
         return await call_next(context)

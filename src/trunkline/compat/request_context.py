@@ -1,0 +1,69 @@
+"""FastMCP's context of one request, and the variable that holds it.
+
+The variable looks the request up that is being served; what a program sets in it comes first.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from typing import Any
+
+from trunkline.compat.context import CURRENT_REQUEST, current_context
+
+__all__ = ["FastMCPRequestContext", "RequestContextVariable", "fastmcp_request_ctx"]
+
+
+@dataclass
+class FastMCPRequestContext:
+    """What is known about the request that is being served."""
+
+    session: Any
+    request_id: str | None
+    meta: dict[str, Any] | None
+    request: Any
+    protocol_version: str
+    close_sse_stream: Any
+    lifespan_context: Any
+    _srctx: Any = None
+
+
+class RequestContextVariable:
+    """A context variable whose value is that of the request being served, unless one was set."""
+
+    name = "fastmcp_request_ctx"
+
+    def __init__(self) -> None:
+        """Start without a value."""
+        self._set: ContextVar[Any] = ContextVar("trunkline.compat.request_context", default=None)
+
+    def get(self, default: Any = None) -> Any:
+        """Return the context of the request, or the default outside of one."""
+        given = self._set.get()
+        if given is not None:
+            return given
+        context = current_context()
+        if context is None or context._exchange is None:
+            return default
+        meta = getattr(context.request_context, "meta", None)
+        return FastMCPRequestContext(
+            session=context.session,
+            request_id=context.request_id,
+            meta=meta if isinstance(meta, dict) else None,
+            request=CURRENT_REQUEST.get(),
+            protocol_version=str(context.client.revision),
+            close_sse_stream=None,
+            lifespan_context=context.request_context.lifespan_context,
+            _srctx=context.request_context,
+        )
+
+    def set(self, value: Any) -> Token[Any]:
+        """Set a context."""
+        return self._set.set(value)
+
+    def reset(self, token: Token[Any]) -> None:
+        """Undo a setting."""
+        self._set.reset(token)
+
+
+fastmcp_request_ctx = RequestContextVariable()
