@@ -113,8 +113,9 @@ class FastTool(ToolDefinition):
             raise ValueError(f"Output schemas must represent object types, not {given.get('type')!r}")
         super().__init__(function, options, owner=owner)
         signature = self.function.signature
-        if options.timeout is not None and not options.thread and not signature.is_async:
-            raise ValueError("timeout= needs run_in_thread=True: a sync function in the event loop cannot be stopped")
+        stoppable = options.thread or signature.is_async or signature.is_async_generator
+        if options.timeout is not None and not stoppable:
+            raise ValueError("the timeout cannot be enforced: a sync function needs run_in_thread=True for it")
 
     def listed(self) -> t.Tool:
         """Return the tool as it is listed: pydantic's schemas without titles, a title, and the tags in ``_meta``."""

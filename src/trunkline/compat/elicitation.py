@@ -10,6 +10,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from trunkline.compat.versions import STATE
 from trunkline.server.client_requests import (
     AcceptedElicitation,
     CancelledElicitation,
@@ -57,7 +58,9 @@ def _is_primitive(annotation: Any) -> bool:
     if origin is Annotated:
         return _is_primitive(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        return all(part is type(None) or _is_primitive(part) for part in get_args(annotation))
+        parts = [part for part in get_args(annotation) if part is not type(None)]
+        # Version 2 has no field of several types.
+        return all(_is_primitive(part) for part in parts) and (STATE.camel_case or len(parts) == 1)
     if origin is Literal:
         return all(isinstance(value, str) for value in get_args(annotation))
     if origin in (list, Sequence):
@@ -71,6 +74,15 @@ def _is_text(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, str)
 
 
+def _lacks_choices(field: Any) -> bool:
+    """Return whether a field is a list of any text: version 2 has only lists of choices."""
+    inner = next((part for part in get_args(field.annotation) if get_origin(part) is list), field.annotation)
+    if STATE.camel_case or get_origin(inner) is not list or get_origin(get_args(inner)[0]) is Literal:
+        return False
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    return not extra.get("items") and get_args(inner)[0] is str
+
+
 def form_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return the schema of a form.
 
@@ -78,7 +90,7 @@ def form_schema(model: type[BaseModel]) -> dict[str, Any]:
         TypeError: the model has a field that a form cannot have.
     """
     for name, field in model.model_fields.items():
-        if not _is_primitive(field.annotation):
+        if not _is_primitive(field.annotation) or _lacks_choices(field):
             raise TypeError(
                 f"Elicitation schema field {name!r} has the type {field.annotation}: only primitive types, "
                 "choices and lists of text (str, int, float, bool, Literal, list[str]) are possible"

@@ -74,7 +74,6 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
         self._provider_lifespans: list[Any] = []
         self.foreign_middleware: list[Any] = []
         self.local_provider: Any = self._make_local_provider()
-        self._local_provider = self.local_provider
         self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
         providers = given.pop("providers", ())
         include, exclude = given.pop("include_tags", None), given.pop("exclude_tags", None)

@@ -244,7 +244,8 @@ def _with_output(arguments: Any, label: str, annotation: Any, wanted: bool | Non
         # Annotated[CallToolResult, Model]: the model is that of the structured value.
         annotation = notes[0] if len(notes) == 1 else Annotated[(notes[0], *notes[1:])]
         inner, notes = _unwrapped(annotation)
-    if wanted is None and _is_content(inner):
+    # Version 1 describes content like any other value.
+    if wanted is None and not STATE.camel_case and _is_content(inner):
         return plain
     try:
         model, wrap = _output_model(label, annotation, inner)
@@ -311,7 +312,7 @@ def _output_model(label: str, annotation: Any, inner: Any) -> tuple[Any, bool]:
             return _model_of_typed_dict(inner), False
         if issubclass(inner, BaseModel) or typing_extensions.is_typeddict(inner):
             return inner, False
-        if inner not in (str, int, float, bool, bytes, dict, list, set, tuple, type(None)):
+        if inner not in (str, int, float, bool, bytes, type(None)):
             return _model_of_class(inner), False
     return create_model(f"{label}Output", result=(annotation, ...)), True
 

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import AnyUrl, Field, model_validator
 
 import trunkline.types as t
 from trunkline.compat import calls
@@ -55,7 +55,7 @@ class OfficialFunctionResource(OfficialResourceObject):
             raise ValueError("You must provide a name for lambda functions")
         given = {key: value for key, value in options.items() if value is not None}
         given.setdefault("description", getattr(fn, "__doc__", None) or "")
-        return cls(uri=str(uri), fn=fn, **{**given, "name": name})
+        return cls(uri=AnyUrl(str(uri)) if STATE.camel_case else str(uri), fn=fn, **{**given, "name": name})
 
     async def read(self) -> Any:
         """Call the function, in a worker thread if it is sync; what is neither text nor bytes becomes JSON.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -24,6 +25,8 @@ from trunkline.compat.types import model_class
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.prompts import PromptDefinition
 from trunkline.server.results import to_messages
+
+log = logging.getLogger("trunkline")
 
 __all__ = ["FastPrompt", "OfficialPrompt", "check_prompt_function"]
 
@@ -241,6 +244,7 @@ class OfficialPrompt(PromptDefinition):
         except ValueError as error:
             if is_local(exchange):
                 raise
+            log.error("prompts/get %r failed", self.name, exc_info=error)
             raise RequestFailed(str(error)) from error
         if isinstance(value, model_class("GetPromptResult")):
             from trunkline.compat.types import to_struct

@@ -419,6 +419,8 @@ def static_problem(function: Callable[..., Any], uri: str) -> str | None:
         hints = resolve_hints(function)
     except (TypeError, ValueError, NameError):
         return None
+    if names and STATE.camel_case:
+        return f"Mismatch between URI parameters set() and function parameters {set(names)}"
     if names and all(is_context(hints.get(name, Any), (Context,)) for name in names):
         return f"Resource {uri!r}: Context injection for static resources is not supported: add a URI template variable"
     if names:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pydantic_core
 from pydantic import BaseModel
 
 import trunkline.types as t
@@ -42,7 +43,7 @@ def to_blocks(value: Any) -> list[Any]:
 
 def block_from_dict(value: Mapping[str, Any]) -> Any:
     """Return a content block that was written as a dictionary as a model."""
-    return to_model(msgspec.convert(dict(value), t.ContentBlock))
+    return to_model(msgspec.convert(pydantic_core.to_jsonable_python(dict(value)), t.ContentBlock))
 
 
 class ToolResult(OwnToolResult):

@@ -207,8 +207,10 @@ class _Family:
             kind = kind or self.of(getattr(t, _TYPES[key]))
         if key == ("InputRequiredResult", "input_requests"):
             kind = dict[str, Any] | None
-        if field.name == "uri" and STATE.camel_case:
+        if field.name == "uri" and STATE.camel_case and owner != "ResourceTemplateReference":
             kind = _any_url()
+        if key == ("Annotations", "priority"):
+            return float | None, Field(default=None, ge=0.0, le=1.0)
         if field.name == "arguments" and owner == "CallToolRequestParams":
             kind = dict[str, Any] | None
         if key in _DEFAULTS:
