@@ -114,6 +114,125 @@ async def test_a_client_logs_in_at_a_server_for_the_official_sdk(tmp_path: Path)
         assert (await client.call_tool("who")).text == "ada"
 
 
+async def test_a_session_belongs_to_the_caller_who_opened_it(tmp_path: Path) -> None:
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    }
+    accepts = {"accept": "application/json, text/event-stream"}
+    async with running("protected.py", tmp_path, KIND="written") as url, httpx2.AsyncClient() as http:
+        opened = await http.post(f"{url}/mcp", json=hello, headers={**accepts, "authorization": "Bearer reader"})
+        session = {**accepts, "mcp-session-id": opened.headers["mcp-session-id"]}
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        same = await http.post(f"{url}/mcp", json=ping, headers={**session, "authorization": "Bearer reader"})
+        other = await http.post(f"{url}/mcp", json=ping, headers={**session, "authorization": "Bearer writer"})
+
+        assert (opened.status_code, same.status_code, other.status_code) == (200, 200, 404)
+
+
+# --- parts, in a process of their own --------------------------------------------------------------------------------
+
+INSTALL = "import trunkline.compat as c; c.install()\n"
+PROVIDERS = """
+from fastmcp.server.auth.providers.github import GitHubProvider
+from fastmcp.server.auth.providers.google import GoogleProvider
+from fastmcp.server.auth.providers.azure import AzureProvider
+from fastmcp.server.auth.providers.workos import AuthKitProvider, WorkOSProvider
+from fastmcp.server.auth.providers.discord import DiscordProvider
+from fastmcp.server.auth.providers.clerk import ClerkProvider
+from fastmcp.server.auth.providers.huggingface import HuggingFaceProvider
+from fastmcp.server.auth.providers.supabase import SupabaseProvider
+from fastmcp.server.auth.providers.scalekit import ScalekitProvider
+from fastmcp.server.auth.providers.descope import DescopeProvider
+from fastmcp.server.auth.providers.propelauth import PropelAuthProvider
+from fastmcp.server.auth.providers.keycloak import KeycloakAuthProvider
+
+own = {"client_id": "us", "client_secret": "secret", "base_url": "https://we.example"}
+remote = {"base_url": "https://we.example"}
+made = [
+    GitHubProvider(**own),
+    GoogleProvider(**own),
+    AzureProvider(**own, tenant_id="t", required_scopes=["read"]),
+    WorkOSProvider(**own, authkit_domain="x.authkit.app"),
+    DiscordProvider(**own),
+    ClerkProvider(**own, domain="x.clerk.dev"),
+    HuggingFaceProvider(**own),
+    AuthKitProvider(**remote, authkit_domain="https://x.authkit.app"),
+    SupabaseProvider(**remote, project_url="https://x.supabase.co"),
+    ScalekitProvider(**remote, environment_url="https://x.scalekit.com", resource_id="r"),
+    DescopeProvider(**remote, config_url="https://api.descope.com/v1/apps/P1"),
+    PropelAuthProvider(
+        **remote, auth_url="https://x.example", introspection_client_id="i", introspection_client_secret="s"
+    ),
+    KeycloakAuthProvider(**remote, realm_url="https://x.example/realms/r"),
+]
+for each in made:
+    paths = {route.path for route in each.get_routes("/mcp")}
+    assert "/.well-known/oauth-protected-resource/mcp" in paths, (each, paths)
+    assert ("/consent" in paths) == hasattr(each, "_upstream_token_endpoint"), (each, paths)
+print(len(made))
+"""
+TOKENS = """
+import asyncio
+from fastmcp.server.auth.providers.jwt import JWTVerifier, RSAKeyPair
+
+keys, others = RSAKeyPair.generate(), RSAKeyPair.generate()
+verifier = JWTVerifier(
+    public_key=keys.public_key, issuer="https://i", audience="us", required_scopes=["read"], base_url="https://we"
+)
+good = {"subject": "ada", "issuer": "https://i", "audience": "us", "scopes": ["read"]}
+
+
+def check(pair, **changes):
+    found = asyncio.run(verifier.verify_token(pair.create_token(**{**good, **changes})))
+    return found and found.subject
+
+
+print(
+    check(keys),
+    check(others),
+    check(keys, issuer="https://j"),
+    check(keys, audience="them"),
+    check(keys, scopes=[]),
+    check(keys, expires_in_seconds=-1),
+    check(keys, additional_claims={"nbf": 9e9}),
+)
+"""
+REPLACED = """
+from unittest.mock import patch
+import fastmcp.server.auth.ssrf as theirs
+from trunkline.compat.auth import ssrf as ours
+
+before = ours.resolve_hostname
+with patch("fastmcp.server.auth.ssrf.resolve_hostname", 1):
+    assert ours.resolve_hostname == 1 and theirs.resolve_hostname == 1
+assert ours.resolve_hostname is before
+print("restored")
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "printed"),
+    [(PROVIDERS, "13"), (TOKENS, "ada None None None None None None"), (REPLACED, "restored")],
+    ids=["providers", "tokens", "replaced-names"],
+)
+async def test_parts_work_without_a_network(source: str, printed: str, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", INSTALL + source),
+        env={"FASTMCP_HOME": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert output.decode().strip() == printed, errors.decode()
+
+
 # --- a proxy to an identity provider ---------------------------------------------------------------------------------
 
 

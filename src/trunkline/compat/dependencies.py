@@ -103,7 +103,7 @@ def get_http_headers(include_all: bool = False, include: Any = None) -> dict[str
 
 def get_access_token() -> Any:
     """Return the token of the caller, or None."""
-    from trunkline.compat.auth.app import access_token_of
+    from trunkline.compat.auth.current import access_token_of
 
     found = current_context()
     if found is not None and found._exchange is not None and found.auth is not None:

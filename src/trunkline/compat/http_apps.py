@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -114,6 +113,8 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
     """Make a Starlette application of a server: its endpoint, its own routes and the given middleware."""
     from starlette.routing import Mount, Route
 
+    from trunkline.compat.applications import StarletteWithLifespan
+
     given = _own_options(server, options)
     middleware = list(options.get("middleware") or ())
     endpoint_path = path or server.settings.streamable_http_path
@@ -123,7 +124,7 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         endpoint_path = "/mcp"
     guard = server.protection(options.get("auth"), given["sse_path"] if transport == "sse" else endpoint_path)
     if guard is not None:
-        from trunkline.compat.auth.app import current_principal
+        from trunkline.compat.auth.current import current_principal
 
         given["auth"] = current_principal
         # A page that had a name rebound to this host has no token, so both frameworks accept any Host here.
@@ -142,6 +143,7 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), messages]
     else:
         routes = [Route(endpoint_path, endpoint=served, methods=None, name=endpoint_path)]
+<<<<<<< HEAD
         if guard is None:
             routes.append(Mount("/", app=serving))
     if guard is None:
@@ -150,25 +152,19 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         routes = [*server.custom_routes, *guard.routes, *routes]
         middleware = [*guard.middleware, *middleware]
     app = _app_class()(routes=routes, middleware=middleware, lifespan=lifespan)
+=======
+        # What protects a server has routes of its own, and our endpoint none besides.
+        routes += [Mount("/", app=serving)] if guard is None else []
+    if guard is not None:
+        routes = [*guard.routes, *routes]
+        middleware = [*guard.middleware, *middleware]
+    routes = [*server.custom_routes, *routes]
+    app = StarletteWithLifespan(routes=routes, middleware=middleware, lifespan=lifespan)
+>>>>>>> authcompat
     app.state.fastmcp_server = server
     app.state.path = endpoint_path
     app.state.transport_type = transport
     return app
-
-
-@cache
-def _app_class() -> Any:
-    from starlette.applications import Starlette
-
-    class Application(Starlette):
-        """An application whose lifespan another one can run, which it must if it mounts this one."""
-
-        @property
-        def lifespan(self) -> Any:
-            """The lifespan."""
-            return self.router.lifespan_context
-
-    return Application
 
 
 def create_streamable_http_app(server: Any, streamable_http_path: str, **options: Any) -> Any:

@@ -6,7 +6,6 @@ context variable that the middleware sets, so that sessions, logs and limits bel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,49 +17,10 @@ from trunkline.compat.auth.middleware import (
     BearerAuthBackend,
     FastRequireAuthMiddleware,
     RequireAuthMiddleware,
-    auth_context_var,
-    get_context_token,
 )
-from trunkline.compat.auth.records import AccessToken, FastAccessToken, ProviderTokenVerifier, principal_components
-from trunkline.protocol.caller import Principal
+from trunkline.compat.auth.records import ProviderTokenVerifier
 
-__all__ = ["Protection", "access_token_of", "current_principal", "protection_of"]
-
-
-def _principal(token: AccessToken) -> Principal:
-    client, issuer, subject = principal_components(token)
-    claims = {**(token.claims or {}), "_token": token}
-    return Principal(
-        subject=subject or client, issuer=issuer, client=client, scopes=frozenset(token.scopes or ()), claims=claims
-    )
-
-
-def current_principal(_: Mapping[str, str]) -> Principal | None:
-    """Return the caller whom the middleware has authenticated."""
-    user = auth_context_var.get()
-    return None if user is None else _principal(user.access_token)
-
-
-def access_token_of(principal: Principal | None) -> AccessToken | None:
-    """Return the token of a caller; without a caller, that of the HTTP request that is being served."""
-    if principal is not None:
-        found = (principal.claims or {}).get("_token")
-        if isinstance(found, AccessToken):
-            return _fast(found)
-        return FastAccessToken(
-            token="", client_id=principal.client or principal.subject, scopes=sorted(principal.scopes)
-        )
-    found = get_context_token()
-    return None if found is None else _fast(found)
-
-
-def _fast(token: AccessToken) -> AccessToken:
-    from trunkline.compat.versions import STATE
-
-    if isinstance(token, FastAccessToken) or STATE.camel_case:
-        return token
-    given = {name: value for name, value in token.model_dump().items() if value is not None}
-    return FastAccessToken(**given)
+__all__ = ["Protection", "protection_of"]
 
 
 @dataclass
@@ -97,12 +57,11 @@ def _of_provider(auth: AuthProvider, path: str) -> Protection:
     auth.set_mcp_path(path)
     routes = auth.get_routes(mcp_path=path)
     resource = auth._get_resource_url(path)
-    documented = resource is not None
     return Protection(
         routes=routes,
         middleware=auth.get_middleware(),
         required_scopes=auth.required_scopes,
-        metadata_url=build_resource_metadata_url(resource) if documented and resource is not None else None,
+        metadata_url=build_resource_metadata_url(resource) if resource is not None else None,
         challenge_scopes=auth.challenge_scopes,
     )
 

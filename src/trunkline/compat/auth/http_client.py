@@ -9,10 +9,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+
+class _NotInstalled:
+    """Stands for the library where it is not installed, until a request needs it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ImportError("Requests to an identity provider need an HTTP client: pip install httpx2")
+
+
+httpx2: Any
 try:
     import httpx2
-except ImportError:  # FastMCP 2 and 3 bring httpx along.
-    import httpx as httpx2  # type: ignore[import-not-found, no-redef, unused-ignore]
+except ImportError:
+    try:
+        # FastMCP 2 and 3 bring it along.
+        import httpx as httpx2  # type: ignore[import-not-found, no-redef, unused-ignore]
+    except ImportError:
+        httpx2 = _NotInstalled()
 
 __all__ = ["http_client", "httpx2"]
 

@@ -6,7 +6,6 @@ request is served, ``RequireAuthMiddleware`` answers 401 and 403 with a challeng
 
 from __future__ import annotations
 
-import contextvars
 import hmac
 import json
 import time
@@ -17,6 +16,7 @@ from pydantic import AnyHttpUrl
 from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
 from starlette.requests import HTTPConnection
 
+from trunkline.compat.auth.current import auth_context_var
 from trunkline.compat.auth.records import AccessToken, principal_components
 
 __all__ = [
@@ -28,10 +28,7 @@ __all__ = [
     "ClientAuthenticator",
     "FastRequireAuthMiddleware",
     "RequireAuthMiddleware",
-    "auth_context_var",
-    "authenticated_principal",
     "authorization_context",
-    "get_context_token",
 ]
 
 _NO_TOKEN = (
@@ -63,24 +60,6 @@ def authorization_context(user: AuthenticatedUser) -> AuthorizationContext:
     """Return the identity of an authenticated user."""
     client_id, issuer, subject = principal_components(user.access_token)
     return AuthorizationContext(client_id=client_id, issuer=issuer, subject=subject)
-
-
-#: The owner of the token of the request that is being served.
-auth_context_var: contextvars.ContextVar[AuthenticatedUser | None] = contextvars.ContextVar(
-    "auth_context", default=None
-)
-
-
-def get_context_token() -> AccessToken | None:
-    """Return the token of the request that is being served, or None."""
-    user = auth_context_var.get()
-    return user.access_token if user is not None else None
-
-
-def authenticated_principal(_: Any = None) -> str | None:
-    """Return the identity of the caller as text, or None for an anonymous caller."""
-    token = get_context_token()
-    return None if token is None else json.dumps(principal_components(token))
 
 
 class BearerAuthBackend(AuthenticationBackend):

@@ -60,7 +60,8 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "mcp.server.auth.handlers.metadata": ("auth.handlers: MetadataHandler ProtectedResourceMetadataHandler",),
         "mcp.server.auth.middleware.auth_context": (
-            "auth.middleware: AuthContextMiddleware auth_context_var get_access_token=get_context_token",
+            "auth.middleware: AuthContextMiddleware",
+            "auth.current: auth_context_var get_access_token=get_context_token",
         ),
         "mcp.server.auth.middleware.bearer_auth": (
             "auth.records: AccessToken",
@@ -69,7 +70,7 @@ _OFFICIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "mcp.server.auth.middleware.client_auth": ("auth.middleware: AuthenticationError ClientAuthenticator",),
         "mcp.server.transport_security": ("auth.routes: DEFAULT_MAX_REQUEST_BODY_SIZE",),
-        "mcp.server.request_state": ("auth.middleware: authenticated_principal",),
+        "mcp.server.request_state": ("auth.current: authenticated_principal",),
         "mcp.shared.auth": (
             "auth.records: AuthorizationCodeResult DEFAULT_GRANT_TYPES InvalidRedirectUriError InvalidScopeError "
             "JWT_BEARER_GRANT_TYPE OAuthClientInformation OAuthClientInformationFull OAuthClientMetadata "
@@ -101,6 +102,7 @@ _FASTMCP: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "auth.fast_routes: AuthorizationHandler",
             "auth.pages: create_unregistered_client_html",
         ),
+        "fastmcp.server.http": ("applications: StarletteWithLifespan",),
         "fastmcp.server.auth.redirect_validation": (
             "auth.redirects: DEFAULT_LOCALHOST_PATTERNS UNSAFE_REDIRECT_URI_SCHEMES add_query_params "
             "build_client_redirect is_loopback_host is_redirect_uri_allowed_for_application_type "
@@ -148,7 +150,7 @@ _FASTMCP: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "request_context: FastMCPRequestContext fastmcp_request_ctx",
             "dependencies: Dependency",
         ),
-        "fastmcp.server.sessions": ("auth.middleware: current_principal=authenticated_principal",),
+        "fastmcp.server.sessions": ("auth.current: current_principal=authenticated_principal",),
         "fastmcp.server.auth.providers.in_memory": (
             "auth.in_memory: InMemoryOAuthProvider DEFAULT_ACCESS_TOKEN_EXPIRY_SECONDS "
             "DEFAULT_AUTH_CODE_EXPIRY_SECONDS DEFAULT_REFRESH_TOKEN_EXPIRY_SECONDS",

@@ -21,6 +21,7 @@ from trunkline.auth.authorization_server.storage import RecordStore
 __all__ = ["FileStore", "ModelStore"]
 
 _M = TypeVar("_M", bound=BaseModel)
+_SWEEP_SECONDS = 60.0  # What anybody may begin expires after minutes, and must not pile up.
 _NEVER = 60 * 60 * 24 * 365 * 10.0  # Records without a time: registered clients.
 
 
@@ -64,6 +65,7 @@ class FileStore:
         self._path = path
         self._seal = Fernet(encryption_key)
         self._opened: RecordStore | None = None
+        self._swept = 0.0
 
     @property
     def _records(self) -> RecordStore:
@@ -89,8 +91,12 @@ class FileStore:
         self, key: str, value: Mapping[str, Any], *, collection: str | None = None, ttl: float | None = None
     ) -> None:
         """Store a record, for a time in seconds."""
+        now = time.time()
+        if now - self._swept > _SWEEP_SECONDS:
+            self._swept = now
+            self._records.sweep(now)
         sealed = _Sealed(self._seal.encrypt(msgspec.json.encode(value)))
-        until = time.time() + (_NEVER if ttl is None else float(ttl))
+        until = now + (_NEVER if ttl is None else float(ttl))
         self._records.put(collection or "", key, sealed, until=until)
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
