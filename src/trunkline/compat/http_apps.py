@@ -143,16 +143,6 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), messages]
     else:
         routes = [Route(endpoint_path, endpoint=served, methods=None, name=endpoint_path)]
-<<<<<<< HEAD
-        if guard is None:
-            routes.append(Mount("/", app=serving))
-    if guard is None:
-        routes = [*server.custom_routes, *routes]
-    else:
-        routes = [*server.custom_routes, *guard.routes, *routes]
-        middleware = [*guard.middleware, *middleware]
-    app = _app_class()(routes=routes, middleware=middleware, lifespan=lifespan)
-=======
         # What protects a server has routes of its own, and our endpoint none besides.
         routes += [Mount("/", app=serving)] if guard is None else []
     if guard is not None:
@@ -160,7 +150,6 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         middleware = [*guard.middleware, *middleware]
     routes = [*server.custom_routes, *routes]
     app = StarletteWithLifespan(routes=routes, middleware=middleware, lifespan=lifespan)
->>>>>>> authcompat
     app.state.fastmcp_server = server
     app.state.path = endpoint_path
     app.state.transport_type = transport
