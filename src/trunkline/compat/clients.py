@@ -12,12 +12,16 @@ from pydantic import BaseModel
 
 import trunkline.types as t
 from trunkline.client.client import Client as OwnClient
+from trunkline.compat.features.client_session import SessionOfClient, all_items
 from trunkline.compat.sessions import as_theirs, call_model, elicit_model, seconds, to_message_handler
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 from trunkline.errors import LinkError
 from trunkline.server.server import Server
 
 __all__ = ["CallToolResult", "Client", "TransportOptions"]
+
+#: How many pages of a list are read at most.
+_MAX_PAGES = 250
 
 
 class CallToolResult:
@@ -154,9 +158,11 @@ class Client:
         )
 
     @property
-    def session(self) -> Client:
-        """The session, which is the client itself."""
-        return self
+    def session(self) -> Any:
+        """The session: whole results, and requests of any method."""
+        if not hasattr(self, "_session"):
+            self._session = SessionOfClient(self)
+        return self._session
 
     @property
     def protocol_version(self) -> str | None:
@@ -168,35 +174,39 @@ class Client:
         await as_theirs(self._client.ping())
         return True
 
-    async def list_tools(self, **_: Any) -> list[Any]:
+    async def list_tools(self, *, max_pages: int = _MAX_PAGES, cache_mode: str = "use") -> list[Any]:
         """List the tools, all pages."""
-        found = await as_theirs(self._client.list_tools())
+        found = await all_items(self.list_tools_mcp, "tools", max_pages, cache_mode=cache_mode)
         self._schemas = {each.name: each.output_schema for each in found}
-        return to_model(found)  # type: ignore[no-any-return]
+        return found
 
-    async def list_tools_mcp(self, *, cursor: str | None = None) -> Any:
+    async def list_tools_mcp(self, *, cursor: str | None = None, cache_mode: str = "use") -> Any:
         """List one page of the tools."""
-        return to_model(await as_theirs(self._client.list_page("tools/list", cursor)))
+        return await self.session.list_tools(cursor=cursor)
 
-    async def list_resources(self, **_: Any) -> list[Any]:
+    async def list_resources(self, *, max_pages: int = _MAX_PAGES, **options: Any) -> list[Any]:
         """List the resources, all pages."""
-        return to_model(await as_theirs(self._client.list_resources()))  # type: ignore[no-any-return]
+        return await all_items(self.list_resources_mcp, "resources", max_pages, **options)
 
-    async def list_resources_mcp(self, *, cursor: str | None = None) -> Any:
+    async def list_resources_mcp(self, *, cursor: str | None = None, cache_mode: str = "use") -> Any:
         """List one page of the resources."""
-        return to_model(await as_theirs(self._client.list_page("resources/list", cursor)))
+        return await self.session.list_resources(cursor=cursor)
 
-    async def list_resource_templates(self, **_: Any) -> list[Any]:
+    async def list_resource_templates(self, *, max_pages: int = _MAX_PAGES, **options: Any) -> list[Any]:
         """List the templates, all pages."""
-        return to_model(await as_theirs(self._client.list_resource_templates()))  # type: ignore[no-any-return]
+        return await all_items(self.list_resource_templates_mcp, "resource_templates", max_pages, **options)
 
-    async def list_prompts(self, **_: Any) -> list[Any]:
+    async def list_resource_templates_mcp(self, *, cursor: str | None = None, cache_mode: str = "use") -> Any:
+        """List one page of the templates."""
+        return await self.session.list_resource_templates(cursor=cursor)
+
+    async def list_prompts(self, *, max_pages: int = _MAX_PAGES, **options: Any) -> list[Any]:
         """List the prompts, all pages."""
-        return to_model(await as_theirs(self._client.list_prompts()))  # type: ignore[no-any-return]
+        return await all_items(self.list_prompts_mcp, "prompts", max_pages, **options)
 
-    async def list_prompts_mcp(self, *, cursor: str | None = None) -> Any:
+    async def list_prompts_mcp(self, *, cursor: str | None = None, cache_mode: str = "use") -> Any:
         """List one page of the prompts."""
-        return to_model(await as_theirs(self._client.list_page("prompts/list", cursor)))
+        return await self.session.list_prompts(cursor=cursor)
 
     async def call_tool_mcp(self, name: str, arguments: Any = None, **options: Any) -> Any:
         """Call a tool; a failure of the tool is a result."""

@@ -21,6 +21,8 @@ from trunkline.compat.composition import ComposedServer
 from trunkline.compat.context import FastContext
 from trunkline.compat.decorators import mark_function, options_of_mark
 from trunkline.compat.exceptions import NotFoundError, ToolError
+from trunkline.compat.features.cache_hints import build_cache_hints
+from trunkline.compat.features.state import StateStore
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
@@ -39,14 +41,12 @@ _SETTINGS = frozenset(Settings.model_fields) - {"lifespan", "auth"}
 _IGNORED = tuple(
     {
         "strict_input_validation": "a number sent as text is always read as its type",
-        "session_state_store": "state lasts as long as the connection",
         "tasks": "tasks are not supported",
         "client_log_level": "clients set their own level",
         "sampling_handler": "the client's model is asked",
         "sampling_handler_behavior": "the client's model is asked",
         "tool_serializer": "results are encoded by their type",
         "request_state_security": "state is always sealed",
-        "cache_scope": "the server's lists are public unless it has auth=",
         "resource_prefix_format": "a namespace is the first segment of a URI",
     }.items()
 )
@@ -72,6 +72,12 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
         self._transforms: list[Any] = list(given.pop("transforms", ()))
         self._providers: list[Any] = []
         self._provider_lifespans: list[Any] = []
+        self._start_extensions()
+        self._state_store = StateStore(given.pop("session_state_store", None))
+        self.cache_hints = build_cache_hints(given.pop("cache_ttl", None), given.pop("cache_scope", None))
+        self._completion_handler: Any = None
+        if given.get("list_page_size", 1) <= 0:
+            raise ValueError("list_page_size must be a positive integer")
         self.foreign_middleware: list[Any] = []
         self.local_provider: Any = self._make_local_provider()
         self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
@@ -272,10 +278,11 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
 
     def completion(self, *given: Any) -> Any:
         """Register what completes arguments."""
-        from trunkline.compat.lowlevel import completion_function
+        from trunkline.compat.features.completions import completing
 
         def register(function: Any) -> Any:
-            self._set_fallback_completion(completion_function(function))
+            self._completion_handler = function
+            self._set_fallback_completion(completing(function))
             return function
 
         return register(given[0]) if given and callable(given[0]) else register

@@ -32,6 +32,9 @@ from trunkline.compat.exceptions import (
     ResourceError,
     ToolError,
 )
+from trunkline.compat.features.cache_hints import hinted
+from trunkline.compat.features.pagination import paginate_sequence
+from trunkline.compat.features.server_extensions import dispatching, intercepted
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.middleware.dereference import dereferenced
 from trunkline.compat.middleware.messages import wrap_handlers
@@ -231,13 +234,14 @@ async def call_tool(
     params = t.CallToolRequestParams(name=name, arguments=Raw(msgspec.json.encode(to_plain(given))))
     async with _entered(server, "tools/call", params):
 
-        async def last(context: Any) -> Any:
+        async def run(context: Any) -> Any:
             message = context.message
             return await _run_tool(server, message.name, dict(message.arguments or {}), version)
 
         message = model_class("CallToolRequestParams")(name=name, arguments=given, **_meta_of(version))
         context = MiddlewareContext.of(server, message, "tools/call")
-        with calling(version):
+        with calling(version), dispatching(server) as seen:
+            last = intercepted(server, seen, run)
             return await (_around(server, context, last) if run_middleware else last(context))
 
 
@@ -272,9 +276,7 @@ async def _by_identity(server: Any, name: str) -> Any:
         if is_app_tool_with_identity(each, parsed[0])
     ]
     for transform in server._transforms:
-        changed = [
-            each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])
-        ]
+        changed = [each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])]
         items = changed or items
     marked = [server.marked_for_session(each) for each in items]
     found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
@@ -412,21 +414,21 @@ def _list_handler(server: Any, row: _Kind) -> Any:
         if server.dereferences:
             page = [dereferenced(each) for each in page]
         listed = [to_struct(getattr(item, row.listed)(), row.struct) for item in page]
-        return row.result(**{row.member: listed}, next_cursor=following)
+        return hinted(server, row.method, row.result(**{row.member: listed}, next_cursor=following))
 
     return handle
 
 
 def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any], str | None]:
-    """Return one page, and the cursor of the next one: the place of its first item."""
-    size = server.listing._page_size
+    """Return one page, and the cursor of the next one.
+
+    Raises:
+        InvalidParams: the cursor is not one of ours.
+    """
     try:
-        start = 0 if cursor is None else int(cursor)
+        return paginate_sequence(items, cursor, server.listing._page_size)
     except ValueError as error:
-        raise InvalidParams(f"Invalid cursor: {cursor}") from error
-    if not 0 <= start <= len(items):
-        raise InvalidParams(f"Invalid cursor: {cursor}")
-    return items[start : start + size], str(start + size) if start + size < len(items) else None
+        raise InvalidParams(str(error)) from error
 
 
 def _tool_handler(server: Any) -> Any:
@@ -453,11 +455,14 @@ def _resource_handler(server: Any) -> Any:
             raise ResourceNotFound(f"Resource not found: {params.uri!r}", data={"uri": params.uri}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
-        if isinstance(result, ResourceResult):
-            return result.to_struct(params.uri)
         if isinstance(result, list):
-            return ResourceResult(result).to_struct(params.uri)
-        return to_struct(result, t.ReadResourceResult)
+            result = ResourceResult(result)
+        found = (
+            result.to_struct(params.uri)
+            if isinstance(result, ResourceResult)
+            else to_struct(result, t.ReadResourceResult)
+        )
+        return hinted(server, "resources/read", found)
 
     return handle
 

@@ -5,13 +5,15 @@ The variable looks the request up that is being served; what a program sets in i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any
 
 from trunkline.compat.context import CURRENT_REQUEST, current_context
 
-__all__ = ["FastMCPRequestContext", "RequestContextVariable", "fastmcp_request_ctx"]
+__all__ = ["FastMCPRequestContext", "RequestContextVariable", "bind_request_context", "fastmcp_request_ctx"]
 
 
 @dataclass
@@ -67,3 +69,25 @@ class RequestContextVariable:
 
 
 fastmcp_request_ctx = RequestContextVariable()
+
+
+@contextmanager
+def bind_request_context(given: Any) -> Iterator[FastMCPRequestContext]:
+    """Make the record of a request the current one."""
+    params = getattr(given, "params", None)
+    meta = params.get("_meta") if isinstance(params, dict) else getattr(given, "meta", None)
+    made = FastMCPRequestContext(
+        session=given.session,
+        request_id=None if given.request_id is None else str(given.request_id),
+        meta=meta if isinstance(meta, dict) else None,
+        request=getattr(given, "request", None) or CURRENT_REQUEST.get(),
+        protocol_version=str(given.protocol_version),
+        close_sse_stream=getattr(given, "close_sse_stream", None),
+        lifespan_context=given.lifespan_context,
+        _srctx=given,
+    )
+    token = fastmcp_request_ctx.set(made)
+    try:
+        yield made
+    finally:
+        fastmcp_request_ctx.reset(token)

@@ -1,0 +1,263 @@
+"""State that FastMCP servers keep between requests: of a connection, of a user, and of sessions with an id.
+
+A user's state and sessions belong to the caller that is logged in: an id of another caller names nothing. The store is
+any asynchronous key-value store with ``get``, ``put`` and ``delete``; by default the process's memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from uuid import uuid4
+
+from pydantic import BaseModel
+
+from trunkline.compat.auth.current import authenticated_principal
+from trunkline.compat.exceptions import FastMCPError
+from trunkline.compat.providers.base import Provider
+from trunkline.server.dependencies import Depends
+
+__all__ = [
+    "SESSION_ID_DESCRIPTION",
+    "CurrentSession",
+    "InvalidSession",
+    "OptionalCurrentSession",
+    "Session",
+    "SessionAuthError",
+    "SessionId",
+    "SessionProvider",
+    "StateStore",
+    "StateValue",
+    "UserSession",
+    "create_session",
+    "end_session",
+    "get_session",
+    "session_id_parameter_names",
+    "session_storage_key",
+]
+
+SESSION_ID_DESCRIPTION = (
+    "Session identifier. Call the tool that creates a session first, and pass the id it returns in every call that "
+    "shares state."
+)
+_COLLECTION = "fastmcp_state"
+_MARKER = "_created"
+_STATE = "state"
+#: The id of the state that each user has without asking for one.
+_USER_SESSION_ID = "_user"
+
+
+class StateValue(BaseModel):
+    """A stored value."""
+
+    value: Any
+
+
+class StateStore:
+    """Values by key, in a key-value store or in memory."""
+
+    def __init__(self, storage: Any = None) -> None:
+        """Initialize with the store."""
+        self._storage = storage
+        self._memory: dict[str, Any] = {}
+
+    async def get(self, key: str) -> StateValue | None:
+        """Return a value, or None."""
+        if self._storage is None:
+            return StateValue(value=self._memory[key]) if key in self._memory else None
+        found = await self._storage.get(key=key, collection=_COLLECTION)
+        return None if found is None else StateValue.model_validate(found)
+
+    async def put(self, key: str, value: StateValue, ttl: float | None = None) -> None:
+        """Store a value."""
+        plain = value.model_dump(mode="json")
+        if self._storage is None:
+            self._memory[key] = plain["value"]
+        else:
+            await self._storage.put(key=key, value=plain, collection=_COLLECTION, ttl=ttl)
+
+    async def delete(self, key: str) -> bool:
+        """Remove a value; return whether it was there."""
+        if self._storage is None:
+            return self._memory.pop(key, self) is not self
+        return bool(await self._storage.delete(key=key, collection=_COLLECTION))
+
+
+class SessionAuthError(FastMCPError):
+    """The state of a user was asked for in a request that is not authenticated."""
+
+    def __init__(self, message: str = "session: UserSession needs an authenticated caller") -> None:
+        """Initialize with a message."""
+        super().__init__(message)
+
+
+class InvalidSession(FastMCPError):
+    """A session id that was not created for this caller, or has ended."""
+
+    def __init__(self, message: str = "Invalid or unknown session id: create a session first") -> None:
+        """Initialize with a message."""
+        super().__init__(message)
+
+
+def session_storage_key(principal: str | None, session_id: str) -> str:
+    """Return the key of a session: the caller's part is a digest, so that no caller can write another's."""
+    owner = "anon" if principal is None else hashlib.sha256(principal.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"session:{owner}:{session_id}"
+
+
+class Session:
+    """The values of one session of one caller."""
+
+    def __init__(self, *, store: Any, principal: str | None, session_id: str, public_id: str | None = None) -> None:
+        """Initialize with the store, the caller and the id."""
+        self._store = store
+        self._public_id = public_id
+        self._key = session_storage_key(principal, session_id)
+
+    @property
+    def id(self) -> str | None:
+        """The id that callers pass, or None for the state of a user."""
+        return self._public_id
+
+    async def _record(self) -> dict[str, Any] | None:
+        found = await self._store.get(key=self._key)
+        return dict(found.value) if found is not None and isinstance(found.value, dict) else None
+
+    async def _write(self, record: dict[str, Any]) -> None:
+        await self._store.put(key=self._key, value=StateValue(value=record))
+
+    async def _exists(self) -> bool:
+        return _MARKER in (await self._record() or ())
+
+    async def _create(self) -> None:
+        record = await self._record() or {}
+        await self._write({_STATE: {}, **record, _MARKER: time.time()})
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """Return a value."""
+        return ((await self._record() or {}).get(_STATE) or {}).get(key, default)
+
+    async def set(self, key: str, value: Any) -> None:
+        """Store a value."""
+        record = await self._record() or {}
+        await self._write({**record, _STATE: {**(record.get(_STATE) or {}), key: value}})
+
+    async def delete(self, key: str) -> None:
+        """Forget a value."""
+        record = await self._record()
+        if record is not None and key in (record.get(_STATE) or {}):
+            kept = {name: value for name, value in record[_STATE].items() if name != key}
+            await self._write({**record, _STATE: kept})
+
+    async def clear(self) -> None:
+        """Forget all values; the session goes on."""
+        record = await self._record()
+        if record is not None:
+            await self._write({**record, _STATE: {}})
+
+    async def end(self) -> None:
+        """Forget the session."""
+        await self._store.delete(key=self._key)
+
+
+class UserSession(Session):
+    """The state of the caller that is logged in: a parameter of this type is filled by the server."""
+
+
+class _SessionIdMark:
+    """Marks the parameter that is a session's id."""
+
+
+SessionId = Annotated[str, _SessionIdMark()]
+
+
+@functools.lru_cache(maxsize=5000)
+def session_id_parameter_names(fn: Callable[..., object]) -> tuple[str, ...]:
+    """Return the parameters of a function that are session ids."""
+    target: Any = fn
+    while isinstance(target, functools.partial):
+        target = target.func
+    try:
+        hints = get_type_hints(target, include_extras=True)
+        open_names = inspect.signature(fn).parameters
+    except (TypeError, NameError, ValueError):
+        return ()
+    return tuple(
+        name
+        for name, hint in hints.items()
+        if name in open_names
+        and get_origin(hint) is Annotated
+        and any(isinstance(each, _SessionIdMark) for each in get_args(hint)[1:])
+    )
+
+
+def _server() -> Any:
+    from trunkline.compat.dependencies import get_server
+
+    return get_server()
+
+
+def _user_session() -> UserSession | None:
+    principal = authenticated_principal()
+    if principal is None:
+        return None
+    return UserSession(store=_server()._state_store, principal=principal, session_id=_USER_SESSION_ID)
+
+
+def _required_user_session() -> UserSession:
+    found = _user_session()
+    if found is None:
+        raise SessionAuthError
+    return found
+
+
+def CurrentSession() -> Any:
+    """Ask for the state of the caller that is logged in."""
+    return Depends(_required_user_session)
+
+
+def OptionalCurrentSession() -> Any:
+    """Ask for the state of the caller, or None if it is not logged in."""
+    return Depends(_user_session)
+
+
+async def get_session(session_id: str) -> Session:
+    """Return a session of the caller.
+
+    Raises:
+        InvalidSession: it was not created for this caller, or has ended.
+    """
+    store, principal = _server()._state_store, authenticated_principal()
+    found = Session(store=store, principal=principal, session_id=session_id, public_id=session_id)
+    if not await found._exists():
+        raise InvalidSession
+    return found
+
+
+async def create_session() -> str:
+    """Create a session and return its id, to pass as ``session_id`` in later calls."""
+    session_id = str(uuid4())
+    made = Session(store=_server()._state_store, principal=authenticated_principal(), session_id=session_id)
+    await made._create()
+    return session_id
+
+
+async def end_session(session_id: SessionId) -> str:
+    """End a session and delete its state."""
+    await (await get_session(session_id)).end()
+    return "session ended"
+
+
+class SessionProvider(Provider):
+    """The tools that create and end sessions."""
+
+    async def _list_tools(self) -> Sequence[Any]:
+        if not hasattr(self, "_tools"):
+            from trunkline.compat.components import FunctionTool
+
+            self._tools = [FunctionTool.from_function(each) for each in (create_session, end_session)]
+        return self._tools
