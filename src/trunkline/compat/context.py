@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -29,13 +29,29 @@ __all__ = [
     "RequestContext",
     "ServerSession",
     "current_context",
+    "reset_transport",
     "serving",
     "serving_context",
+    "set_transport",
 ]
 
 CURRENT_CONTEXT: ContextVar[Any] = ContextVar("trunkline.compat.context", default=None)
 #: The HTTP request that brought the call, as Starlette has it.
 CURRENT_REQUEST: ContextVar[Any] = ContextVar("trunkline.compat.request", default=None)
+
+
+#: The transport that a program says it serves.
+_TRANSPORT: ContextVar[str | None] = ContextVar("trunkline.compat.transport", default=None)
+
+
+def set_transport(transport: str) -> Token[str | None]:
+    """Say which transport is served."""
+    return _TRANSPORT.set(transport)
+
+
+def reset_transport(token: Token[str | None]) -> None:
+    """Undo ``set_transport``."""
+    _TRANSPORT.reset(token)
 
 
 def current_context() -> Any:
@@ -563,10 +579,10 @@ class FastContext(_ForeignContext):
     @property
     def transport(self) -> Any:
         """How the request arrived: ``stdio``, ``sse`` or ``streamable-http``."""
-        if self._exchange is None:
-            return None
+        if _TRANSPORT.get() is not None or self._exchange is None:
+            return _TRANSPORT.get()
         found = super().transport
-        return "streamable-http" if found == "http" else found
+        return {"http": "streamable-http", "memory": None}.get(found, found)
 
 
 class _Ready:

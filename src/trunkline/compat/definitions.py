@@ -67,6 +67,18 @@ class ForeignFunction(HandlerFunction):
         """Never: failures are worded by the framework."""
         return False
 
+    async def run(self, exchange: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the function; its dependencies may ask for its arguments."""
+        if not self.signature.dependencies:
+            return await super().run(exchange, kwargs)
+        from trunkline.compat.features.injection import CALL_ARGUMENTS
+
+        token = CALL_ARGUMENTS.set(kwargs)
+        try:
+            return await super().run(exchange, kwargs)
+        finally:
+            CALL_ARGUMENTS.reset(token)
+
 
 class FastToolFunction(ForeignFunction):
     """The function of a tool of FastMCP's; what a generator yields is a list."""

@@ -75,6 +75,9 @@ class _Arguments:
         call.__name__ = call.__qualname__ = label
         target: Any = call
         self._adapter: TypeAdapter[Any] = TypeAdapter(target)
+        from trunkline.compat.features.state import session_id_parameter_names
+
+        self._session_ids = session_id_parameter_names(target)
 
     def bind(self, raw: Any) -> dict[str, Any]:
         """Return the keyword arguments of a call.
@@ -99,6 +102,10 @@ class _Arguments:
                 member["title"] = title
             if name in descriptions and "description" not in member:
                 member["description"] = descriptions[name]
+            if name in self._session_ids:
+                from trunkline.compat.features.state import describe_session_id
+
+                member["description"] = describe_session_id(member.get("description"))
         return schema
 
 
@@ -120,6 +127,11 @@ class FastSignature(Signature):
         self._output: Any = msgspec.UNSET
         name = getattr(self.function, "__name__", None) or type(self.function).__name__
         return _Arguments(self._given, name)
+
+    def _sort(self, raw: Any, hints: Any, **options: Any) -> Any:
+        from trunkline.compat.features.state import with_sessions
+
+        return super()._sort(raw, with_sessions(hints), **options)
 
     def _described(self) -> tuple[str | None, dict[str, str]]:
         if self._texts is None:

@@ -122,6 +122,17 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         given["sse_path"] = path or given.get("sse_path") or server.settings.sse_path
         given.setdefault("message_path", server.settings.message_path.rstrip("/") or "/messages")
         endpoint_path = "/mcp"
+    protection = options.get("host_origin_protection")
+    if protection is not None:
+        from trunkline.compat.features.host_guard import HostOriginGuardMiddleware, guard_options
+
+        checks = guard_options(protection, options)
+        # The check that was asked for stands in the place of ours.
+        given |= {"allowed_hosts": ["*"], "allowed_origins": ["*"]}
+        if checks is not None:
+            from starlette.middleware import Middleware
+
+            middleware.insert(0, Middleware(HostOriginGuardMiddleware, **checks))
     guard = server.protection(options.get("auth"), given["sse_path"] if transport == "sse" else endpoint_path)
     if guard is not None:
         from trunkline.compat.auth.current import current_principal

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from pydantic import BaseModel
 
 import trunkline.types as t
 from trunkline.compat.addressing import is_app_tool_with_identity, parse_hashed_backend_name
@@ -31,6 +32,13 @@ from trunkline.compat.exceptions import (
     PromptError,
     ResourceError,
     ToolError,
+)
+from trunkline.compat.features.asks import (
+    InputRequiredPromptResult,
+    InputRequiredResourceResult,
+    InputRequiredToolResult,
+    answer,
+    as_ask,
 )
 from trunkline.compat.features.cache_hints import hinted
 from trunkline.compat.features.pagination import paginate_sequence
@@ -251,7 +259,8 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
         raise NotFoundError(f"Unknown tool: {name!r}")
     try:
         result = await tool.run(arguments)
-        return result if isinstance(result, ToolResult) else tool.convert_result(result)
+        asked = as_ask(InputRequiredToolResult, result)
+        return asked or (result if isinstance(result, ToolResult) else tool.convert_result(result))
     except (NotFoundError, DisabledError) as error:
         # Something that the tool looked for: the tool itself is there.
         raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
@@ -321,7 +330,8 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
         screen(server, template, values)
         found = await template.create_resource(uri, values)
     try:
-        return found.convert_result(await found.read())
+        value = await found.read()
+        return as_ask(InputRequiredResourceResult, value) or found.convert_result(value)
     except ResourceSecurityError:
         raise
     except (NotFoundError, DisabledError) as error:
@@ -370,7 +380,8 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
     if prompt is None:
         raise NotFoundError(f"Unknown prompt: {name!r}")
     try:
-        return prompt.convert_result(await prompt.render(dict(arguments or {})))
+        value = await prompt.render(dict(arguments or {}))
+        return as_ask(InputRequiredPromptResult, value) or prompt.convert_result(value)
     except (NotFoundError, DisabledError) as error:
         raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability):
@@ -442,6 +453,11 @@ def _tool_handler(server: Any) -> Any:
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
             return error_result(str(error))
+        if (asked := answer(server, exchange, result)) is not None:
+            return asked
+        if isinstance(result, BaseModel) and not isinstance(result, model_class("CallToolResult")):
+            # A result of an extension's own.
+            return to_plain(result)
         return result.to_struct() if isinstance(result, ToolResult) else to_struct(result, t.CallToolResult)
 
     return handle
@@ -455,6 +471,8 @@ def _resource_handler(server: Any) -> Any:
             raise ResourceNotFound(f"Resource not found: {params.uri!r}", data={"uri": params.uri}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
+        if (asked := answer(server, exchange, result)) is not None:
+            return asked
         if isinstance(result, list):
             result = ResourceResult(result)
         found = (
@@ -477,6 +495,8 @@ def _prompt_handler(server: Any) -> Any:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
+        if (asked := answer(server, exchange, result)) is not None:
+            return asked
         return result.to_struct() if isinstance(result, PromptResult) else to_struct(result, t.GetPromptResult)
 
     return handle

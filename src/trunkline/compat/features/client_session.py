@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
 
-from trunkline.compat.sessions import as_theirs
+from trunkline.compat.sessions import ClientSession, as_theirs, is_by_hand
 from trunkline.compat.types import to_model, to_plain
 
 __all__ = ["SessionOfClient", "all_items"]
@@ -42,17 +43,29 @@ class SessionOfClient:
         """List one page of the prompts."""
         return await self._page("prompts/list", params, cursor)
 
+    async def _by_hand(self, method: str, params: dict[str, Any], kind: str, rounds: Any) -> Any:
+        inner: Any = SimpleNamespace(_client=self._client._client)
+        return await ClientSession._by_hand(inner, method, params, kind, rounds)
+
     async def read_resource(self, uri: Any, **options: Any) -> Any:
         """Read a resource: the whole result."""
+        if is_by_hand(options):
+            return await self._by_hand("resources/read", {"uri": str(uri)}, "ReadResourceResult", options)
         return await self._client.read_resource_mcp(uri, **options)
 
     async def call_tool(self, name: str, arguments: Any = None, **options: Any) -> Any:
         """Call a tool: the whole result; a failure of the tool is one."""
+        if is_by_hand(options):
+            params = {"name": name, "arguments": to_plain(arguments or {})}
+            return await self._by_hand("tools/call", params, "CallToolResult", options)
         known = {key: options[key] for key in ("meta", "progress_handler") if key in options}
         return await self._client.call_tool_mcp(name, arguments, **known)
 
     async def get_prompt(self, name: str, arguments: Any = None, **options: Any) -> Any:
         """Render a prompt."""
+        if is_by_hand(options):
+            params = {"name": name, "arguments": to_plain(arguments or {})}
+            return await self._by_hand("prompts/get", params, "GetPromptResult", options)
         return await self._client.get_prompt(name, arguments, **options)
 
     async def send_request(self, request: Any, result_type: Any = None, **_: Any) -> Any:

@@ -107,6 +107,7 @@ class ExtensionHost:
         self._extension_scopes: list[RuntimeScope] = []
         #: The scope of this server while it runs.
         self._running: RuntimeScope | None = None
+        self._shared: Any = None
         from trunkline.server.run import Lifespan
 
         self._extension_lifespan = Lifespan(self._run_extensions)
@@ -222,6 +223,14 @@ class ExtensionHost:
         self._auto_extensions.add(identifier)
         log.debug("extension %r of %r registered automatically with server %r", identifier, provider, self.name)
 
+    def shared_values(self) -> Any:
+        """Return the values that are made once for the server."""
+        from trunkline.compat.features.injection import SharedValues
+
+        if self._shared is None:
+            self._shared = SharedValues()
+        return self._shared
+
     # --- running -----------------------------------------------------------------------------------------------------
 
     def _freeze(self) -> None:
@@ -245,6 +254,9 @@ class ExtensionHost:
                     await stack.enter_async_context(extension.lifespan())
                 yield
         finally:
+            if self._shared is not None:
+                shared, self._shared = self._shared, None
+                await shared.aclose()
             if self._running is not None:
                 self._running.close()
                 self._running = None

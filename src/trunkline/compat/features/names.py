@@ -39,9 +39,26 @@ FEATURE_MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "fastmcp.server.dependencies": (
             "features.state: get_session",
+            "features.injection: resolve_dependencies CallArgument CycleError",
             "features.tasks: _serving_client_tool_call=serving_client_tool_call",
             "request_context: bind_request_context",
         ),
+        "fastmcp.dependencies": ("features.injection: CallArgument CycleError",),
+        "fastmcp.server.http": (
+            "features.host_guard: HostOriginGuardMiddleware HostOriginProtection",
+            "features.http_sessions: FastMCPStreamableHTTPSessionManager StreamableHTTPASGIApp set_http_request",
+            "context: _current_http_request=CURRENT_REQUEST",
+        ),
+        "fastmcp.server.mixins.transport": (
+            "features.host_guard: _format_host_for_url=format_host_for_url "
+            "_resolve_allowed_hosts_for_run=hosts_for_run",
+        ),
+        "fastmcp.server.context": ("context: set_transport reset_transport",),
+        "fastmcp.tools.base": ("features.asks: InputRequiredToolResult",),
+        "fastmcp.prompts.base": ("features.asks: InputRequiredPromptResult",),
+        "fastmcp.resources.base": ("features.asks: InputRequiredResourceResult",),
+        "fastmcp.utilities.tests": ("testing: ASGIServer=RunningServer",),
+        "fastmcp.tools.function_parsing": ("fast_functions: _strip_input_required=_without_input_required",),
         "fastmcp.server.providers.wrapped_provider": ("providers.base: _WrappedProvider=WrappedProvider",),
         "fastmcp_tasks": ("features.tasks: TasksExtension",),
         "fastmcp_tasks.extension": ("features.tasks: TasksExtension",),

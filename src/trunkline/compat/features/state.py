@@ -34,10 +34,12 @@ __all__ = [
     "StateValue",
     "UserSession",
     "create_session",
+    "describe_session_id",
     "end_session",
     "get_session",
     "session_id_parameter_names",
     "session_storage_key",
+    "with_sessions",
 ]
 
 SESSION_ID_DESCRIPTION = (
@@ -223,6 +225,26 @@ def CurrentSession() -> Any:
 def OptionalCurrentSession() -> Any:
     """Ask for the state of the caller, or None if it is not logged in."""
     return Depends(_user_session)
+
+
+def with_sessions(hints: dict[str, Any]) -> dict[str, Any]:
+    """Return annotations in which those of user sessions say how the server fills them."""
+    changed = dict(hints)
+    for name, hint in hints.items():
+        if name == "return":
+            continue
+        if isinstance(hint, type) and issubclass(hint, UserSession):
+            changed[name] = Annotated[hint, Depends(_required_user_session)]
+        elif UserSession in get_args(hint) and type(None) in get_args(hint):
+            changed[name] = Annotated[hint, Depends(_user_session)]
+    return changed
+
+
+def describe_session_id(text: str | None) -> str:
+    """Return the description of a session id: the author's, and how to get one."""
+    if not text or SESSION_ID_DESCRIPTION in text:
+        return text or SESSION_ID_DESCRIPTION
+    return f"{text} {SESSION_ID_DESCRIPTION}"
 
 
 async def get_session(session_id: str) -> Session:

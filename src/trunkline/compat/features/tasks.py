@@ -169,7 +169,7 @@ class _Running:
                 self.questions, self.answers = questions, {}
                 self.move("input_required")
                 return
-            self.result = to_plain(result.to_mcp_result()) if hasattr(result, "to_mcp_result") else to_plain(result)
+            self.result = to_plain(result.to_struct()) if hasattr(result, "to_struct") else to_plain(result)
             self.move("completed")
         except asyncio.CancelledError:
             self.move("cancelled")

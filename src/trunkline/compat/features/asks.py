@@ -1,0 +1,68 @@
+"""Results of FastMCP that ask the caller for more before there is a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from trunkline.compat.exceptions import McpError
+from trunkline.compat.input_required import is_input_required, to_input_required
+from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
+from trunkline.protocol.revisions import Feature
+
+__all__ = ["InputRequiredPromptResult", "InputRequiredResourceResult", "InputRequiredToolResult", "answer", "as_ask"]
+
+
+class InputRequiredToolResult(ToolResult):
+    """What a tool asks for; it has no content."""
+
+    __slots__ = ("input_required",)
+
+    def __init__(self, input_required: Any) -> None:
+        """Initialize with the questions."""
+        self.content = []
+        self.structured_content = msgspec.UNSET
+        self.meta = None
+        self.is_error = False
+        self.input_required = input_required
+
+
+class InputRequiredPromptResult(PromptResult):
+    """What a prompt asks for; it has no messages."""
+
+    def __init__(self, input_required: Any) -> None:
+        """Initialize with the questions."""
+        super().__init__([])
+        self.input_required = input_required
+
+
+class InputRequiredResourceResult(ResourceResult):
+    """What a resource asks for; it has no contents."""
+
+    def __init__(self, input_required: Any) -> None:
+        """Initialize with the questions."""
+        super().__init__([])
+        self.input_required = input_required
+
+
+def as_ask(kind: Any, value: Any) -> Any:
+    """Return the result of a kind that asks, or None if a value is no question."""
+    return kind(value) if is_input_required(value) else None
+
+
+def answer(server: Any, exchange: Any, result: Any) -> Any:
+    """Return what the caller is asked, or None if a result asks nothing.
+
+    Raises:
+        McpError: the revision of the caller has no such results.
+    """
+    found = getattr(result, "input_required", None)
+    if found is None:
+        return None
+    if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
+        raise McpError(
+            code=-32603,
+            message="InputRequiredResult needs protocol version 2026-07-28: in older ones ask with ctx.elicit()",
+        )
+    return to_input_required(server, exchange, found)
