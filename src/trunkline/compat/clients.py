@@ -160,9 +160,9 @@ class Client:
     @property
     def session(self) -> Any:
         """The session: whole results, and requests of any method."""
-        if not hasattr(self, "_session"):
-            self._session = SessionOfClient(self)
-        return self._session
+        if not hasattr(self, "_session_view"):
+            self._session_view = SessionOfClient(self)
+        return self._session_view
 
     @property
     def protocol_version(self) -> str | None:
@@ -248,7 +248,7 @@ class Client:
         model = call_model(result)
         if not result.is_error and model.structured_content is not None:
             await self._check_result(name, model.structured_content)
-        data = None if result.is_error else result.data
+        data = None if result.is_error else _unwrapped(result.data, model)
         return CallToolResult(model.content, model.structured_content, model.meta, data, bool(result.is_error))
 
     async def _check_result(self, name: str, structured: Any) -> None:
@@ -308,6 +308,13 @@ class Client:
     async def send_roots_list_changed(self) -> None:
         """Notify the server that the roots changed."""
         await self._client.notify_roots_changed()
+
+
+def _unwrapped(data: Any, model: Any) -> Any:
+    """Return a value without the object around it that the server says it put there."""
+    own = (model.meta or {}).get("fastmcp") or {}
+    wrapped = own.get("wrap_result") and data == model.structured_content
+    return data["result"] if wrapped and isinstance(data, dict) and set(data) == {"result"} else data
 
 
 def _violation(schema: Any, value: Any) -> str | None:

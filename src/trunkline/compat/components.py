@@ -310,8 +310,10 @@ class FunctionPrompt(Prompt):
     async def render(self, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
         """Render the prompt."""
         from trunkline.compat.calls import run_prompt
+        from trunkline.compat.input_required import is_input_required
 
-        return self.convert_result(await run_prompt(self._own(), arguments))
+        value = await run_prompt(self._own(), arguments)
+        return value if is_input_required(value) else self.convert_result(value)
 
     def convert_result(self, raw_value: Any) -> PromptResult:
         """Return what the function returned as a result."""

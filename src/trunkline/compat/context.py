@@ -329,18 +329,24 @@ class _ForeignContext(Context):
     @property
     def input_responses(self) -> Any:
         """The caller's answers to what the handler returned as ``InputRequiredResult``, or None."""
+        from trunkline.compat.input_required import TASK_INPUT, read_responses
+
+        if TASK_INPUT.get() is not None:
+            return TASK_INPUT.get()[0]
         if self._exchange is None:
             return None
-        from trunkline.compat.input_required import read_responses
 
         return read_responses(self._exchange)
 
     @property
     def request_state(self) -> str | None:
         """The text that the handler gave to ``InputRequiredResult`` in the last round, or None."""
+        from trunkline.compat.input_required import TASK_INPUT, read_state
+
+        if TASK_INPUT.get() is not None:
+            return TASK_INPUT.get()[1]
         if self._exchange is None:
             return None
-        from trunkline.compat.input_required import read_state
 
         return read_state(self._server, self._exchange)
 

@@ -94,14 +94,18 @@ class FastToolFunction(ForeignFunction):
     async def _run(self, context: Any, kwargs: dict[str, Any]) -> Any:
         signature = self.signature
         if signature.is_async:
-            return await self.function(**kwargs)
-        if signature.is_async_generator:
-            return [item async for item in self.function(**kwargs)]
-        if self._in_loop:
+            value = await self.function(**kwargs)
+        elif signature.is_async_generator:
+            value = self.function(**kwargs)
+        elif self._in_loop:
             value = self._collected(kwargs)
         else:
             value = await self.owner.pool.submit(self._collected, {"kwargs": kwargs}, contextvars.copy_context())
-        return await value if inspect.isawaitable(value) else value
+        value = await value if inspect.isawaitable(value) else value
+        # Consumed while the dependencies are open.
+        if isinstance(value, GeneratorType):
+            return list(value)
+        return [item async for item in value] if inspect.isasyncgen(value) else value
 
     def _collected(self, kwargs: dict[str, Any]) -> Any:
         """Call the function, and consume a generator where it was called."""

@@ -22,6 +22,7 @@ from trunkline.compat.context import FastContext
 from trunkline.compat.decorators import mark_function, options_of_mark
 from trunkline.compat.exceptions import NotFoundError, ToolError
 from trunkline.compat.features.cache_hints import build_cache_hints
+from trunkline.compat.features.request_methods import RequestMethods
 from trunkline.compat.features.state import StateStore
 from trunkline.compat.http_apps import HttpMethods
 from trunkline.compat.keywords import CompatibilityWarning
@@ -53,7 +54,7 @@ _IGNORED = tuple(
 _DUPLICATES = ("on_duplicate", "on_duplicate_tools", "on_duplicate_resources", "on_duplicate_prompts")
 
 
-class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
+class FastMCP(RequestMethods, HttpMethods, ComposedServer):  # type: ignore[misc]
     """A server with FastMCP's methods."""
 
     _context_class = FastContext
@@ -76,6 +77,7 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
         self._state_store = StateStore(given.pop("session_state_store", None))
         self.cache_hints = build_cache_hints(given.pop("cache_ttl", None), given.pop("cache_scope", None))
         self._completion_handler: Any = None
+        self.list_page_size: int | None = given.get("list_page_size")
         if given.get("list_page_size", 1) <= 0:
             raise ValueError("list_page_size must be a positive integer")
         self.foreign_middleware: list[Any] = []
@@ -144,6 +146,10 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
     @property
     def _local_provider(self) -> Any:
         return self.local_provider
+
+    @property
+    def _mask_error_details(self) -> bool:
+        return self.masks_errors
 
     @property
     def _mcp_server(self) -> Any:
@@ -278,11 +284,12 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
 
     def completion(self, *given: Any) -> Any:
         """Register what completes arguments."""
-        from trunkline.compat.features.completions import completing
+        from trunkline.compat.features.completions import completing, serve_completions
 
         def register(function: Any) -> Any:
             self._completion_handler = function
             self._set_fallback_completion(completing(function))
+            serve_completions(self, function)
             return function
 
         return register(given[0]) if given and callable(given[0]) else register

@@ -7,6 +7,7 @@ the SDK puts before it.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -16,12 +17,23 @@ import trunkline.types as t
 from trunkline.compat.types import REQUEST_MODELS, model_class, to_plain
 from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.protocol.revisions import Feature
+from trunkline.server.dispatch import root_server
 from trunkline.server.elicitors import state_binding
 from trunkline.server.request_state import RoundState, StateBinding, StateSeal
 
-__all__ = ["MarkedSeal", "is_input_required", "read_responses", "read_state", "to_input_required", "with_requests"]
+__all__ = [
+    "TASK_INPUT",
+    "MarkedSeal",
+    "is_input_required",
+    "read_responses",
+    "read_state",
+    "to_input_required",
+    "with_requests",
+]
 
 _MARK = "v1."
+#: The answers and the state that a call in the background goes on with.
+TASK_INPUT: ContextVar[Any] = ContextVar("trunkline.compat.task_input", default=None)
 #: Where the handler's own text is in the state of a round.
 _KEY = "compat.state"
 
@@ -76,19 +88,27 @@ def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequire
 
 def read_state(server: Any, exchange: Any) -> str | None:
     """Return the text that the handler gave to the last round, or None."""
+    exchange = _request_of(exchange)
     text = getattr(exchange.admitted.params, "request_state", None)
     if text is None or Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
         return None
-    kept = server.seal.open(text, binding=state_binding(exchange)).once.get(_KEY)
+    kept = root_server(exchange).seal.open(text, binding=state_binding(exchange)).once.get(_KEY)
     return None if kept is None else str(kept)
 
 
 def read_responses(exchange: Any) -> dict[str, Any] | None:
     """Return the caller's answers to the last round as models, or None."""
-    given = getattr(exchange.admitted.params, "input_responses", None)
+    given = getattr(_request_of(exchange).admitted.params, "input_responses", None)
     if not given:
         return None
     return {name: _response(msgspec.json.decode(raw)) for name, raw in given.items()}
+
+
+def _request_of(exchange: Any) -> Any:
+    """Return the exchange of the request that a call from code belongs to."""
+    while getattr(exchange, "_outer", None) is not None:
+        exchange = exchange._outer
+    return exchange
 
 
 def _response(value: Any) -> Any:

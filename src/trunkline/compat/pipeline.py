@@ -42,6 +42,7 @@ from trunkline.compat.features.asks import (
 )
 from trunkline.compat.features.cache_hints import hinted
 from trunkline.compat.features.pagination import paginate_sequence
+from trunkline.compat.features.request_methods import use_overrides
 from trunkline.compat.features.server_extensions import dispatching, intercepted
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.middleware.dereference import dereferenced
@@ -393,10 +394,12 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
 
 def _failure(server: Any, what: str, error: Exception) -> str:
     """Log an unexpected failure and return what the caller is told; what an API answered is no crash of ours."""
-    status = getattr(error, "status_code", None)
+    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
     log.error(what, exc_info=error if status is None else None)
     if status == 429:
         return "Rate limited by upstream API, please retry later"
+    if any(each.__name__ == "TimeoutException" for each in type(error).__mro__):
+        return "Upstream request timed out, please retry"
     return str(server.error_text(what, error))
 
 
@@ -410,6 +413,7 @@ def use_pipeline(server: Any) -> None:
     server.handlers["tools/call"] = _tool_handler(server)
     server.handlers["resources/read"] = _resource_handler(server)
     server.handlers["prompts/get"] = _prompt_handler(server)
+    use_overrides(server)
     wrap_handlers(server)
     # Which ones there are is known only when providers and transforms list them.
     server.announced = server.announced | {"tools", "resources", "prompts"}
@@ -436,8 +440,11 @@ def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any],
     Raises:
         InvalidParams: the cursor is not one of ours.
     """
+    size = getattr(server, "list_page_size", None)
+    if size is None:
+        return items, None
     try:
-        return paginate_sequence(items, cursor, server.listing._page_size)
+        return paginate_sequence(items, cursor, size)
     except ValueError as error:
         raise InvalidParams(str(error)) from error
 

@@ -15,6 +15,7 @@ __all__ = [
     "CompletionValues",
     "completing",
     "normalize_completion",
+    "serve_completions",
 ]
 
 #: The protocol's limit.
@@ -40,6 +41,18 @@ def normalize_completion(result: Any) -> Any:
         return completion
     total = len(completion.values) if completion.total is None else completion.total
     return kind(values=completion.values[:MAX_COMPLETION_VALUES], total=total, has_more=True)
+
+
+def serve_completions(server: Any, function: Any) -> None:
+    """Let a handler answer every completion, also of what the server does not have."""
+    from trunkline.compat.middleware.messages import wrap_handler
+
+    complete = completing(function)
+
+    async def handle(exchange: Any, params: Any) -> t.CompleteResult:
+        return t.CompleteResult(completion=await complete(params.ref, params.argument, params.context))
+
+    server.handlers["completion/complete"] = wrap_handler(server, "completion/complete", handle)
 
 
 def completing(function: Any) -> Any:

@@ -24,7 +24,7 @@ from trunkline.compat.features.server_extensions import (
     ServerExtension,
     read_client_extension_settings,
 )
-from trunkline.compat.input_required import is_input_required
+from trunkline.compat.input_required import TASK_INPUT, is_input_required
 from trunkline.compat.providers.base import supports_tasks
 from trunkline.compat.task_config import TASKS_EXTENSION_ID
 from trunkline.compat.types import to_plain
@@ -49,8 +49,6 @@ _MISSING_CAPABILITY = -32021
 _KEPT_SECONDS = 15 * 60
 #: Whether a call of a tool is that of a client, though it was made in code.
 _CLIENT_CALL: ContextVar[bool] = ContextVar("trunkline.compat.client_call", default=False)
-#: The answers and the state that a call in the background goes on with.
-_INPUT: ContextVar[tuple[Any, Any] | None] = ContextVar("trunkline.compat.task_input", default=None)
 
 
 @contextmanager
@@ -70,7 +68,7 @@ def is_client_call() -> bool:
 
 def call_input() -> tuple[Any, Any] | None:
     """Return the answers and the state that the running task goes on with, or None outside of a task."""
-    return _INPUT.get()
+    return TASK_INPUT.get()
 
 
 class _Wire(BaseModel):
@@ -161,7 +159,7 @@ class _Running:
 
     async def run(self, given: tuple[Any, Any]) -> None:
         """Run the call, from the beginning or with answers."""
-        token = _INPUT.set(given)
+        token = TASK_INPUT.set(given)
         try:
             result = await self.call()
             questions = getattr(result, "input_required", result)
@@ -180,7 +178,7 @@ class _Running:
             self.result = {"content": [{"type": "text", "text": str(error)}], "isError": True}
             self.move("completed")
         finally:
-            _INPUT.reset(token)
+            TASK_INPUT.reset(token)
 
     def start(self, given: tuple[Any, Any]) -> None:
         """Go on in the background."""

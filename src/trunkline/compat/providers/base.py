@@ -180,6 +180,10 @@ class WrappedProvider(Provider):
         self.provider = provider
         self.add_transform(transform)
 
+    @property
+    def _inner(self) -> Any:
+        return self.provider
+
     def __repr__(self) -> str:
         """Show both."""
         return f"{type(self).__name__}({self.provider!r}, {self._transforms})"
