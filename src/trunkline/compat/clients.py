@@ -16,6 +16,7 @@ from trunkline.compat.features.client_session import SessionOfClient, all_items
 from trunkline.compat.sessions import as_theirs, call_model, elicit_model, seconds, to_message_handler
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 from trunkline.errors import LinkError
+from trunkline.protocol.limits import Limits
 from trunkline.server.server import Server
 
 __all__ = ["CallToolResult", "Client", "TransportOptions"]
@@ -72,6 +73,8 @@ class Client:
             given["timeout"] = seconds(given["timeout"])
         if "init_timeout" in given:
             given.pop("init_timeout")
+        if "input_required_max_rounds" in given:
+            given["limits"] = Limits(rounds=given.pop("input_required_max_rounds"))
         if "client_info" in given:
             given["client_info"] = to_struct(given["client_info"], t.Implementation)
         if hasattr(given.get("auth"), "own"):

@@ -10,6 +10,7 @@ from typing import Any
 from trunkline.compat.components import Component, from_definition
 from trunkline.compat.context import current_context
 from trunkline.compat.features.extension_host import ExtensionHost
+from trunkline.compat.features.state import session_scope
 from trunkline.compat.servers import ForeignServer, shelf_of
 from trunkline.compat.transforms.base import Visibility, is_enabled, mark, visibility
 from trunkline.server.registry import Mount
@@ -202,7 +203,7 @@ class ComposedServer(ExtensionHost, ForeignServer):  # type: ignore[misc]
         if session is None:
             context = current_context()
             exchange = None if context is None else context._exchange
-            session = None if exchange is None else exchange.admitted.caller.session
+            session = session_scope(exchange)
         for on, matches in self._rules_for(session):
             if matches(component):
                 component = mark(component, on)

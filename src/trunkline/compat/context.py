@@ -275,7 +275,9 @@ class _ForeignContext(Context):
             return self._given["request_context"]
         if self._exchange is None:
             if isinstance(self, FastContext):
-                return None
+                from trunkline.compat.request_context import fastmcp_request_ctx
+
+                return fastmcp_request_ctx.get()
             raise ValueError("Context is not available outside of a request")
         meta = self.meta
         token = meta.get("progressToken")
@@ -516,23 +518,33 @@ class FastContext(_ForeignContext):
 
     async def reset_visibility(self) -> None:
         """Show this session what everybody is shown."""
+        from trunkline.compat.features.state import session_scope
+
         server: Any = self._server
-        server.forget_session_rules(self._exchange.admitted.caller.session)
+        server.forget_session_rules(session_scope(self._exchange))
 
     def _switch(self, on: bool, criteria: Mapping[str, Any]) -> None:
         from trunkline.compat.composition import matcher
+        from trunkline.compat.features.state import session_scope
 
-        session = self._exchange.admitted.caller.session
-        if session is None:
-            raise RuntimeError("the protocol's stateless revisions have no session to switch something for")
+        scope = session_scope(self._exchange)
+        if scope is None:
+            raise RuntimeError(
+                "an unauthenticated request of a stateless revision has no client identity: nothing can be kept for it"
+            )
         server: Any = self._server
-        server.add_session_rule(session, on, matcher(dict(criteria)))
+        server.add_session_rule(scope, on, matcher(dict(criteria)))
 
     @property
     def session_id(self) -> str:
         """The id of the session, or one of the connection."""
         if self._exchange is None:
-            raise RuntimeError("session_id is not available because there is no request")
+            from trunkline.compat.features.state import given_session_id
+
+            found = given_session_id()
+            if found is None:
+                raise RuntimeError("session_id is not available because there is no request")
+            return found
         return super().session_id or f"{id(self._exchange.connection):x}"
 
     async def list_resources(self) -> Any:
@@ -556,26 +568,26 @@ class FastContext(_ForeignContext):
         """Read a resource of this server."""
         return await self._server.read_resource(str(uri))  # type: ignore[attr-defined]
 
-    def set_state(self, key: str, value: Any, **_: Any) -> Any:
-        """Keep a value for the session; awaited since FastMCP 3."""
-        self._session_state()[key] = value
+    def set_state(self, key: str, value: Any, *, serializable: bool = True) -> Any:
+        """Keep a value for the session, or an object for this request only; awaited since FastMCP 3."""
+        from trunkline.compat.features.state import set_context_state
+
+        set_context_state(self, key, value, serializable=serializable)
         return _done(None)
 
     def get_state(self, key: str, default: Any = None) -> Any:
         """Return a value kept before; awaited since FastMCP 3."""
-        value = self._session_state().get(key, default)
+        from trunkline.compat.features.state import context_state
+
+        value = context_state(self, key, default)
         return _done(value) if _async_state() else value
 
     def delete_state(self, key: str) -> Any:
         """Forget a value."""
-        self._session_state().pop(key, None)
-        return _done(None)
+        from trunkline.compat.features.state import delete_context_state
 
-    def _session_state(self) -> dict[str, Any]:
-        holder: Any = self._exchange.connection if self._exchange is not None else self
-        states = self._server.__dict__.setdefault("_compat_states", {})
-        state: dict[str, Any] = states.setdefault(id(holder), {})
-        return state
+        delete_context_state(self, key)
+        return _done(None)
 
     @property
     def origin_request_id(self) -> Any:

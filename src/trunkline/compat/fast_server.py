@@ -25,6 +25,7 @@ from trunkline.compat.features.cache_hints import build_cache_hints
 from trunkline.compat.features.request_methods import RequestMethods
 from trunkline.compat.features.state import StateStore
 from trunkline.compat.http_apps import HttpMethods
+from trunkline.compat.input_required import marked_seal
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.servers import Settings, versioned_key
@@ -116,6 +117,11 @@ class FastMCP(RequestMethods, HttpMethods, ComposedServer):  # type: ignore[misc
     @auth.setter
     def auth(self, value: Any) -> None:
         self.foreign_auth = value or self.foreign_auth
+
+    @property
+    def seal(self) -> Any:
+        """Seals and opens request state, under the SDK's mark."""
+        return marked_seal(self)
 
     @property
     def icons(self) -> Any:

@@ -7,6 +7,8 @@ the SDK puts before it.
 
 from __future__ import annotations
 
+import os
+import time
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,12 +21,13 @@ from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.protocol.revisions import Feature
 from trunkline.server.dispatch import root_server
 from trunkline.server.elicitors import state_binding
-from trunkline.server.request_state import RoundState, StateBinding, StateSeal
+from trunkline.server.request_state import RoundState, StateBinding, StateSeal, read_keys
 
 __all__ = [
     "TASK_INPUT",
     "MarkedSeal",
     "is_input_required",
+    "marked_seal",
     "read_responses",
     "read_state",
     "to_input_required",
@@ -57,6 +60,14 @@ class MarkedSeal(StateSeal):
             return super().open(text.removeprefix(_MARK), binding=binding)
         except InvalidParams as error:
             raise InvalidParams("Invalid or expired requestState", data={"reason": "invalid_request_state"}) from error
+
+
+def marked_seal(server: Any) -> MarkedSeal:
+    """Return the seal of a server, made when it is first used."""
+    if not isinstance(server._seal, MarkedSeal):
+        keys = read_keys(server._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
+        server._seal = MarkedSeal(keys, server=server.name, limits=server.limits, now=time.time, random=os.urandom)
+    return server._seal
 
 
 def is_input_required(value: Any) -> bool:

@@ -44,6 +44,7 @@ from trunkline.compat.features.cache_hints import hinted
 from trunkline.compat.features.pagination import paginate_sequence
 from trunkline.compat.features.request_methods import use_overrides
 from trunkline.compat.features.server_extensions import dispatching, intercepted
+from trunkline.compat.features.telemetry import note_component, server_span
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.middleware.dereference import dereferenced
 from trunkline.compat.middleware.messages import wrap_handlers
@@ -148,14 +149,18 @@ async def list_objects(server: Any, kind: str, *, run_middleware: bool = True) -
     """List the objects of a kind that the caller may see, all versions."""
     row = _KINDS[kind]
     async with _entered(server, row.method, t.PaginatedRequestParams()):
+        with server_span(server, row.method):
+            return await _list_objects(server, row, run_middleware)
 
-        async def last(_: Any) -> Sequence[Any]:
-            return [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
 
-        if not run_middleware:
-            return await last(None)
-        context = MiddlewareContext.of(server, model_class(row.request)(), row.method)
-        return await _around(server, context, last)  # type: ignore[no-any-return]
+async def _list_objects(server: Any, row: _Kind, run_middleware: bool) -> Sequence[Any]:
+    async def last(_: Any) -> Sequence[Any]:
+        return [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+
+    if not run_middleware:
+        return await last(None)
+    context = MiddlewareContext.of(server, model_class(row.request)(), row.method)
+    return await _around(server, context, last)  # type: ignore[no-any-return]
 
 
 async def _transformed(server: Any, row: _Kind) -> Sequence[Any]:
@@ -249,7 +254,7 @@ async def call_tool(
 
         message = model_class("CallToolRequestParams")(name=name, arguments=given, **_meta_of(version))
         context = MiddlewareContext.of(server, message, "tools/call")
-        with calling(version), dispatching(server) as seen:
+        with server_span(server, "tools/call", name), calling(version), dispatching(server) as seen:
             last = intercepted(server, seen, run)
             return await (_around(server, context, last) if run_middleware else last(context))
 
@@ -258,6 +263,7 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
     tool = await find_object(server, "tools", name, version) or await _by_identity(server, name)
     if tool is None:
         raise NotFoundError(f"Unknown tool: {name!r}")
+    note_component(tool)
     try:
         result = await tool.run(arguments)
         asked = as_ask(InputRequiredToolResult, result)
@@ -314,7 +320,7 @@ async def read_resource(
 
         message = model_class("ReadResourceRequestParams")(uri=uri, **_meta_of(version))
         context = MiddlewareContext.of(server, message, "resources/read")
-        with calling(version):
+        with server_span(server, "resources/read", uri), calling(version):
             return await (_around(server, context, last) if run_middleware else last(context))
 
 
@@ -329,7 +335,10 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
         if values is None:
             raise NotFoundError(f"Unknown resource: {uri!r}")
         screen(server, template, values)
+        note_component(template)
         found = await template.create_resource(uri, values)
+    else:
+        note_component(found)
     try:
         value = await found.read()
         return as_ask(InputRequiredResourceResult, value) or found.convert_result(value)
@@ -368,7 +377,7 @@ async def render_prompt(
             name=name, arguments=None if arguments is None else dict(arguments), **_plain_meta(version)
         )
         context = MiddlewareContext.of(server, message, "prompts/get")
-        with calling(version):
+        with server_span(server, "prompts/get", name), calling(version):
             return await (_around(server, context, last) if run_middleware else last(context))
 
 
@@ -380,6 +389,7 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
     prompt = await find_object(server, "prompts", name, version)
     if prompt is None:
         raise NotFoundError(f"Unknown prompt: {name!r}")
+    note_component(prompt)
     try:
         value = await prompt.render(dict(arguments or {}))
         return as_ask(InputRequiredPromptResult, value) or prompt.convert_result(value)

@@ -93,12 +93,11 @@ class ForeignServer(Server):
         """Define a server."""
         self._rules: list[tuple[bool, Callable[[Any], bool]]] = []
         #: By session: what was switched on and off for it alone.
-        self._session_rules: dict[int, list[tuple[bool, Callable[[Any], bool]]]] = {}
+        self._session_rules: dict[Any, list[tuple[bool, Callable[[Any], bool]]]] = {}
         self._extras: dict[tuple[str, str], dict[str, Any]] = {}
         self._objects: dict[int, tuple[Any, Component]] = {}
         self._connection_ends: dict[int, list[Callable[[], Any]]] = {}
         self.custom_routes: list[Any] = []
-        self._additional_http_routes = self.custom_routes
         self.foreign_auth = options.pop("auth", None)
         #: The policy for values of template variables; None: none is refused.
         self.resource_security = options.pop("resource_security", DEFAULT_RESOURCE_SECURITY)
@@ -108,6 +107,14 @@ class ForeignServer(Server):
         self._ready = True
         self.middleware = (self._bind_context, *self.middleware)
         self._refresh()
+
+    @property
+    def _additional_http_routes(self) -> list[Any]:
+        return self.custom_routes
+
+    @_additional_http_routes.setter
+    def _additional_http_routes(self, routes: list[Any]) -> None:
+        self.custom_routes = routes
 
     @classmethod
     def __class_getitem__(cls, _: object) -> Any:
@@ -448,13 +455,13 @@ class ForeignServer(Server):
 
     def add_session_rule(self, session: Any, on: bool, matches: Callable[[Any], bool]) -> None:
         """Switch on or off what matches, for one session."""
-        self._session_rules.setdefault(id(session), []).append((on, matches))
+        self._session_rules.setdefault(_scope_key(session), []).append((on, matches))
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
 
     def forget_session_rules(self, session: Any) -> None:
         """Show a session what everybody is shown."""
-        self._session_rules.pop(id(session), None)
+        self._session_rules.pop(_scope_key(session), None)
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
 
@@ -488,7 +495,7 @@ class ForeignServer(Server):
         return shown
 
     def _rules_for(self, session: Any) -> Sequence[tuple[bool, Callable[[Any], bool]]]:
-        return self._session_rules.get(id(session), ()) if session is not None else ()
+        return self._session_rules.get(_scope_key(session), ()) if session is not None else ()
 
     def add_rule(self, on: bool, matches: Callable[[Any], bool]) -> None:
         """Switch on or off what matches; later rules win."""
@@ -496,6 +503,11 @@ class ForeignServer(Server):
         self._refresh()
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
+
+
+def _scope_key(scope: Any) -> Any:
+    """Return what a session, or the caller that stands for one, is kept under."""
+    return scope if isinstance(scope, str) else id(scope)
 
 
 def versioned_key(key: str, version: str | None) -> str:

@@ -131,6 +131,7 @@ def _defaults() -> dict[str, Any]:
         home=Path.home() / ".local" / "share" / "fastmcp",
         ssrf_trust_proxy=False,
         show_server_banner=True,
+        telemetry_mode="native",
     )
 
 

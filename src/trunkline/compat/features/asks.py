@@ -61,8 +61,10 @@ def answer(server: Any, exchange: Any, result: Any) -> Any:
     if found is None:
         return None
     if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
+        revision = exchange.admitted.caller.revision.name
         raise McpError(
             code=-32603,
-            message="InputRequiredResult needs protocol version 2026-07-28: in older ones ask with ctx.elicit()",
+            message=f"InputRequiredResult needs protocol version 2026-07-28, and this connection has {revision}: "
+            "ask with ctx.elicit() there",
         )
     return to_input_required(server, exchange, found)

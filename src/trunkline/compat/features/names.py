@@ -60,6 +60,10 @@ FEATURE_MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.utilities.tests": ("testing: ASGIServer=RunningServer",),
         "fastmcp.tools.function_parsing": ("fast_functions: _strip_input_required=_without_input_required",),
         "fastmcp.server.providers.wrapped_provider": ("providers.base: _WrappedProvider=WrappedProvider",),
+        "fastmcp.telemetry": (
+            "features.telemetry: INSTRUMENTATION_NAME TRACE_PARENT_KEY TRACE_STATE_KEY get_tracer inject_trace_context",
+        ),
+        "fastmcp.server.telemetry": ("features.telemetry: delegate_span server_span",),
         "fastmcp_tasks": ("features.tasks: TasksExtension",),
         "fastmcp_tasks.extension": ("features.tasks: TasksExtension",),
         "fastmcp_tasks.models": (_TASK_MODELS,),

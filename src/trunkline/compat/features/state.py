@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from uuid import uuid4
 
+import pydantic_core
 from pydantic import BaseModel
 
 from trunkline.compat.auth.current import authenticated_principal
@@ -33,12 +34,17 @@ __all__ = [
     "StateStore",
     "StateValue",
     "UserSession",
+    "context_state",
     "create_session",
+    "delete_context_state",
     "describe_session_id",
     "end_session",
     "get_session",
+    "given_session_id",
     "session_id_parameter_names",
+    "session_scope",
     "session_storage_key",
+    "set_context_state",
     "with_sessions",
 ]
 
@@ -87,6 +93,86 @@ class StateStore:
         if self._storage is None:
             return self._memory.pop(key, self) is not self
         return bool(await self._storage.delete(key=key, collection=_COLLECTION))
+
+
+# --- of a connection -------------------------------------------------------------------------------------------------
+
+
+def session_scope(exchange: Any) -> Any:
+    """Return what the state of a request belongs to: its session, its caller, or the process that it came from.
+
+    None: an anonymous request over HTTP in a revision without sessions, which nothing tells from another.
+    """
+    if exchange is None:
+        return None
+    caller = exchange.admitted.caller
+    if caller.session is not None:
+        return caller.session
+    principal = authenticated_principal()
+    if principal is not None:
+        return f"principal:{principal}"
+    return None if caller.origin.transport == "http" else exchange.connection.holder
+
+
+def given_session_id() -> str | None:
+    """Return the id of the session of a request context that a program set, or None."""
+    from trunkline.compat.request_context import fastmcp_request_ctx
+
+    given = fastmcp_request_ctx.get()
+    if given is None:
+        return None
+    found = None if given.request is None else given.request.headers.get("mcp-session-id")
+    if found is None:
+        found = given.session._fastmcp_state_prefix = str(uuid4())
+    return str(found)
+
+
+def _values(context: Any) -> dict[str, Any]:
+    """Return the values of the session that a context belongs to."""
+    given = context._given.get("session")
+    holder = given if given is not None else context._exchange.connection if context._exchange is not None else context
+    states = context._server.__dict__.setdefault("_compat_states", {})
+    # The holder is kept, so that no other object gets its id.
+    return states.setdefault(id(holder), (holder, {}))[1]  # type: ignore[no-any-return]
+
+
+def _request_values(context: Any) -> dict[str, Any]:
+    values: dict[str, Any] = context.__dict__.setdefault("_request_values", {})
+    return values
+
+
+def set_context_state(context: Any, key: str, value: Any, *, serializable: bool) -> None:
+    """Keep a value for the session of a context, or for its request only.
+
+    Raises:
+        TypeError: the value cannot be stored, so it lasts for the request only.
+    """
+    if not serializable:
+        _request_values(context)[key] = value
+        return
+    try:
+        pydantic_core.to_json(value)
+    except pydantic_core.PydanticSerializationError as error:
+        raise TypeError(
+            f"the value of {key!r} cannot be stored: pass serializable=False to keep it for this request"
+        ) from error
+    _request_values(context).pop(key, None)
+    _values(context)[key] = value
+
+
+def context_state(context: Any, key: str, default: Any = None) -> Any:
+    """Return a value of a request or its session."""
+    own = _request_values(context)
+    return own[key] if key in own else _values(context).get(key, default)
+
+
+def delete_context_state(context: Any, key: str) -> None:
+    """Forget a value of a request and its session."""
+    _request_values(context).pop(key, None)
+    _values(context).pop(key, None)
+
+
+# --- of users and sessions -------------------------------------------------------------------------------------------
 
 
 class SessionAuthError(FastMCPError):

@@ -16,6 +16,7 @@ import msgspec
 
 import trunkline.types as t
 from trunkline.compat.exceptions import McpError
+from trunkline.compat.features.telemetry import server_span
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 
@@ -56,6 +57,10 @@ def wrap_handler(server: Any, method: str, handler: Any) -> Any:
     """Return a handler with the middleware of a server around it."""
 
     async def handle(exchange: Any, params: Any) -> Any:
+        with server_span(server, method):
+            return await around(exchange, params)
+
+    async def around(exchange: Any, params: Any) -> Any:
         if not server.foreign_middleware:
             return await handler(exchange, params)
         answers: list[Any] = []

@@ -10,6 +10,7 @@ from trunkline.compat.components import Prompt, Resource, ResourceTemplate, Tool
 from trunkline.compat.context import current_context
 from trunkline.compat.fast_templates import expand_uri_template
 from trunkline.compat.features.server_extensions import delegating
+from trunkline.compat.features.telemetry import delegate_span
 from trunkline.compat.providers.base import Provider
 
 __all__ = [
@@ -51,7 +52,8 @@ class FastMCPProviderTool(Tool):
     async def run(self, arguments: dict[str, Any]) -> Any:
         """Call the tool through its server."""
         current = current_context()
-        with delegating(None if current is None else current.server, self.server):
+        caller = None if current is None else current.server
+        with delegate_span(self.inner_name, "tools/call"), delegating(caller, self.server):
             return await self.server.call_tool(self.inner_name, arguments, version=_exact(self.version))
 
 
@@ -68,7 +70,8 @@ class FastMCPProviderResource(Resource):
 
     async def read(self) -> Any:
         """Read the resource through its server."""
-        return await self.server.read_resource(self.inner_uri, version=_exact(self.version))
+        with delegate_span(self.inner_uri, "resources/read"):
+            return await self.server.read_resource(self.inner_uri, version=_exact(self.version))
 
 
 class FastMCPProviderResourceTemplate(ResourceTemplate):
@@ -114,7 +117,8 @@ class FastMCPProviderPrompt(Prompt):
 
     async def render(self, arguments: dict[str, Any] | None = None) -> Any:
         """Render the prompt through its server."""
-        return await self.server.render_prompt(self.inner_name, arguments, version=_exact(self.version))
+        with delegate_span(self.inner_name, "prompts/get"):
+            return await self.server.render_prompt(self.inner_name, arguments, version=_exact(self.version))
 
 
 class FastMCPProvider(Provider):
