@@ -20,7 +20,7 @@ __all__ = ["ComposedServer", "matcher"]
 log = logging.getLogger("fastmcp")
 
 
-class ComposedServer(ExtensionHost, ForeignServer):  # type: ignore[misc]
+class ComposedServer(ExtensionHost, ForeignServer):
     """A server whose components come from itself and from others, and change on their way out."""
 
     #: Whether requests are served by the pipeline of objects.

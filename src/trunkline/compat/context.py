@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 from pydantic import BaseModel
 
 import trunkline.types as t
+from trunkline.compat.features.client_wishes import includes, is_wanted
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 from trunkline.compat.versions import STATE
-from trunkline.server.context import Context, wants_level
+from trunkline.server.context import Context
 from trunkline.server.server import Server
 
 __all__ = [
@@ -29,29 +30,13 @@ __all__ = [
     "RequestContext",
     "ServerSession",
     "current_context",
-    "reset_transport",
     "serving",
     "serving_context",
-    "set_transport",
 ]
 
 CURRENT_CONTEXT: ContextVar[Any] = ContextVar("trunkline.compat.context", default=None)
 #: The HTTP request that brought the call, as Starlette has it.
 CURRENT_REQUEST: ContextVar[Any] = ContextVar("trunkline.compat.request", default=None)
-
-
-#: The transport that a program says it serves.
-_TRANSPORT: ContextVar[str | None] = ContextVar("trunkline.compat.transport", default=None)
-
-
-def set_transport(transport: str) -> Token[str | None]:
-    """Say which transport is served."""
-    return _TRANSPORT.set(transport)
-
-
-def reset_transport(token: Token[str | None]) -> None:
-    """Undo ``set_transport``."""
-    _TRANSPORT.reset(token)
 
 
 def current_context() -> Any:
@@ -108,7 +93,7 @@ class ServerSession:
 
     def check_client_capability(self, capability: Any) -> bool:
         """Return True if the client declared all that a capability record has."""
-        return _includes(self._context.client.capabilities, to_plain(capability))
+        return includes(self._context.client.capabilities, to_plain(capability))
 
     async def send_log_message(
         self, level: Any, data: Any, logger: str | None = None, related_request_id: Any = None
@@ -116,7 +101,7 @@ class ServerSession:
         """Send a log message; without a level of the client's choice, of any level."""
         caller = self._context._exchange.admitted.caller
         params = t.LoggingMessageNotificationParams(level=level, logger=logger, data=to_plain(data))
-        if _is_wanted(caller, level):
+        if is_wanted(caller, level):
             self._context._notify("notifications/message", params)
 
     async def send_progress_notification(
@@ -205,25 +190,6 @@ class ServerSession:
         return model_class("EmptyResult")()
 
 
-def _is_wanted(caller: Any, level: str) -> bool:
-    """Return whether a log message is sent: both frameworks send all until the client chooses another level."""
-    if caller.revision.handshake and caller.log_level == _DEFAULT_LEVEL:
-        return True
-    return wants_level(caller.log_level, level)  # type: ignore[arg-type]
-
-
-#: What our server takes a client to want that chose no level.
-_DEFAULT_LEVEL = "info"
-
-
-def _includes(declared: Any, wanted: Any) -> bool:
-    if not isinstance(wanted, Mapping):
-        return True
-    return isinstance(declared, Mapping) and all(
-        name in declared and _includes(declared[name], inner) for name, inner in wanted.items()
-    )
-
-
 @dataclass
 class RequestContext:
     """The record behind a context: the request's id, its ``_meta``, the session and what the lifespan gave."""
@@ -283,7 +249,7 @@ class _ForeignContext(Context):
         token = meta.get("progressToken")
         return RequestContext(
             request_id=self._exchange.id,
-            meta=SimpleNamespace(progressToken=token, progress_token=token, **_extra(meta)) if meta else None,
+            meta=self._meta_record(meta, token) if meta else None,
             session=self.session,
             lifespan_context=self.lifespan_context,
             request=CURRENT_REQUEST.get(),
@@ -291,6 +257,9 @@ class _ForeignContext(Context):
             method=self._exchange.method,
             params=None,
         )
+
+    def _meta_record(self, meta: Mapping[str, Any], token: Any) -> Any:
+        return SimpleNamespace(progressToken=token, progress_token=token, **_extra(meta))
 
     @property
     def lifespan_context(self) -> Any:
@@ -346,7 +315,7 @@ class _ForeignContext(Context):
         from trunkline.compat.input_required import TASK_INPUT, read_state
 
         if TASK_INPUT.get() is not None:
-            return TASK_INPUT.get()[1]
+            return TASK_INPUT.get()[1]  # type: ignore[no-any-return]
         if self._exchange is None:
             return None
 
@@ -477,6 +446,11 @@ class OfficialContext(_ForeignContext):
 class FastContext(_ForeignContext):
     """The context as FastMCP has it: ``log(message, level)``, and state that lasts as long as the session."""
 
+    def _meta_record(self, meta: Mapping[str, Any], token: Any) -> Any:
+        from trunkline.compat.request_context import Meta
+
+        return Meta(meta)
+
     async def __aenter__(self) -> FastContext:
         """Make this context the current one."""
         self._tokens = [*getattr(self, "_tokens", ()), CURRENT_CONTEXT.set(self)]
@@ -523,9 +497,16 @@ class FastContext(_ForeignContext):
         server: Any = self._server
         server.forget_session_rules(session_scope(self._exchange))
 
+    async def _get_visibility_rules(self) -> list[dict[str, Any]]:
+        """Return what was switched on and off for this session, as data."""
+        from trunkline.compat.features.state import session_scope
+
+        server: Any = self._server
+        return server.session_rule_data(session_scope(self._exchange))  # type: ignore[no-any-return]
+
     def _switch(self, on: bool, criteria: Mapping[str, Any]) -> None:
         from trunkline.compat.composition import matcher
-        from trunkline.compat.features.state import session_scope
+        from trunkline.compat.features.state import rule_of, session_scope
 
         scope = session_scope(self._exchange)
         if scope is None:
@@ -533,7 +514,7 @@ class FastContext(_ForeignContext):
                 "an unauthenticated request of a stateless revision has no client identity: nothing can be kept for it"
             )
         server: Any = self._server
-        server.add_session_rule(scope, on, matcher(dict(criteria)))
+        server.add_session_rule(scope, on, matcher(dict(criteria)), rule_of(on, criteria))
 
     @property
     def session_id(self) -> str:
@@ -570,24 +551,24 @@ class FastContext(_ForeignContext):
 
     def set_state(self, key: str, value: Any, *, serializable: bool = True) -> Any:
         """Keep a value for the session, or an object for this request only; awaited since FastMCP 3."""
-        from trunkline.compat.features.state import set_context_state
+        from trunkline.compat.features.state import Ready, set_context_state
 
         set_context_state(self, key, value, serializable=serializable)
-        return _done(None)
+        return Ready(None)
 
     def get_state(self, key: str, default: Any = None) -> Any:
         """Return a value kept before; awaited since FastMCP 3."""
-        from trunkline.compat.features.state import context_state
+        from trunkline.compat.features.state import Ready, context_state
 
         value = context_state(self, key, default)
-        return _done(value) if _async_state() else value
+        return Ready(value) if _async_state() else value
 
     def delete_state(self, key: str) -> Any:
         """Forget a value."""
-        from trunkline.compat.features.state import delete_context_state
+        from trunkline.compat.features.state import Ready, delete_context_state
 
         delete_context_state(self, key)
-        return _done(None)
+        return Ready(None)
 
     @property
     def origin_request_id(self) -> Any:
@@ -597,25 +578,12 @@ class FastContext(_ForeignContext):
     @property
     def transport(self) -> Any:
         """How the request arrived: ``stdio``, ``sse`` or ``streamable-http``."""
-        if _TRANSPORT.get() is not None or self._exchange is None:
-            return _TRANSPORT.get()
+        from trunkline.compat.request_context import served_transport
+
+        if served_transport() is not None or self._exchange is None:
+            return served_transport()
         found = super().transport
         return {"http": "streamable-http", "memory": None}.get(found, found)
-
-
-class _Ready:
-    """A value that may be awaited, or ignored."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __await__(self) -> Any:
-        return self._value
-        yield
-
-
-def _done(value: Any) -> _Ready:
-    return _Ready(value)
 
 
 def _async_state() -> bool:

@@ -129,6 +129,8 @@ class FastTool(ToolDefinition):
             raise ValueError(f"Output schemas must represent object types, not {given.get('type')!r}")
         super().__init__(function, options, owner=owner)
         signature = self.function.signature
+        if getattr(owner, "strict_input_validation", False) and options.input_schema is None:
+            signature._arguments.strict = True  # type: ignore[union-attr]
         stoppable = options.thread or signature.is_async or signature.is_async_generator
         if options.timeout is not None and not stoppable:
             raise ValueError("the timeout cannot be enforced: a sync function needs run_in_thread=True for it")

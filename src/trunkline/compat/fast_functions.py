@@ -57,6 +57,9 @@ def decode_arguments(raw: Any) -> Any:
 class _Arguments:
     """The arguments of a function, validated by pydantic as a call of it."""
 
+    #: Whether a value must have its type already.
+    strict = False
+
     def __init__(self, given: Sequence[tuple[str, Any, Any]], label: str) -> None:
         """Make a function that takes the same parameters and returns them."""
 
@@ -86,7 +89,11 @@ class _Arguments:
             BadArguments: they do not match.
         """
         try:
-            found: dict[str, Any] = self._adapter.validate_python(decode_arguments(raw))
+            given = decode_arguments(raw)
+            if self.strict:
+                # JSON has no dates and no enums: in strict mode pydantic reads them from text, and numbers not.
+                return self._adapter.validate_json(msgspec.json.encode(given), strict=True)  # type: ignore[no-any-return]
+            found: dict[str, Any] = self._adapter.validate_python(given)
         except PydanticError as error:
             raise BadArguments(error) from error
         return found

@@ -30,7 +30,8 @@ from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.servers import Settings, versioned_key
 from trunkline.compat.types import to_model, to_struct
-from trunkline.compat.utilities import configure_logging, settings
+from trunkline.compat.utilities import configure_logging
+from trunkline.compat.utilities import settings as process_settings
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 
@@ -42,7 +43,6 @@ _SETTINGS = frozenset(Settings.model_fields) - {"lifespan", "auth"}
 #: Options of the constructor that ask for something we do otherwise, and why they do nothing.
 _IGNORED = tuple(
     {
-        "strict_input_validation": "a number sent as text is always read as its type",
         "tasks": "tasks are not supported",
         "client_log_level": "clients set their own level",
         "sampling_handler": "the client's model is asked",
@@ -68,6 +68,9 @@ class FastMCP(RequestMethods, HttpMethods, ComposedServer):  # type: ignore[misc
         for key, reason in _IGNORED:
             if given.pop(key, None):
                 warnings.warn(f"{key}= has no effect: {reason}", CompatibilityWarning, stacklevel=2)
+        self.strict_input_validation = bool(
+            given.pop("strict_input_validation", process_settings.strict_input_validation)
+        )
         self.dereferences = bool(given.pop("dereference_schemas", True))
         policies = [given.pop(key) for key in _DUPLICATES if key in given]
         tools, middleware = given.pop("tools", ()), given.pop("middleware", ())
@@ -445,5 +448,5 @@ class FastMCP(RequestMethods, HttpMethods, ComposedServer):  # type: ignore[misc
         return f"{name or cls.__name__}-{secrets.token_hex(2)}"
 
 
-if settings.log_enabled:
-    configure_logging(settings.log_level)
+if process_settings.log_enabled:
+    configure_logging(process_settings.log_level)

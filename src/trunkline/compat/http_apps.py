@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from trunkline.compat.context import CURRENT_REQUEST
 from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.compat.utilities import settings as process_settings
 from trunkline.server.server import Server
 
 __all__ = [
@@ -134,6 +135,8 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         given.setdefault("message_path", server.settings.message_path.rstrip("/") or "/messages")
         endpoint_path = "/mcp"
     protection = options.get("host_origin_protection")
+    if protection is None:
+        protection = process_settings.http_host_origin_protection
     if protection is not None:
         from trunkline.compat.features.host_guard import HostOriginGuardMiddleware, guard_options
 
@@ -162,7 +165,8 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
     served = serving if guard is None else guard.around(serving)
     if transport == "sse":
         messages = Mount(given["message_path"], app=_FromRoot(served))
-        routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), messages]
+        posts = Route(given["message_path"], endpoint=_FromRoot(served), methods=None)
+        routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), posts, messages]
     else:
         routes = [Route(endpoint_path, endpoint=served, methods=None, name=endpoint_path)]
         # What protects a server has routes of its own, and our endpoint none besides.
@@ -171,6 +175,7 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         routes = [*guard.routes, *routes]
         middleware = [*guard.middleware, *middleware]
     routes = [*server._get_additional_http_routes(), *routes]
+    routes = [*(options.get("routes") or ()), *routes]
     app = StarletteWithLifespan(routes=routes, middleware=middleware, lifespan=lifespan)
     app.state.fastmcp_server = server
     app.state.path = endpoint_path

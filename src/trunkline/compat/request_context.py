@@ -13,7 +13,16 @@ from typing import Any
 
 from trunkline.compat.context import CURRENT_REQUEST, current_context
 
-__all__ = ["FastMCPRequestContext", "RequestContextVariable", "bind_request_context", "fastmcp_request_ctx"]
+__all__ = [
+    "FastMCPRequestContext",
+    "Meta",
+    "RequestContextVariable",
+    "bind_request_context",
+    "fastmcp_request_ctx",
+    "reset_transport",
+    "served_transport",
+    "set_transport",
+]
 
 
 @dataclass
@@ -28,6 +37,16 @@ class FastMCPRequestContext:
     close_sse_stream: Any
     lifespan_context: Any
     _srctx: Any = None
+
+
+class Meta(dict[str, Any]):
+    """``_meta`` of a request: a dictionary whose members are attributes too, as before FastMCP 4."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a member, or None."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.get("progressToken" if name == "progress_token" else name)
 
 
 class RequestContextVariable:
@@ -69,6 +88,25 @@ class RequestContextVariable:
 
 
 fastmcp_request_ctx = RequestContextVariable()
+
+
+#: The transport that a program says it serves.
+_TRANSPORT: ContextVar[str | None] = ContextVar("trunkline.compat.transport", default=None)
+
+
+def set_transport(transport: str) -> Token[str | None]:
+    """Say which transport is served."""
+    return _TRANSPORT.set(transport)
+
+
+def reset_transport(token: Token[str | None]) -> None:
+    """Undo ``set_transport``."""
+    _TRANSPORT.reset(token)
+
+
+def served_transport() -> str | None:
+    """Return the transport that a program says it serves, or None."""
+    return _TRANSPORT.get()
 
 
 @contextmanager

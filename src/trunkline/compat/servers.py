@@ -94,6 +94,7 @@ class ForeignServer(Server):
         self._rules: list[tuple[bool, Callable[[Any], bool]]] = []
         #: By session: what was switched on and off for it alone.
         self._session_rules: dict[Any, list[tuple[bool, Callable[[Any], bool]]]] = {}
+        self._session_rule_data: dict[Any, list[dict[str, Any]]] = {}
         self._extras: dict[tuple[str, str], dict[str, Any]] = {}
         self._objects: dict[int, tuple[Any, Component]] = {}
         self._connection_ends: dict[int, list[Callable[[], Any]]] = {}
@@ -453,8 +454,15 @@ class ForeignServer(Server):
             if not shown or self.listing.is_visible(None, definition)  # type: ignore[arg-type]
         ]
 
-    def add_session_rule(self, session: Any, on: bool, matches: Callable[[Any], bool]) -> None:
+    def session_rule_data(self, session: Any) -> list[dict[str, Any]]:
+        """Return what was switched for one session, as data."""
+        return list(self._session_rule_data.get(_scope_key(session), ()))
+
+    def add_session_rule(
+        self, session: Any, on: bool, matches: Callable[[Any], bool], data: dict[str, Any] | None = None
+    ) -> None:
         """Switch on or off what matches, for one session."""
+        self._session_rule_data.setdefault(_scope_key(session), []).append(data or {"enabled": on})
         self._session_rules.setdefault(_scope_key(session), []).append((on, matches))
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
@@ -462,6 +470,7 @@ class ForeignServer(Server):
     def forget_session_rules(self, session: Any) -> None:
         """Show a session what everybody is shown."""
         self._session_rules.pop(_scope_key(session), None)
+        self._session_rule_data.pop(_scope_key(session), None)
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
 

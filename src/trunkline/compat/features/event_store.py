@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
-from key_value.aio.adapters.pydantic import PydanticAdapter
-from key_value.aio.stores.memory import MemoryStore
 from pydantic import BaseModel
 
+from trunkline.compat.auth.stores import ModelStore
+from trunkline.compat.features.state import MemoryStorage
 from trunkline.compat.sse import EventMessage
 from trunkline.compat.sse import EventStore as _Base
 from trunkline.compat.streams import _message
@@ -40,17 +40,13 @@ class EventStore(_Base):
 
     def __init__(self, storage: Any = None, max_events_per_stream: int = 100, ttl: int | None = 3600) -> None:
         """Initialize with a key-value store; by default in memory."""
-        self._storage = storage or MemoryStore()
+        self._storage = storage or MemoryStorage()
         self._max_events_per_stream = max_events_per_stream
         self._ttl = ttl
         # A list is read, changed and written: tasks of one stream must not do that at the same time.
         self._stream_locks = tuple(asyncio.Lock() for _ in range(_LOCK_STRIPES))
-        self._event_store: PydanticAdapter[EventEntry] = PydanticAdapter[EventEntry](
-            key_value=self._storage, pydantic_model=EventEntry, default_collection="fastmcp_events"
-        )
-        self._stream_store: PydanticAdapter[StreamEventList] = PydanticAdapter[StreamEventList](
-            key_value=self._storage, pydantic_model=StreamEventList, default_collection="fastmcp_streams"
-        )
+        self._event_store = ModelStore(self._storage, EventEntry, "fastmcp_events")
+        self._stream_store = ModelStore(self._storage, StreamEventList, "fastmcp_streams")
 
     async def store_event(self, stream_id: str, message: Any) -> str:
         """Store an event and return its id; beyond the limit the oldest is forgotten."""

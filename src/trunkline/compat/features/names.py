@@ -53,7 +53,7 @@ FEATURE_MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "features.host_guard: _format_host_for_url=format_host_for_url "
             "_resolve_allowed_hosts_for_run=hosts_for_run",
         ),
-        "fastmcp.server.context": ("context: set_transport reset_transport",),
+        "fastmcp.server.context": ("request_context: set_transport reset_transport",),
         "fastmcp.tools.base": ("features.asks: InputRequiredToolResult",),
         "fastmcp.prompts.base": ("features.asks: InputRequiredPromptResult",),
         "fastmcp.resources.base": ("features.asks: InputRequiredResourceResult",),

@@ -34,7 +34,8 @@ class RequestMethods:
         from trunkline.compat.calls import request
 
         method, kind, _ = _METHODS[name]
-        given = kind() if params is None else to_struct(params, kind)
+        made: Any = kind
+        given = made() if params is None else to_struct(params, made)
         result = await request(self, method, given)
         return to_model(result) if not isinstance(result, dict) else result
 

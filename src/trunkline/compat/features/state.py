@@ -26,7 +26,9 @@ __all__ = [
     "SESSION_ID_DESCRIPTION",
     "CurrentSession",
     "InvalidSession",
+    "MemoryStorage",
     "OptionalCurrentSession",
+    "Ready",
     "Session",
     "SessionAuthError",
     "SessionId",
@@ -41,6 +43,7 @@ __all__ = [
     "end_session",
     "get_session",
     "given_session_id",
+    "rule_of",
     "session_id_parameter_names",
     "session_scope",
     "session_storage_key",
@@ -65,34 +68,62 @@ class StateValue(BaseModel):
     value: Any
 
 
+class MemoryStorage:
+    """A key-value store in memory: values in collections, each for a time or for good."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._values: dict[tuple[str | None, str], tuple[Any, float | None]] = {}
+
+    async def get(self, key: str, *, collection: str | None = None) -> Any:
+        """Return a value, or None."""
+        value, until = self._values.get((collection, key), (None, None))
+        if until is not None and until <= time.monotonic():
+            del self._values[collection, key]
+            return None
+        return value
+
+    async def put(self, key: str, value: Any, *, collection: str | None = None, ttl: float | None = None) -> None:
+        """Store a value, for a time in seconds."""
+        self._values[collection, key] = value, None if ttl is None else time.monotonic() + ttl
+
+    async def delete(self, key: str, *, collection: str | None = None) -> bool:
+        """Remove a value; return whether it was there."""
+        return self._values.pop((collection, key), None) is not None
+
+
 class StateStore:
     """Values by key, in a key-value store or in memory."""
 
     def __init__(self, storage: Any = None) -> None:
         """Initialize with the store."""
-        self._storage = storage
-        self._memory: dict[str, Any] = {}
+        self._storage = storage or MemoryStorage()
 
     async def get(self, key: str) -> StateValue | None:
         """Return a value, or None."""
-        if self._storage is None:
-            return StateValue(value=self._memory[key]) if key in self._memory else None
         found = await self._storage.get(key=key, collection=_COLLECTION)
         return None if found is None else StateValue.model_validate(found)
 
     async def put(self, key: str, value: StateValue, ttl: float | None = None) -> None:
         """Store a value."""
-        plain = value.model_dump(mode="json")
-        if self._storage is None:
-            self._memory[key] = plain["value"]
-        else:
-            await self._storage.put(key=key, value=plain, collection=_COLLECTION, ttl=ttl)
+        await self._storage.put(key=key, value=value.model_dump(mode="json"), collection=_COLLECTION, ttl=ttl)
 
     async def delete(self, key: str) -> bool:
         """Remove a value; return whether it was there."""
-        if self._storage is None:
-            return self._memory.pop(key, self) is not self
         return bool(await self._storage.delete(key=key, collection=_COLLECTION))
+
+
+class Ready:
+    """A value that may be awaited, or ignored."""
+
+    def __init__(self, value: Any) -> None:
+        """Initialize with the value."""
+        self._value = value
+
+    def __await__(self) -> Any:
+        """Return the value."""
+        return self._value
+        yield
 
 
 # --- of a connection -------------------------------------------------------------------------------------------------
@@ -112,6 +143,19 @@ def session_scope(exchange: Any) -> Any:
     if principal is not None:
         return f"principal:{principal}"
     return None if caller.origin.transport == "http" else exchange.connection.holder
+
+
+def rule_of(on: bool, criteria: Any) -> dict[str, Any]:
+    """Return a rule about what is switched on or off as data that can be stored."""
+    rule: dict[str, Any] = {"enabled": on}
+    for name, value in criteria.items():
+        if isinstance(value, set | frozenset):
+            rule[name] = sorted(value)
+        elif name == "version" and value is not None:
+            rule[name] = {key: getattr(value, key, None) for key in ("gte", "lt", "eq")}
+        else:
+            rule[name] = value
+    return rule
 
 
 def given_session_id() -> str | None:

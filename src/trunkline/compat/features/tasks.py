@@ -68,7 +68,8 @@ def is_client_call() -> bool:
 
 def call_input() -> tuple[Any, Any] | None:
     """Return the answers and the state that the running task goes on with, or None outside of a task."""
-    return TASK_INPUT.get()
+    found: tuple[Any, Any] | None = TASK_INPUT.get()
+    return found
 
 
 class _Wire(BaseModel):
@@ -285,7 +286,7 @@ async def tasks_get(server: Any, task_id: str) -> GetTaskResult:
     questions = None
     if task.status == "input_required":
         questions = {name: to_plain(each) for name, each in (task.questions.input_requests or {}).items()}
-    return GetTaskResult(**task.fields(), result=task.result, error=task.error, input_requests=questions)
+    return GetTaskResult(**task.fields(), result=task.result, error=task.error, inputRequests=questions)
 
 
 async def tasks_update(server: Any, task_id: str, input_responses: dict[str, Any]) -> UpdateTaskResult:
