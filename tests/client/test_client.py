@@ -246,6 +246,22 @@ async def test_meta_of_the_callers_own_travels_but_cannot_replace_ours() -> None
     assert "progressToken" not in meta
 
 
+async def test_a_resource_read_and_a_prompt_rendered_with_meta_of_their_own_are_asked_for_each_time() -> None:
+    server = stateless(
+        {
+            "resources/read": {"contents": [], "ttlMs": 60_000, "cacheScope": "private", "resultType": "complete"},
+            "prompts/get": {"messages": [], "resultType": "complete"},
+        }
+    )
+    async with Client(server) as client:
+        for number in ("1", "2"):
+            await client.read_resource("note://a", meta={"com.acme/version": number})
+        await client.get_prompt("greet", meta={"com.acme/version": "3"})
+    read = [params["_meta"]["com.acme/version"] for params in server.params_of("resources/read")]
+    assert read == ["1", "2"]
+    assert server.params_of("prompts/get")[0]["_meta"]["com.acme/version"] == "3"
+
+
 def client_revision(server: Scripted) -> Any:
     return server.params_of("server/discover")[0]["_meta"]["io.modelcontextprotocol/protocolVersion"]
 

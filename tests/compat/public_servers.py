@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.compat.schema_differences import differences
+from tests.compat.schema_differences import differences, literal_differences
 from trunkline import Client
 
 __all__ = ["SERVERS", "PublicServer", "main"]
@@ -133,7 +133,9 @@ async def compare(server: PublicServer) -> tuple[str, str]:
     found = differences(theirs, ours)
     if found:
         return "differs", "; ".join(found)
-    return "ok", f"{len(theirs)} tools"
+    written = literal_differences(theirs, ours)
+    note = f", {len(written)} schemas written otherwise: {', '.join(written)}" if written else ", schemas word for word"
+    return "ok", f"{len(theirs)} tools{note}"
 
 
 def main(names: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["differences", "normal_schema"]
+__all__ = ["differences", "literal_differences", "normal_schema"]
 
 _IGNORED = frozenset(
     {
@@ -36,6 +36,16 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
             if left != right:
                 found.append(f"{name} {part}: {left} != {right}")
     return sorted(found)
+
+
+def literal_differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    """Return the schemas that are not written the same, word for word, as ``tool input`` and ``tool output``."""
+    return sorted(
+        f"{name} {part}"
+        for name in theirs.keys() & ours.keys()
+        for part in ("input", "output")
+        if theirs[name][part] != ours[name][part]
+    )
 
 
 def normal_schema(schema: Any) -> Any:

@@ -131,23 +131,22 @@ def test_an_openapi_document_becomes_tools() -> None:
     done = run(
         "import asyncio, trunkline.compat as c; c.install()\n"
         "from fastmcp import FastMCP, Client\n"
-        "class Answer:\n"
-        "    status_code = 200\n"
-        "    def json(self): return {'id': 7}\n"
-        "class Web:\n"
-        "    async def request(self, method, path, **options):\n"
-        "        self.sent = method, path, options['params']\n"
-        "        return Answer()\n"
-        "web = Web()\n"
+        "import httpx2\n"
+        "sent = []\n"
+        "def answer(request):\n"
+        "    sent.append((request.method, request.url.path, dict(request.url.params)))\n"
+        "    return httpx2.Response(200, json={'id': 7})\n"
+        "web = httpx2.AsyncClient(base_url='https://pets.example', transport=httpx2.MockTransport(answer))\n"
         "get = {'operationId': 'getPet', 'parameters': [\n"
         "    {'name': 'id', 'in': 'path', 'required': True, 'schema': {'type': 'integer'}},\n"
         "    {'name': 'full', 'in': 'query', 'schema': {'type': 'boolean'}}]}\n"
-        "server = FastMCP.from_openapi({'paths': {'/pets/{id}': {'get': get}}}, client=web)\n"
+        "document = {'openapi': '3.1.0', 'paths': {'/pets/{id}': {'get': get}}}\n"
+        "server = FastMCP.from_openapi(document, client=web)\n"
         "async def main():\n"
         "    async with Client(server) as client:\n"
         "        print([tool.name for tool in await client.list_tools()])\n"
-        "        print((await client.call_tool('getPet', {'id': 7, 'full': True})).data, web.sent)\n"
+        "        print((await client.call_tool('getPet', {'id': 7, 'full': True})).data, sent)\n"
         "asyncio.run(main())"
     )
 
-    assert done.stdout.splitlines() == ["['getPet']", "{'id': 7} ('GET', '/pets/7', {'full': True})"]
+    assert done.stdout.splitlines() == ["['getPet']", "{'id': 7} [('GET', '/pets/7', {'full': 'true'})]"]

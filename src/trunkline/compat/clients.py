@@ -62,7 +62,8 @@ class Client:
 
     def __init__(self, transport: Any, *, transport_options: TransportOptions | None = None, **options: Any) -> None:
         """Initialize with a server, a URL, a file, a configuration or a transport."""
-        self._target = _resolve(transport)
+        forwards = transport_options is not None and transport_options.forward_incoming_headers
+        self._target = _resolve(transport, forwards=forwards)
         self.transport = _as_transport(transport)
         self.mode = str(options.get("mode") or "auto")
         self._transport_options = transport_options
@@ -342,6 +343,10 @@ def _as_transport(given: Any) -> Any:
     return given
 
 
+#: Headers that belong to one connection, beside those of the protocol: our client sets its own.
+_OF_THE_HOP = frozenset({"accept", "accept-encoding", "cookie", "dpop", "last-event-id", "user-agent"})
+
+
 def _incoming_headers() -> dict[str, str]:
     """Return the headers of the request being served that may be sent on; those of the protocol belong to its hop."""
     from trunkline.compat.dependencies import get_http_headers
@@ -350,7 +355,7 @@ def _incoming_headers() -> dict[str, str]:
         found = get_http_headers(include={"authorization"})
     except RuntimeError:
         return {}
-    return {name: value for name, value in found.items() if not name.startswith("mcp-")}
+    return {name: value for name, value in found.items() if not name.startswith("mcp-") and name not in _OF_THE_HOP}
 
 
 def _with_version(meta: Any, version: str | None) -> Any:
@@ -361,8 +366,8 @@ def _with_version(meta: Any, version: str | None) -> Any:
     return {**given, "fastmcp": {**(given.get("fastmcp") or {}), "version": version}}
 
 
-def _resolve(transport: Any) -> Any:
-    """Return what our client connects to."""
+def _resolve(transport: Any, *, forwards: bool = False) -> Any:
+    """Return what our client connects to; ``forwards``: whether servers behind a router are sent a caller's headers."""
     entry = getattr(transport, "target", None)
     if callable(entry):
         return entry()
@@ -374,7 +379,7 @@ def _resolve(transport: Any) -> Any:
         servers = dict(transport["mcpServers"])
         if len(servers) == 1:
             return next(iter(servers.values()))
-        return _router(servers)
+        return _router(servers, forwards=forwards)
     if isinstance(transport, Path):
         return str(transport)
     if isinstance(transport, Server):
@@ -384,14 +389,15 @@ def _resolve(transport: Any) -> Any:
     )
 
 
-def _router(servers: Mapping[str, Any]) -> Server:
+def _router(servers: Mapping[str, Any], *, forwards: bool) -> Server:
     """Return a server that offers what several servers offer, each under its name."""
     from trunkline.compat.fast_server import FastMCP
     from trunkline.compat.providers.proxy import StatefulProxyClient, create_proxy
 
     router = FastMCP("router")
     for name, entry in servers.items():
-        router.mount(create_proxy(StatefulProxyClient({"mcpServers": {name: entry}})), name)
+        client = StatefulProxyClient({"mcpServers": {name: entry}}, forward_incoming_headers=forwards)
+        router.mount(create_proxy(client), name)
     return router
 
 

@@ -282,6 +282,11 @@ class OfficialSignature(Signature):
         given = {name for name, _, _ in self._given}
         return [name for name in inspect.signature(self.function).parameters if name not in given]
 
+    @property
+    def promises_result(self) -> bool:
+        """Never: results are made by the definition, as the framework makes them."""
+        return False
+
     def _described(self) -> tuple[str | None, dict[str, str]]:
         if self._texts is None:
             # An object that was registered says itself what it is.

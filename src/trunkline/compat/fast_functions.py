@@ -140,6 +140,11 @@ class FastSignature(Signature):
 
         return super()._sort(raw, with_sessions(hints), **options)
 
+    @property
+    def promises_result(self) -> bool:
+        """Never: results are made by the definition, as the framework makes them."""
+        return False
+
     def _described(self) -> tuple[str | None, dict[str, str]]:
         if self._texts is None:
             self._texts = _texts_of(self.function)
@@ -322,13 +327,13 @@ class WholeResult(ToolResult):
     @classmethod
     def of(cls, result: Any) -> WholeResult:
         """Keep the protocol's result."""
-        made = cls.from_mcp_result(result)
-        made.raw = result  # type: ignore[attr-defined]
-        return made
+        made: Any = cls.from_mcp_result(result)
+        made.raw = result
+        return made  # type: ignore[no-any-return]
 
     def to_mcp_result(self) -> Any:
         """Return the result as it was made."""
-        return self.raw  # type: ignore[attr-defined]
+        return self.raw
 
 
 def _writer_of(return_type: Any) -> TypeAdapter[Any] | None:

@@ -75,12 +75,22 @@ def is_input_required(value: Any) -> bool:
     return isinstance(value, model_class("InputRequiredResult"))
 
 
+def _of_request(server: Any, exchange: Any) -> tuple[Any, Any]:
+    """Return the exchange of the caller's request, and its server: what a handler calls belongs to that request."""
+    inner = exchange
+    while getattr(inner, "_outer", None) is not None:
+        inner = inner._outer
+    from_code = not hasattr(inner.connection, "service")
+    return (server if inner is exchange or from_code else root_server(inner)), inner
+
+
 def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequiredResult:
     """Return what a handler returned as ours, with its state sealed.
 
     Raises:
         RequestFailed: the revision of the caller has no such results.
     """
+    server, exchange = _of_request(server, exchange)
     if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
         raise RequestFailed("Handler returned an invalid result")
     requests = {}
@@ -99,27 +109,21 @@ def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequire
 
 def read_state(server: Any, exchange: Any) -> str | None:
     """Return the text that the handler gave to the last round, or None."""
-    exchange = _request_of(exchange)
+    server, exchange = _of_request(server, exchange)
     text = getattr(exchange.admitted.params, "request_state", None)
     if text is None or Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
         return None
-    kept = root_server(exchange).seal.open(text, binding=state_binding(exchange)).once.get(_KEY)
+    kept = server.seal.open(text, binding=state_binding(exchange)).once.get(_KEY)
     return None if kept is None else str(kept)
 
 
 def read_responses(exchange: Any) -> dict[str, Any] | None:
     """Return the caller's answers to the last round as models, or None."""
-    given = getattr(_request_of(exchange).admitted.params, "input_responses", None)
+    _, exchange = _of_request(None, exchange)
+    given = getattr(exchange.admitted.params, "input_responses", None)
     if not given:
         return None
     return {name: _response(msgspec.json.decode(raw)) for name, raw in given.items()}
-
-
-def _request_of(exchange: Any) -> Any:
-    """Return the exchange of the request that a call from code belongs to."""
-    while getattr(exchange, "_outer", None) is not None:
-        exchange = exchange._outer
-    return exchange
 
 
 def _response(value: Any) -> Any:

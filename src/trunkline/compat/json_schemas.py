@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["compress_schema", "dereference_refs", "resolve_root_ref"]
+__all__ = ["compress_schema", "dereference_refs", "is_object_schema", "resolve_root_ref"]
 
 #: Members whose value maps names to schemas: a name in it is not a keyword.
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -141,3 +141,20 @@ def _is_recursive(definitions: dict[str, Any]) -> bool:
 def resolve_root_ref(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose root is an object and not a reference; the definitions stay."""
     return _rooted(schema, schema.get("$defs", {}))
+
+
+def is_object_schema(schema: dict[str, Any], _inside: tuple[str, ...] = ()) -> bool:
+    """Return whether a schema describes objects: itself, or by a reference inside it."""
+    if schema.get("type") == "object" or "properties" in schema:
+        return True
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/") or reference in _inside:
+        return False
+    found: Any = schema
+    for step in reference[2:].split("/"):
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return False
+    # What it refers to may refer on, to definitions of the whole.
+    whole = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
+    return is_object_schema({**whole, **found}, (*_inside, reference))

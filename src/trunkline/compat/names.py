@@ -332,6 +332,7 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.transforms.search.base": (_SEARCH,),
         "fastmcp.server.transforms.search.bm25": (_SEARCH, "transforms.search: _BM25Index _catalog_hash"),
         "fastmcp.server.transforms.search.regex": (_SEARCH,),
+        "fastmcp.tools.function_parsing": ("json_schemas: _is_object_schema=is_object_schema",),
         "fastmcp.utilities.tasks": ("task_config: TASKS_EXTENSION_ID TaskConfig TaskMeta",),
         "fastmcp.utilities.versions": (
             "component_versions: VersionKey VersionSpec compare_versions dedupe_with_versions is_version_greater "

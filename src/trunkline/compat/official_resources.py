@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -81,7 +80,10 @@ async def called(fn: Callable[..., Any]) -> Any:
     if inspect.iscoroutinefunction(fn) or STATE.camel_case:
         value = fn()
     else:
-        value = await asyncio.to_thread(fn)
+        # A thread of anyio's, which both frameworks bring along: functions may call back into the event loop.
+        from anyio import to_thread
+
+        value = await to_thread.run_sync(fn)
     return await value if inspect.isawaitable(value) else value
 
 

@@ -155,7 +155,10 @@ async def list_objects(server: Any, kind: str, *, run_middleware: bool = True) -
 
 async def _list_objects(server: Any, row: _Kind, run_middleware: bool) -> Sequence[Any]:
     async def last(_: Any) -> Sequence[Any]:
-        return [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+        found = [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+        injected = _injected(server) if row.shelf == "tools" else {}
+        own = [each for each in injected.values() if await is_allowed(each)]
+        return [*own, *(each for each in found if each.name not in injected)] if injected else found
 
     if not run_middleware:
         return await last(None)
@@ -169,6 +172,15 @@ async def _transformed(server: Any, row: _Kind) -> Sequence[Any]:
     for transform in server._transforms:
         items = await getattr(transform, row.verb)(items)
     return [server.marked_for_session(each) for each in items]
+
+
+def _injected(server: Any) -> dict[str, Any]:
+    """Return the tools that middleware adds: they are the server's own, so that all its middleware sees them."""
+    return {
+        name: tool
+        for middleware in server.foreign_middleware
+        for name, tool in getattr(middleware, "injected_tools", {}).items()
+    }
 
 
 async def _any_object(server: Any, row: _Kind, key: str, version: VersionSpec | None) -> Any:
@@ -195,6 +207,9 @@ async def _exists(server: Any, uri: str) -> bool:
 async def find_object(server: Any, kind: str, key: str, version: VersionSpec | None = None) -> Any:
     """Find one object by its name or URI; if its newest version may not be seen, the newest that may."""
     row = _KINDS[kind]
+    injected = _injected(server).get(key) if kind == "tools" else None
+    if injected is not None:
+        return injected if await is_allowed(injected) else None
     found = await _any_object(server, row, key, version)
     if found is None:
         return None
@@ -285,19 +300,19 @@ async def _by_identity(server: Any, name: str) -> Any:
     parsed = parse_hashed_backend_name(name)
     if parsed is None:
         return None
+    digest = parsed[0]
     providers = [server.local_provider, *server._providers]
-    items = [
-        each
-        for each in await list_from(providers, "list_tools", server.provider_error_strategy)
-        if is_app_tool_with_identity(each, parsed[0])
-    ]
+    items: list[Any] = list(await list_from(providers, "list_tools", server.provider_error_strategy))
     for transform in server._transforms:
-        changed = [each for each in await transform.list_tools(items) if is_app_tool_with_identity(each, parsed[0])]
-        items = changed or items
+        changed = list(await transform.list_tools(items))
+        if not any(is_app_tool_with_identity(each, digest) for each in changed):
+            changed += [each for each in items if is_app_tool_with_identity(each, digest)]
+        items = changed
+    items = [each for each in items if is_app_tool_with_identity(each, digest)]
     marked = [server.marked_for_session(each) for each in items]
     found = newest([each for each in marked if is_enabled(each) and await is_allowed(each)])
-    # Through its name, so that a lookup of a provider or a transform may refuse it.
-    return None if found is None else await find_object(server, "tools", found.name, _exactly(found)) or found
+    # Through its name, so that a provider or a transform may decline it.
+    return None if found is None else await _any_object(server, _KINDS["tools"], found.name, _exactly(found))
 
 
 def _exactly(component: Any) -> VersionSpec | None:
@@ -336,10 +351,11 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
             raise NotFoundError(f"Unknown resource: {uri!r}")
         screen(server, template, values)
         note_component(template)
-        found = await template.create_resource(uri, values)
     else:
         note_component(found)
     try:
+        if found is None:
+            found = await template.create_resource(uri, values)
         value = await found.read()
         return as_ask(InputRequiredResourceResult, value) or found.convert_result(value)
     except ResourceSecurityError:

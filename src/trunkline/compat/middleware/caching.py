@@ -360,7 +360,8 @@ def _continues(context: Any) -> bool:
 
 def _list_of(kind: type[Any]) -> tuple[Any, Any]:
     """Return how a list of components is written and read: as plain components that only can be listed."""
-    names = [name for name in kind.model_fields if name not in ("definition", "auth", "serializer", "return_type")]
+    left_out = ("definition", "auth", "serializer", "return_type", "task_config")
+    names = [name for name in kind.model_fields if name not in left_out]
 
     def wrap(components: Sequence[Any]) -> dict[str, Any]:
         return {

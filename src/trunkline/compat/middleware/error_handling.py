@@ -13,14 +13,11 @@ from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareCon
 
 __all__ = ["ErrorHandlingMiddleware", "RetryMiddleware"]
 
-# FastMCP's own codes beside those of JSON-RPC.
-_NOT_FOUND = -32001
-_FAILED = -32000
-# 2025-11-25, server/resources: the code of a resource that is not there.
-_RESOURCE_NOT_FOUND = -32002
-# JSON-RPC 2.0, section 5.1.
-_INVALID_PARAMS = -32602
-_INTERNAL_ERROR = -32603
+_NOT_FOUND = -32001  # FastMCP's own code.
+_FAILED = -32000  # FastMCP's own code.
+_RESOURCE_NOT_FOUND = -32002  # The protocol's code of a resource that is not there.
+_INVALID_PARAMS = -32602  # JSON-RPC 2.0, section 5.1.
+_INTERNAL_ERROR = -32603  # JSON-RPC 2.0, section 5.1.
 
 
 class ErrorHandlingMiddleware(Middleware):

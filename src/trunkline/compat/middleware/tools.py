@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from trunkline.compat.authorization import is_allowed
-from trunkline.compat.exceptions import NotFoundError
 from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareContext
 from trunkline.compat.results import ToolResult
 from trunkline.compat.types import model_class, to_plain
@@ -76,24 +74,8 @@ class ToolInjectionMiddleware(Middleware):
     """Adds tools to those of the server; a tool of the same name is hidden by them."""
 
     def __init__(self, tools: Sequence[Any]) -> None:
-        """Initialize with the tools."""
-        self._tools_to_inject = list(tools)
-        self._tools_by_name = {each.name: each for each in tools}
-
-    async def on_list_tools(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
-        """List the tools in front of the others."""
-        found = await call_next(context)
-        own = [each for each in self._tools_to_inject if await is_allowed(each)]
-        return [*own, *(each for each in found if each.name not in self._tools_by_name)]
-
-    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
-        """Call one of the tools, or another."""
-        tool = self._tools_by_name.get(context.message.name)
-        if tool is None:
-            return await call_next(context)
-        if not await is_allowed(tool):
-            raise NotFoundError(f"Unknown tool: {tool.name!r}")
-        return await tool.run(dict(context.message.arguments or {}))
+        """Initialize with the tools; the server that has this middleware lists and calls them."""
+        self.injected_tools = {each.name: each for each in tools}
 
 
 class PromptToolMiddleware(ToolInjectionMiddleware):

@@ -43,7 +43,7 @@ class FastMCPApp(Provider):
             given, name = None, given
 
         def register(function: Any) -> Any:
-            own = name or getattr(function, "__name__", type(function).__name__)
+            own = str(name or getattr(function, "__name__", type(function).__name__))
             meta = self._marked(options.pop("meta", None), own, audience)
             self._local.tool(function, name=own, meta=meta, **options)
             return function

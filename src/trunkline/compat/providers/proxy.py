@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from base64 import b64decode
@@ -16,12 +17,12 @@ from trunkline.compat.components import Prompt, PromptArgument, Resource, Resour
 from trunkline.compat.context import ServerSession, current_context
 from trunkline.compat.exceptions import McpError, ResourceError
 from trunkline.compat.fast_server import FastMCP
+from trunkline.compat.fast_templates import expand_uri_template
 from trunkline.compat.middleware.base import CallNext, Middleware, MiddlewareContext
 from trunkline.compat.providers.base import Provider, matching_template
 from trunkline.compat.results import PromptResult, ResourceContent, ResourceResult, ToolResult
 from trunkline.compat.sessions import ClientSession
 from trunkline.errors import LinkError, RequestFailed
-from trunkline.protocol.uri_template import UriTemplate
 
 __all__ = [
     "FastMCPProxy",
@@ -223,10 +224,23 @@ def _meta() -> dict[str, Any] | None:
     return {name: value for name, value in context.meta.items() if name not in _OF_THE_CONNECTION} or None
 
 
-async def _report(progress: float, total: float | None = None, message: str | None = None) -> None:
-    context = current_context()
-    if context is not None:
-        await context.report_progress(progress, total, message)
+class _ProgressRelay:
+    """Passes the progress of a call on to the caller of the request being served, before the call's result."""
+
+    def __init__(self) -> None:
+        self._front = current_context()
+        self._sent: list[asyncio.Future[None]] = []
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> Any:
+        """Called when the server behind reports progress."""
+        if self._front is None:
+            return None
+        self._sent.append(asyncio.ensure_future(self._front.report_progress(progress, total, message)))
+        return self._sent[-1]
+
+    async def drain(self) -> None:
+        """Wait until everything reported so far was sent."""
+        await asyncio.gather(*self._sent, return_exceptions=True)
 
 
 def _fastmcp_part(meta: Any) -> dict[str, Any]:
@@ -270,10 +284,12 @@ class ProxyTool(Tool):
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         """Pass a call on."""
         version = {"version": self.version} if self.version else {}
+        relay = _ProgressRelay()
         async with self.behind.connected() as client:
             result = await client.call_tool_mcp(
-                self.inner_name, arguments, meta=_meta(), progress_handler=_report, **version
+                self.inner_name, arguments, meta=_meta(), progress_handler=relay.report, **version
             )
+            await relay.drain()
         return ToolResult.from_mcp_result(result)
 
     def get_span_attributes(self) -> dict[str, Any]:
@@ -346,12 +362,15 @@ class ProxyTemplate(ResourceTemplate):
             mime_type=self.mime_type,
             version=self.version,
             behind=self.behind,
-            inner_uri=UriTemplate.parse(self.inner_template).expand(given),
+            # Under its own name the URI is passed on as it came: the server behind knows which values are lists.
+            inner_uri=uri
+            if self.uri_template == self.inner_template
+            else expand_uri_template(self.inner_template, given),
         )
 
     async def read(self, arguments: dict[str, Any]) -> Any:
         """Pass a read on."""
-        found = await self.create_resource(UriTemplate.parse(self.uri_template).expand(arguments), arguments)
+        found = await self.create_resource(expand_uri_template(self.uri_template, arguments), arguments)
         return await found.read()
 
     def get_span_attributes(self) -> dict[str, Any]:

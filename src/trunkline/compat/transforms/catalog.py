@@ -16,6 +16,7 @@ from pydantic import Field
 
 from trunkline.compat.component_versions import VersionSpec, dedupe_with_versions
 from trunkline.compat.components import Tool
+from trunkline.compat.input_required import is_input_required
 from trunkline.compat.transforms.base import Transform
 from trunkline.compat.types import to_plain
 
@@ -153,7 +154,9 @@ class ResourcesAsTools(_AsTools):
 
         async def read_resource(uri: Annotated[str, Field(description="The URI of the resource")]) -> str:
             """Read a resource by its URI; bytes are returned as base64."""
-            return _content(await _read(self._provider, uri))
+            result = await _read(self._provider, uri)
+            # A question of the resource's is the tool's question, too.
+            return result if is_input_required(result) else _content(result)
 
         return _tool(list_resources), _tool(read_resource)
 
@@ -211,6 +214,8 @@ class PromptsAsTools(_AsTools):
         ) -> str:
             """Render a prompt; the messages are returned as JSON."""
             result = await _render(self._provider, name, arguments)
+            if is_input_required(result):
+                return result  # type: ignore[no-any-return]
             messages = [{"role": each.role, "content": _text(each.content)} for each in result.messages]
             return json.dumps({"messages": messages}, indent=2)
 
