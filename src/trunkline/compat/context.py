@@ -73,6 +73,13 @@ class ServerSession:
         return cls
 
     @property
+    def _connection(self) -> Any:
+        from trunkline.server.dispatch import root_server
+
+        server: Any = root_server(self._context._exchange)
+        return server.connection_scope(self._context._exchange.connection.holder)
+
+    @property
     def client_params(self) -> Any:
         """What the client said in its handshake."""
         client = self._context.client

@@ -72,6 +72,18 @@ class Settings(BaseModel):
     transport_security: Any = None
 
 
+class _ConnectionScope:
+    """The connection of a session, as far as code that must clean up after it needs it."""
+
+    def __init__(self, server: Any, holder: Any) -> None:
+        self._server, self._holder = server, holder
+        self.exit_stack = self
+
+    def push_async_callback(self, callback: Any, *args: Any, **options: Any) -> None:
+        """Call an async function when the connection has ended."""
+        self._server.on_connection_end(self._holder, lambda: callback(*args, **options))
+
+
 class ForeignServer(Server):
     """A server with the methods that both frameworks have."""
 
@@ -98,6 +110,7 @@ class ForeignServer(Server):
         self._extras: dict[tuple[str, str], dict[str, Any]] = {}
         self._objects: dict[int, tuple[Any, Component]] = {}
         self._connection_ends: dict[int, list[Callable[[], Any]]] = {}
+        self._connection_scopes: dict[int, Any] = {}
         self.custom_routes: list[Any] = []
         self.foreign_auth = options.pop("auth", None)
         #: The policy for values of template variables; None: none is refused.
@@ -138,8 +151,15 @@ class ForeignServer(Server):
         """Call an async function when a connection, or the session that it belongs to, has ended."""
         self._connection_ends.setdefault(id(holder), []).append(callback)
 
+    def connection_scope(self, holder: Any) -> Any:
+        """Return the one object that stands for a connection, as long as it lasts."""
+        if id(holder) not in self._connection_scopes:
+            self._connection_scopes[id(holder)] = _ConnectionScope(self, holder)
+        return self._connection_scopes[id(holder)]
+
     async def release(self, holder: object) -> None:
         """Release what was held for a connection that has ended."""
+        self._connection_scopes.pop(id(holder), None)
         for callback in reversed(self._connection_ends.pop(id(holder), [])):
             try:
                 await callback()

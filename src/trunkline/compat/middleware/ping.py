@@ -11,7 +11,10 @@ __all__ = ["PingMiddleware"]
 
 
 class PingMiddleware(Middleware):
-    """Sends a ping to each connection at intervals, from its first message on."""
+    """Calls the session's ``send_ping`` at intervals for each connection, from its first message on.
+
+    Between requests that sends nothing: our transports keep open streams alive themselves.
+    """
 
     def __init__(self, interval_ms: int = 30000) -> None:
         """Initialize with the interval.
