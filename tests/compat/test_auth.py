@@ -237,7 +237,7 @@ async def test_parts_work_without_a_network(source: str, printed: str, tmp_path:
 
 
 class IdentityProvider:
-    """An identity provider that knows one client, signs everybody in, and issues tokens that expire soon."""
+    """An identity provider that knows one client, signs every user in, and issues tokens that expire soon."""
 
     def __init__(self, lifetime: int) -> None:
         self.lifetime = lifetime

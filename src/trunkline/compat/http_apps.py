@@ -125,7 +125,7 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
     """Make a Starlette application of a server: its endpoint, its own routes and the given middleware."""
     from starlette.routing import Mount, Route
 
-    from trunkline.compat.applications import StarletteWithLifespan
+    from trunkline.compat.applications import StarletteWithLifespan, WholeMount
 
     given = _own_options(server, options)
     middleware = list(options.get("middleware") or ())
@@ -164,9 +164,8 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
 
     served = serving if guard is None else guard.around(serving)
     if transport == "sse":
-        messages = Mount(given["message_path"], app=_FromRoot(served))
-        posts = Route(given["message_path"], endpoint=_FromRoot(served), methods=None)
-        routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), posts, messages]
+        messages = WholeMount(given["message_path"], app=_FromRoot(served))
+        routes: list[Any] = [Route(given["sse_path"], endpoint=served, methods=None), messages]
     else:
         routes = [Route(endpoint_path, endpoint=served, methods=None, name=endpoint_path)]
         # What protects a server has routes of its own, and our endpoint none besides.

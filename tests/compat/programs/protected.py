@@ -46,14 +46,14 @@ mcp = FastMCP("protected", auth=auth)
 
 @mcp.tool
 def who() -> dict:
-    """Say who calls."""
+    """Return the caller."""
     token = get_access_token()
     return {"client": getattr(token, "original_client_id", None) or token.client_id, "scopes": token.scopes}
 
 
 @mcp.tool(auth=require_scopes("write"))
 def write() -> str:
-    """Write something."""
+    """Return a fixed text."""
     return "written"
 
 

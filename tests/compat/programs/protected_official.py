@@ -80,7 +80,7 @@ mcp = MCPServer(
 
 @mcp.tool()
 def who() -> str:
-    """Say who calls."""
+    """Return the caller."""
     return get_access_token().subject
 
 

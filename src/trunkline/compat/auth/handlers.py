@@ -393,7 +393,7 @@ class RegistrationHandler:
         if "authorization_code" not in grants:
             raise RegistrationError("invalid_client_metadata", "grant_types must include 'authorization_code'")
         if JWT_BEARER_GRANT_TYPE in grants:
-            # Who registers by itself is nobody an identity provider vouches for.
+            # An identity provider vouches for clients that it knows, and not for one that has just registered.
             raise RegistrationError(
                 "invalid_client_metadata", f"The grant {JWT_BEARER_GRANT_TYPE} needs a client that is set up beforehand"
             )

@@ -30,7 +30,7 @@ __all__ = [
 log = logging.getLogger("fastmcp.server.auth.identity_assertion")
 
 ID_JAG_TYP = "oauth-id-jag+jwt"
-#: Asymmetric ones only: who verifies an assertion must not be able to make one.
+#: Asymmetric ones only: a party that verifies an assertion must not be able to make one.
 SUPPORTED_ASSERTION_ALGORITHMS = frozenset(
     f"{family}{size}" for family in ("RS", "PS", "ES") for size in (256, 384, 512)
 )

@@ -1,4 +1,4 @@
-"""``InMemoryOAuthProvider``: an authorization server that keeps everything in memory and asks nobody; for tests."""
+"""``InMemoryOAuthProvider``: an authorization server in memory that asks no user; for tests."""
 
 from __future__ import annotations
 

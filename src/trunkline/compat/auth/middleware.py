@@ -49,7 +49,7 @@ class AuthenticatedUser(SimpleUser):
 
 
 class AuthorizationContext(TypedDict):
-    """Who owns what a request creates."""
+    """The identity that owns what a request creates."""
 
     client_id: str
     issuer: str | None
@@ -248,7 +248,7 @@ class ClientAuthenticator:
     def _check_secret(client: Any, given: str | None) -> None:
         if not client.client_secret:
             if client.token_endpoint_auth_method in ("client_secret_basic", "client_secret_post"):
-                raise AuthenticationError("Client has no secret to authenticate with")
+                raise AuthenticationError("Client has no stored secret to authenticate with")
             return
         if not given:
             raise AuthenticationError("Client secret is required")

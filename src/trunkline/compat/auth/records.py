@@ -79,8 +79,8 @@ TokenErrorCode = Literal[
     "invalid_target",
 ]
 
-#: An empty path stays empty: RFC 8414 compares issuers as strings.
-_AS_WRITTEN = ConfigDict(url_preserve_empty_path=True)
+#: An empty path stays empty, since RFC 8414 compares issuers as strings; version 1 of the SDK adds a slash.
+_AS_WRITTEN = ConfigDict(url_preserve_empty_path=not STATE.camel_case)
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

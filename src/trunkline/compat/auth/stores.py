@@ -21,7 +21,7 @@ from trunkline.auth.authorization_server.storage import RecordStore
 __all__ = ["FileStore", "ModelStore"]
 
 _M = TypeVar("_M", bound=BaseModel)
-_SWEEP_SECONDS = 60.0  # What anybody may begin expires after minutes, and must not pile up.
+_SWEEP_SECONDS = 60.0  # Transactions, which need no login, expire after minutes and must not pile up.
 _NEVER = 60 * 60 * 24 * 365 * 10.0  # Records without a time: registered clients.
 
 

@@ -18,7 +18,7 @@ _START_SECONDS = 30.0  # On a busy machine imports alone take several.
 
 
 class HeadlessOAuth(OAuth):
-    """A login at a server that asks nobody: the redirect is followed by the program itself."""
+    """A login at a server that asks no user: the redirect is followed by the program itself."""
 
     def own(self) -> Any:
         """Return what our client takes."""

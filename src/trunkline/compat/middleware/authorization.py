@@ -67,10 +67,7 @@ class AuthMiddleware(Middleware):
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:
         """Reject a call of a tool that the caller may not use."""
         name, server = context.message.name, context.fastmcp_context.fastmcp
-        found = await server.get_tool(name, CALLED_VERSION.get())
-        for middleware in server.foreign_middleware:
-            found = getattr(middleware, "_tools_by_name", {}).get(name, found)
-        await self._checked(server, "tool", name, found)
+        await self._checked(server, "tool", name, await server.get_tool(name, CALLED_VERSION.get()))
         return await call_next(context)
 
     async def on_read_resource(self, context: MiddlewareContext[Any], call_next: CallNext) -> Any:

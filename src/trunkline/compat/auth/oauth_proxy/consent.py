@@ -1,6 +1,6 @@
 """Consent: the page that asks the user, and the cookies that tie an answer to the browser that was asked.
 
-Whoever starts an authorization for a user's browser must not be able to finish it in another: so a form is accepted
+An attacker who starts an authorization must not be able to have another user's browser finish it: so a form is accepted
 only with a token whose cookie the same browser has, and the identity provider's answer only from the browser that
 consented. Cookies are signed, never readable by scripts, and limited to this host.
 """

@@ -411,7 +411,7 @@ class OAuthProxy(ConsentPages, TokenExchange, OAuthProvider):
     # --- routes ------------------------------------------------------------------------------------------------------
 
     def adjust_metadata(self, metadata: OAuthMetadata) -> None:
-        """Say in the metadata how clients of the proxy authenticate."""
+        """Set in the metadata how clients of the proxy authenticate."""
         documents = self._cimd_manager is not None
         metadata.token_endpoint_auth_methods_supported = [*(["private_key_jwt"] if documents else []), "none"]
         if metadata.revocation_endpoint is not None:
