@@ -68,7 +68,9 @@ class Client:
         self.mode = str(options.get("mode") or "auto")
         self._transport_options = transport_options
         given = {name: value for name, value in options.items() if value is not None}
-        for name in ("auto_initialize", "generate_name", "name", "extensions", "result_claims", "cache", "verify"):
+        if given.get("extensions"):
+            given["extensions"] = {each.identifier: dict(each.settings) for each in given["extensions"]}
+        for name in ("auto_initialize", "generate_name", "name", "result_claims", "cache", "verify"):
             given.pop(name, None)
         if "timeout" in given:
             given["timeout"] = seconds(given["timeout"])

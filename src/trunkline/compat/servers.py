@@ -305,7 +305,7 @@ class ForeignServer(Server):
         if stored in getattr(self._own, kind) and self._on_duplicate == "ignore":
             return
         self._extras[kind, stored] = extras
-        for name in ("task", "app", "serializer"):
+        for name in ("app", "serializer") if hasattr(self, "add_extension") else ("task", "app", "serializer"):
             if options.get(name):
                 warnings.warn(f"{name}= has no effect", CompatibilityWarning, stacklevel=4)
         self._put(kind, stored, definition)

@@ -65,6 +65,7 @@ FEATURE_MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "fastmcp.server.telemetry": ("features.telemetry: delegate_span server_span",),
         "fastmcp_tasks": ("features.tasks: TasksExtension",),
+        "fastmcp_tasks.context": ("features.tasks: TaskContext get_task_context _recall_snapshot=recall_snapshot",),
         "fastmcp_tasks.extension": ("features.tasks: TasksExtension",),
         "fastmcp_tasks.models": (_TASK_MODELS,),
         "fastmcp_tasks.handlers": ("features.tasks: tasks_cancel tasks_get tasks_update",),

@@ -5,8 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+from msgspec import Raw
+
 import trunkline.types as t
-from trunkline.compat.types import model_class, to_model, to_struct
+from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 
 __all__ = ["RequestMethods", "use_overrides"]
 
@@ -35,7 +38,11 @@ class RequestMethods:
 
         method, kind, _ = _METHODS[name]
         made: Any = kind
-        given = made() if params is None else to_struct(params, made)
+        if made is t.CallToolRequestParams:
+            raw = Raw(msgspec.json.encode(to_plain(params.arguments or {})))
+            given = made(name=params.name, arguments=raw)
+        else:
+            given = made() if params is None else to_struct(params, made)
         result = await request(self, method, given)
         return to_model(result) if not isinstance(result, dict) else result
 

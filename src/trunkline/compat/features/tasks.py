@@ -12,12 +12,15 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from trunkline.compat.auth.current import authenticated_principal
+from trunkline.compat.context import CURRENT_REQUEST
 from trunkline.compat.exceptions import McpError
 from trunkline.compat.features.server_extensions import (
     ExtensionMethod,
@@ -34,11 +37,14 @@ __all__ = [
     "CreateTaskResult",
     "GetTaskParams",
     "GetTaskResult",
+    "TaskContext",
     "TasksExtension",
     "UpdateTaskParams",
     "UpdateTaskResult",
     "call_input",
+    "get_task_context",
     "is_client_call",
+    "recall_snapshot",
     "serving_client_tool_call",
     "tasks_cancel",
     "tasks_get",
@@ -142,6 +148,10 @@ class _Running:
         self.questions: Any = None
         self.answers: dict[str, Any] = {}
         self.work: asyncio.Task[None] | None = None
+        request = CURRENT_REQUEST.get()
+        #: The headers of the request that started the task: it goes on after that has been answered.
+        self.http_headers: dict[str, str] | None = None if request is None else dict(request.headers)
+        _STARTED[self.id] = self
 
     def move(self, status: str) -> None:
         """Change the status."""
@@ -161,6 +171,7 @@ class _Running:
     async def run(self, given: tuple[Any, Any]) -> None:
         """Run the call, from the beginning or with answers."""
         token = TASK_INPUT.set(given)
+        _TASK.set(self)
         try:
             result = await self.call()
             questions = getattr(result, "input_required", result)
@@ -185,6 +196,29 @@ class _Running:
         """Go on in the background."""
         self.move("working")
         self.work = asyncio.get_running_loop().create_task(self.run(given))
+
+
+#: The task that is running.
+_TASK: ContextVar[_Running | None] = ContextVar("trunkline.compat.task", default=None)
+_STARTED: WeakValueDictionary[str, _Running] = WeakValueDictionary()
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """The task that code runs in."""
+
+    task_id: str
+
+
+def get_task_context() -> TaskContext | None:
+    """Return the task that the running code belongs to, or None."""
+    task = _TASK.get()
+    return None if task is None else TaskContext(task.id)
+
+
+def recall_snapshot(task_id: str) -> Any:
+    """Return what is known of the request that started a task (``http_headers``), or None."""
+    return _STARTED.get(task_id)
 
 
 class TasksExtension(ServerExtension):
