@@ -1,6 +1,7 @@
 """Extensions, tasks, sessions, shared values, pages and completions of FastMCP servers, as clients see them."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ from trunkline import Client, ToolError
 
 PROGRAM = Path(__file__).parent / "programs" / "fast_features.py"
 RUN = [sys.executable, "-m", "trunkline", "run", "--compat", str(PROGRAM)]
-TASKS = "io.modelcontextprotocol/tasks"
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+}
 
 
 async def test_an_extension_adds_a_capability_a_method_and_sees_calls() -> None:
@@ -60,22 +65,30 @@ async def test_lists_have_pages_and_hints_and_anything_is_completed() -> None:
 async def test_a_call_becomes_a_task_for_clients_that_declare_it() -> None:
     async with Client(RUN) as client:
         assert (await client.call_tool("slow")).text == "done"
-    async with Client(RUN, extensions={TASKS: {}}) as connected:
-        client = connected
-        core = client._core
+    process = await asyncio.create_subprocess_exec(
+        *RUN, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
 
-        async def ask(method: str, params: dict[str, Any]) -> Any:
-            import msgspec
+    async def ask(method: str, **params: Any) -> Any:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        while True:
+            answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 10))
+            if "id" in answer:
+                return answer["result"]
 
-            timeouts = core.timeouts(None, None)
-            raw = await core.with_session(lambda session: session.request(method, params, timeouts=timeouts))
-            return msgspec.json.decode(raw)
-
-        created = await ask("tools/call", {"name": "slow", "arguments": {}})
+    try:
+        created = found = await ask("tools/call", name="slow", arguments={})
         assert (created["resultType"], created["status"]) == ("task", "working")
-        found = created
         while found["status"] == "working":
             await asyncio.sleep(0.01)
-            found = await ask("tasks/get", {"taskId": created["taskId"]})
+            found = await ask("tasks/get", taskId=created["taskId"])
         assert found["status"] == "completed"
         assert found["result"]["structuredContent"] == {"result": "done"}
+    finally:
+        process.stdin.close()
+        await process.wait()

@@ -9,7 +9,7 @@ import msgspec
 from trunkline.compat.exceptions import McpError
 from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
-from trunkline.protocol.revisions import Feature
+from trunkline.protocol.revisions import REVISIONS, Feature
 
 __all__ = ["InputRequiredPromptResult", "InputRequiredResourceResult", "InputRequiredToolResult", "answer", "as_ask"]
 
@@ -61,10 +61,11 @@ def answer(server: Any, exchange: Any, result: Any) -> Any:
     if found is None:
         return None
     if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
+        first = next(each.name for each in REVISIONS if Feature.INPUT_REQUIRED in each.features)
         revision = exchange.admitted.caller.revision.name
         raise McpError(
             code=-32603,
-            message=f"InputRequiredResult needs protocol version 2026-07-28, and this connection has {revision}: "
+            message=f"InputRequiredResult needs protocol version {first}, and this connection has {revision}: "
             "ask with ctx.elicit() there",
         )
     return to_input_required(server, exchange, found)

@@ -51,7 +51,9 @@ __all__ = [
     "tasks_update",
 ]
 
+#: The protocol's code for a capability that the client did not declare.
 _MISSING_CAPABILITY = -32021
+#: How long clients are told that a task can be asked for: as FastMCP's.
 _KEPT_SECONDS = 15 * 60
 #: Whether a call of a tool is that of a client, though it was made in code.
 _CLIENT_CALL: ContextVar[bool] = ContextVar("trunkline.compat.client_call", default=False)
