@@ -48,6 +48,7 @@ _OWN_HEADERS = frozenset(
         "proxy-authenticate",
         "proxy-authorization",
         "proxy-connection",
+        "cookie",
         "mcp-session-id",
     }
 )

@@ -39,6 +39,7 @@ from trunkline.compat.features.asks import (
     InputRequiredToolResult,
     answer,
     as_ask,
+    continued,
 )
 from trunkline.compat.features.cache_hints import hinted
 from trunkline.compat.features.pagination import paginate_sequence
@@ -268,7 +269,7 @@ async def call_tool(
             return await _run_tool(server, message.name, dict(message.arguments or {}), version)
 
         message = model_class("CallToolRequestParams")(name=name, arguments=given, **_meta_of(version))
-        context = MiddlewareContext.of(server, message, "tools/call")
+        context = MiddlewareContext.of(server, continued(message), "tools/call")
         with server_span(server, "tools/call", name), calling(version), dispatching(server) as seen:
             last = intercepted(server, seen, run)
             return await (_around(server, context, last) if run_middleware else last(context))
@@ -334,7 +335,7 @@ async def read_resource(
             return await _read(server, str(context.message.uri), version)
 
         message = model_class("ReadResourceRequestParams")(uri=uri, **_meta_of(version))
-        context = MiddlewareContext.of(server, message, "resources/read")
+        context = MiddlewareContext.of(server, continued(message), "resources/read")
         with server_span(server, "resources/read", uri), calling(version):
             return await (_around(server, context, last) if run_middleware else last(context))
 
@@ -392,7 +393,7 @@ async def render_prompt(
         message = model_class("GetPromptRequestParams").model_construct(
             name=name, arguments=None if arguments is None else dict(arguments), **_plain_meta(version)
         )
-        context = MiddlewareContext.of(server, message, "prompts/get")
+        context = MiddlewareContext.of(server, continued(message), "prompts/get")
         with server_span(server, "prompts/get", name), calling(version):
             return await (_around(server, context, last) if run_middleware else last(context))
 

@@ -6,12 +6,20 @@ from typing import Any
 
 import msgspec
 
+from trunkline.compat.context import current_context
 from trunkline.compat.exceptions import McpError
 from trunkline.compat.input_required import is_input_required, to_input_required
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.protocol.revisions import REVISIONS, Feature
 
-__all__ = ["InputRequiredPromptResult", "InputRequiredResourceResult", "InputRequiredToolResult", "answer", "as_ask"]
+__all__ = [
+    "InputRequiredPromptResult",
+    "InputRequiredResourceResult",
+    "InputRequiredToolResult",
+    "answer",
+    "as_ask",
+    "continued",
+]
 
 
 class InputRequiredToolResult(ToolResult):
@@ -69,3 +77,12 @@ def answer(server: Any, exchange: Any, result: Any) -> Any:
             "ask with ctx.elicit() there",
         )
     return to_input_required(server, exchange, found)
+
+
+def continued(message: Any) -> Any:
+    """Return the params of a call with the answers and the state of the round that it continues."""
+    context = current_context()
+    if context is not None:
+        message.input_responses = context.input_responses
+        message.request_state = context.request_state
+    return message

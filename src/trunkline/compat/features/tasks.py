@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
-from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -153,7 +152,6 @@ class _Running:
         request = CURRENT_REQUEST.get()
         #: The headers of the request that started the task: it goes on after that has been answered.
         self.http_headers: dict[str, str] | None = None if request is None else dict(request.headers)
-        _STARTED[self.id] = self
 
     def move(self, status: str) -> None:
         """Change the status."""
@@ -202,7 +200,6 @@ class _Running:
 
 #: The task that is running.
 _TASK: ContextVar[_Running | None] = ContextVar("trunkline.compat.task", default=None)
-_STARTED: WeakValueDictionary[str, _Running] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -219,8 +216,9 @@ def get_task_context() -> TaskContext | None:
 
 
 def recall_snapshot(task_id: str) -> Any:
-    """Return what is known of the request that started a task (``http_headers``), or None."""
-    return _STARTED.get(task_id)
+    """Return what is known of the request that started the running task (``http_headers``); None for another task."""
+    task = _TASK.get()
+    return task if task is not None and task.id == task_id else None
 
 
 class TasksExtension(ServerExtension):
