@@ -165,6 +165,9 @@ class ForeignServer(Server):
                 await callback()
             except Exception:
                 log.exception("the clean-up after a connection failed")
+        # By its id: another connection may get the same one, and must not inherit what was kept for this.
+        for kept in (self._session_rules, self._session_rule_data, self.__dict__.get("_compat_states", {})):
+            kept.pop(id(holder), None)
         await super().release(holder)
 
     def worded(self, exchange: Any, error: Exception) -> Exception:
