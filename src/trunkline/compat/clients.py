@@ -12,12 +12,17 @@ from pydantic import BaseModel
 
 import trunkline.types as t
 from trunkline.client.client import Client as OwnClient
+from trunkline.compat.features.client_session import SessionOfClient, all_items
 from trunkline.compat.sessions import as_theirs, call_model, elicit_model, seconds, to_message_handler
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 from trunkline.errors import LinkError
+from trunkline.protocol.limits import Limits
 from trunkline.server.server import Server
 
 __all__ = ["CallToolResult", "Client", "TransportOptions"]
+
+#: How many pages of a list are read at most.
+_MAX_PAGES = 250
 
 
 class CallToolResult:
@@ -63,12 +68,16 @@ class Client:
         self.mode = str(options.get("mode") or "auto")
         self._transport_options = transport_options
         given = {name: value for name, value in options.items() if value is not None}
-        for name in ("auto_initialize", "generate_name", "name", "extensions", "result_claims", "cache", "verify"):
+        if given.get("extensions"):
+            given["extensions"] = {each.identifier: dict(each.settings) for each in given["extensions"]}
+        for name in ("auto_initialize", "generate_name", "name", "result_claims", "cache", "verify"):
             given.pop(name, None)
         if "timeout" in given:
             given["timeout"] = seconds(given["timeout"])
         if "init_timeout" in given:
             given.pop("init_timeout")
+        if "input_required_max_rounds" in given:
+            given["limits"] = Limits(rounds=given.pop("input_required_max_rounds"))
         if "client_info" in given:
             given["client_info"] = to_struct(given["client_info"], t.Implementation)
         if hasattr(given.get("auth"), "own"):
@@ -155,9 +164,11 @@ class Client:
         )
 
     @property
-    def session(self) -> Client:
-        """The session, which is the client itself."""
-        return self
+    def session(self) -> Any:
+        """The session: whole results, and requests of any method."""
+        if not hasattr(self, "_session_view"):
+            self._session_view = SessionOfClient(self)
+        return self._session_view
 
     @property
     def protocol_version(self) -> str | None:
@@ -169,35 +180,39 @@ class Client:
         await as_theirs(self._client.ping())
         return True
 
-    async def list_tools(self, **_: Any) -> list[Any]:
+    async def list_tools(self, *, max_pages: int = _MAX_PAGES, cache_mode: str = "use") -> list[Any]:
         """List the tools, all pages."""
-        found = await as_theirs(self._client.list_tools())
+        found = await all_items(self.list_tools_mcp, "tools", max_pages, cache_mode=cache_mode)
         self._schemas = {each.name: each.output_schema for each in found}
-        return to_model(found)  # type: ignore[no-any-return]
+        return found
 
-    async def list_tools_mcp(self, *, cursor: str | None = None) -> Any:
+    async def list_tools_mcp(self, *, cursor: str | None = None, cache_mode: str = "use") -> Any:
         """List one page of the tools."""
-        return to_model(await as_theirs(self._client.list_page("tools/list", cursor)))
+        return await self.session.list_tools(cursor=cursor)
 
-    async def list_resources(self, **_: Any) -> list[Any]:
+    async def list_resources(self, *, max_pages: int = _MAX_PAGES, **options: Any) -> list[Any]:
         """List the resources, all pages."""
-        return to_model(await as_theirs(self._client.list_resources()))  # type: ignore[no-any-return]
+        return await all_items(self.list_resources_mcp, "resources", max_pages, **options)
 
-    async def list_resources_mcp(self, *, cursor: str | None = None) -> Any:
+    async def list_resources_mcp(self, *, cursor: str | None = None, cache_mode: str = "use") -> Any:
         """List one page of the resources."""
-        return to_model(await as_theirs(self._client.list_page("resources/list", cursor)))
+        return await self.session.list_resources(cursor=cursor)
 
-    async def list_resource_templates(self, **_: Any) -> list[Any]:
+    async def list_resource_templates(self, *, max_pages: int = _MAX_PAGES, **options: Any) -> list[Any]:
         """List the templates, all pages."""
-        return to_model(await as_theirs(self._client.list_resource_templates()))  # type: ignore[no-any-return]
+        return await all_items(self.list_resource_templates_mcp, "resource_templates", max_pages, **options)
 
-    async def list_prompts(self, **_: Any) -> list[Any]:
+    async def list_resource_templates_mcp(self, *, cursor: str | None = None, cache_mode: str = "use") -> Any:
+        """List one page of the templates."""
+        return await self.session.list_resource_templates(cursor=cursor)
+
+    async def list_prompts(self, *, max_pages: int = _MAX_PAGES, **options: Any) -> list[Any]:
         """List the prompts, all pages."""
-        return to_model(await as_theirs(self._client.list_prompts()))  # type: ignore[no-any-return]
+        return await all_items(self.list_prompts_mcp, "prompts", max_pages, **options)
 
-    async def list_prompts_mcp(self, *, cursor: str | None = None) -> Any:
+    async def list_prompts_mcp(self, *, cursor: str | None = None, cache_mode: str = "use") -> Any:
         """List one page of the prompts."""
-        return to_model(await as_theirs(self._client.list_page("prompts/list", cursor)))
+        return await self.session.list_prompts(cursor=cursor)
 
     async def call_tool_mcp(self, name: str, arguments: Any = None, **options: Any) -> Any:
         """Call a tool; a failure of the tool is a result."""
@@ -239,7 +254,7 @@ class Client:
         model = call_model(result)
         if not result.is_error and model.structured_content is not None:
             await self._check_result(name, model.structured_content)
-        data = None if result.is_error else result.data
+        data = None if result.is_error else _unwrapped(result.data, model)
         return CallToolResult(model.content, model.structured_content, model.meta, data, bool(result.is_error))
 
     async def _check_result(self, name: str, structured: Any) -> None:
@@ -299,6 +314,13 @@ class Client:
     async def send_roots_list_changed(self) -> None:
         """Notify the server that the roots changed."""
         await self._client.notify_roots_changed()
+
+
+def _unwrapped(data: Any, model: Any) -> Any:
+    """Return a value without the object around it that the server says it put there."""
+    own = (model.meta or {}).get("fastmcp") or {}
+    wrapped = own.get("wrap_result") and data == model.structured_content
+    return data["result"] if wrapped and isinstance(data, dict) and set(data) == {"result"} else data
 
 
 def _violation(schema: Any, value: Any) -> str | None:

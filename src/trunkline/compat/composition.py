@@ -9,6 +9,8 @@ from typing import Any
 
 from trunkline.compat.components import Component, from_definition
 from trunkline.compat.context import current_context
+from trunkline.compat.features.extension_host import ExtensionHost
+from trunkline.compat.features.state import session_scope
 from trunkline.compat.servers import ForeignServer, shelf_of
 from trunkline.compat.transforms.base import Visibility, is_enabled, mark, visibility
 from trunkline.server.registry import Mount
@@ -18,7 +20,7 @@ __all__ = ["ComposedServer", "matcher"]
 log = logging.getLogger("fastmcp")
 
 
-class ComposedServer(ForeignServer):
+class ComposedServer(ExtensionHost, ForeignServer):
     """A server whose components come from itself and from others, and change on their way out."""
 
     #: Whether requests are served by the pipeline of objects.
@@ -71,6 +73,7 @@ class ComposedServer(ForeignServer):
         if isinstance(provider, ForeignServer):
             self.mount(provider, namespace or None)
             return
+        self._adopt(provider)
         self._join(provider, namespace)
         if namespace:
             from trunkline.compat.transforms.base import Namespace
@@ -103,7 +106,12 @@ class ComposedServer(ForeignServer):
         return super()._flat(own, ())
 
     def _acquire_lifespans(self, holder: object) -> list[Any]:
+        if holder in self._held and self._lifespan is None:
+            self._freeze()
         held = super()._acquire_lifespans(holder)
+        if holder in self._held and self._extension_lifespan not in held:
+            self._extension_lifespan.acquire()
+            held.append(self._extension_lifespan)
         for server in self._all() if holder in self._held else ():
             for lifespan in getattr(server, "_provider_lifespans", ()):
                 if lifespan not in held:
@@ -195,7 +203,7 @@ class ComposedServer(ForeignServer):
         if session is None:
             context = current_context()
             exchange = None if context is None else context._exchange
-            session = None if exchange is None else exchange.admitted.caller.session
+            session = session_scope(exchange)
         for on, matches in self._rules_for(session):
             if matches(component):
                 component = mark(component, on)

@@ -16,9 +16,10 @@ from typing import Any
 from pydantic import BaseModel
 
 import trunkline.types as t
+from trunkline.compat.features.client_wishes import includes, is_wanted
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 from trunkline.compat.versions import STATE
-from trunkline.server.context import Context, wants_level
+from trunkline.server.context import Context
 from trunkline.server.server import Server
 
 __all__ = [
@@ -99,7 +100,7 @@ class ServerSession:
 
     def check_client_capability(self, capability: Any) -> bool:
         """Return True if the client declared all that a capability record has."""
-        return _includes(self._context.client.capabilities, to_plain(capability))
+        return includes(self._context.client.capabilities, to_plain(capability))
 
     async def send_log_message(
         self, level: Any, data: Any, logger: str | None = None, related_request_id: Any = None
@@ -107,7 +108,7 @@ class ServerSession:
         """Send a log message; without a level of the client's choice, of any level."""
         caller = self._context._exchange.admitted.caller
         params = t.LoggingMessageNotificationParams(level=level, logger=logger, data=to_plain(data))
-        if _is_wanted(caller, level):
+        if is_wanted(caller, level):
             self._context._notify("notifications/message", params)
 
     async def send_progress_notification(
@@ -196,25 +197,6 @@ class ServerSession:
         return model_class("EmptyResult")()
 
 
-def _is_wanted(caller: Any, level: str) -> bool:
-    """Return whether a log message is sent: both frameworks send all until the client chooses another level."""
-    if caller.revision.handshake and caller.log_level == _DEFAULT_LEVEL:
-        return True
-    return wants_level(caller.log_level, level)  # type: ignore[arg-type]
-
-
-#: What our server takes a client to want that chose no level.
-_DEFAULT_LEVEL = "info"
-
-
-def _includes(declared: Any, wanted: Any) -> bool:
-    if not isinstance(wanted, Mapping):
-        return True
-    return isinstance(declared, Mapping) and all(
-        name in declared and _includes(declared[name], inner) for name, inner in wanted.items()
-    )
-
-
 @dataclass
 class RequestContext:
     """The record behind a context: the request's id, its ``_meta``, the session and what the lifespan gave."""
@@ -266,13 +248,15 @@ class _ForeignContext(Context):
             return self._given["request_context"]
         if self._exchange is None:
             if isinstance(self, FastContext):
-                return None
+                from trunkline.compat.request_context import fastmcp_request_ctx
+
+                return fastmcp_request_ctx.get()
             raise ValueError("Context is not available outside of a request")
         meta = self.meta
         token = meta.get("progressToken")
         return RequestContext(
             request_id=self._exchange.id,
-            meta=SimpleNamespace(progressToken=token, progress_token=token, **_extra(meta)) if meta else None,
+            meta=self._meta_record(meta, token) if meta else None,
             session=self.session,
             lifespan_context=self.lifespan_context,
             request=CURRENT_REQUEST.get(),
@@ -280,6 +264,9 @@ class _ForeignContext(Context):
             method=self._exchange.method,
             params=None,
         )
+
+    def _meta_record(self, meta: Mapping[str, Any], token: Any) -> Any:
+        return SimpleNamespace(progressToken=token, progress_token=token, **_extra(meta))
 
     @property
     def lifespan_context(self) -> Any:
@@ -320,18 +307,24 @@ class _ForeignContext(Context):
     @property
     def input_responses(self) -> Any:
         """The caller's answers to what the handler returned as ``InputRequiredResult``, or None."""
+        from trunkline.compat.input_required import TASK_INPUT, read_responses
+
+        if TASK_INPUT.get() is not None:
+            return TASK_INPUT.get()[0]
         if self._exchange is None:
             return None
-        from trunkline.compat.input_required import read_responses
 
         return read_responses(self._exchange)
 
     @property
     def request_state(self) -> str | None:
         """The text that the handler gave to ``InputRequiredResult`` in the last round, or None."""
+        from trunkline.compat.input_required import TASK_INPUT, read_state
+
+        if TASK_INPUT.get() is not None:
+            return TASK_INPUT.get()[1]  # type: ignore[no-any-return]
         if self._exchange is None:
             return None
-        from trunkline.compat.input_required import read_state
 
         return read_state(self._server, self._exchange)
 
@@ -460,6 +453,11 @@ class OfficialContext(_ForeignContext):
 class FastContext(_ForeignContext):
     """The context as FastMCP has it: ``log(message, level)``, and state that lasts as long as the session."""
 
+    def _meta_record(self, meta: Mapping[str, Any], token: Any) -> Any:
+        from trunkline.compat.request_context import Meta
+
+        return Meta(meta)
+
     async def __aenter__(self) -> FastContext:
         """Make this context the current one."""
         self._tokens = [*getattr(self, "_tokens", ()), CURRENT_CONTEXT.set(self)]
@@ -501,23 +499,40 @@ class FastContext(_ForeignContext):
 
     async def reset_visibility(self) -> None:
         """Show this session what everybody is shown."""
+        from trunkline.compat.features.state import session_scope
+
         server: Any = self._server
-        server.forget_session_rules(self._exchange.admitted.caller.session)
+        server.forget_session_rules(session_scope(self._exchange))
+
+    async def _get_visibility_rules(self) -> list[dict[str, Any]]:
+        """Return what was switched on and off for this session, as data."""
+        from trunkline.compat.features.state import session_scope
+
+        server: Any = self._server
+        return server.session_rule_data(session_scope(self._exchange))  # type: ignore[no-any-return]
 
     def _switch(self, on: bool, criteria: Mapping[str, Any]) -> None:
         from trunkline.compat.composition import matcher
+        from trunkline.compat.features.state import rule_of, session_scope
 
-        session = self._exchange.admitted.caller.session
-        if session is None:
-            raise RuntimeError("the protocol's stateless revisions have no session to switch something for")
+        scope = session_scope(self._exchange)
+        if scope is None:
+            raise RuntimeError(
+                "an unauthenticated request of a stateless revision has no client identity: nothing can be kept for it"
+            )
         server: Any = self._server
-        server.add_session_rule(session, on, matcher(dict(criteria)))
+        server.add_session_rule(scope, on, matcher(dict(criteria)), rule_of(on, criteria))
 
     @property
     def session_id(self) -> str:
         """The id of the session, or one of the connection."""
         if self._exchange is None:
-            raise RuntimeError("session_id is not available because there is no request")
+            from trunkline.compat.features.state import given_session_id
+
+            found = given_session_id()
+            if found is None:
+                raise RuntimeError("session_id is not available because there is no request")
+            return found
         return super().session_id or f"{id(self._exchange.connection):x}"
 
     async def list_resources(self) -> Any:
@@ -541,26 +556,26 @@ class FastContext(_ForeignContext):
         """Read a resource of this server."""
         return await self._server.read_resource(str(uri))  # type: ignore[attr-defined]
 
-    def set_state(self, key: str, value: Any, **_: Any) -> Any:
-        """Keep a value for the session; awaited since FastMCP 3."""
-        self._session_state()[key] = value
-        return _done(None)
+    def set_state(self, key: str, value: Any, *, serializable: bool = True) -> Any:
+        """Keep a value for the session, or an object for this request only; awaited since FastMCP 3."""
+        from trunkline.compat.features.state import Ready, set_context_state
+
+        set_context_state(self, key, value, serializable=serializable)
+        return Ready(None)
 
     def get_state(self, key: str, default: Any = None) -> Any:
         """Return a value kept before; awaited since FastMCP 3."""
-        value = self._session_state().get(key, default)
-        return _done(value) if _async_state() else value
+        from trunkline.compat.features.state import Ready, context_state
+
+        value = context_state(self, key, default)
+        return Ready(value) if _async_state() else value
 
     def delete_state(self, key: str) -> Any:
         """Forget a value."""
-        self._session_state().pop(key, None)
-        return _done(None)
+        from trunkline.compat.features.state import Ready, delete_context_state
 
-    def _session_state(self) -> dict[str, Any]:
-        holder: Any = self._exchange.connection if self._exchange is not None else self
-        states = self._server.__dict__.setdefault("_compat_states", {})
-        state: dict[str, Any] = states.setdefault(id(holder), {})
-        return state
+        delete_context_state(self, key)
+        return Ready(None)
 
     @property
     def origin_request_id(self) -> Any:
@@ -570,25 +585,12 @@ class FastContext(_ForeignContext):
     @property
     def transport(self) -> Any:
         """How the request arrived: ``stdio``, ``sse`` or ``streamable-http``."""
-        if self._exchange is None:
-            return None
+        from trunkline.compat.request_context import served_transport
+
+        if served_transport() is not None or self._exchange is None:
+            return served_transport()
         found = super().transport
-        return "streamable-http" if found == "http" else found
-
-
-class _Ready:
-    """A value that may be awaited, or ignored."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __await__(self) -> Any:
-        return self._value
-        yield
-
-
-def _done(value: Any) -> _Ready:
-    return _Ready(value)
+        return {"http": "streamable-http", "memory": None}.get(found, found)
 
 
 def _async_state() -> bool:

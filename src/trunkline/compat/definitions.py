@@ -67,6 +67,18 @@ class ForeignFunction(HandlerFunction):
         """Never: failures are worded by the framework."""
         return False
 
+    async def run(self, exchange: Any, kwargs: dict[str, Any]) -> Any:
+        """Run the function; its dependencies may ask for its arguments."""
+        if not self.signature.dependencies:
+            return await super().run(exchange, kwargs)
+        from trunkline.compat.features.injection import CALL_ARGUMENTS
+
+        token = CALL_ARGUMENTS.set(kwargs)
+        try:
+            return await super().run(exchange, kwargs)
+        finally:
+            CALL_ARGUMENTS.reset(token)
+
 
 class FastToolFunction(ForeignFunction):
     """The function of a tool of FastMCP's; what a generator yields is a list."""
@@ -82,14 +94,18 @@ class FastToolFunction(ForeignFunction):
     async def _run(self, context: Any, kwargs: dict[str, Any]) -> Any:
         signature = self.signature
         if signature.is_async:
-            return await self.function(**kwargs)
-        if signature.is_async_generator:
-            return [item async for item in self.function(**kwargs)]
-        if self._in_loop:
+            value = await self.function(**kwargs)
+        elif signature.is_async_generator:
+            value = self.function(**kwargs)
+        elif self._in_loop:
             value = self._collected(kwargs)
         else:
             value = await self.owner.pool.submit(self._collected, {"kwargs": kwargs}, contextvars.copy_context())
-        return await value if inspect.isawaitable(value) else value
+        value = await value if inspect.isawaitable(value) else value
+        # Consumed while the dependencies are open.
+        if isinstance(value, GeneratorType):
+            return list(value)
+        return [item async for item in value] if inspect.isasyncgen(value) else value
 
     def _collected(self, kwargs: dict[str, Any]) -> Any:
         """Call the function, and consume a generator where it was called."""
@@ -113,6 +129,8 @@ class FastTool(ToolDefinition):
             raise ValueError(f"Output schemas must represent object types, not {given.get('type')!r}")
         super().__init__(function, options, owner=owner)
         signature = self.function.signature
+        if getattr(owner, "strict_input_validation", False) and options.input_schema is None:
+            signature._arguments.strict = True  # type: ignore[union-attr]
         stoppable = options.thread or signature.is_async or signature.is_async_generator
         if options.timeout is not None and not stoppable:
             raise ValueError("the timeout cannot be enforced: a sync function needs run_in_thread=True for it")

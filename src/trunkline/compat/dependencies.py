@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from trunkline.compat.context import CURRENT_REQUEST, current_context
+from trunkline.compat.features.injection import BoundDepends as Depends
+from trunkline.compat.features.injection import Shared
 from trunkline.server.context import Context
-from trunkline.server.dependencies import Depends
 
 __all__ = [
     "CurrentAccessToken",
@@ -47,6 +48,7 @@ _OWN_HEADERS = frozenset(
         "proxy-authenticate",
         "proxy-authorization",
         "proxy-connection",
+        "cookie",
         "mcp-session-id",
     }
 )
@@ -202,11 +204,6 @@ def TokenClaim(name: str) -> Any:
         return claims[name]
 
     return Depends(claim)
-
-
-def Shared(function: Any) -> Any:
-    """Ask for a value that is made once per call, however many ask for it."""
-    return Depends(function)
 
 
 class _ProgressReporter:

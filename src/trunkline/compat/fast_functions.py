@@ -57,6 +57,9 @@ def decode_arguments(raw: Any) -> Any:
 class _Arguments:
     """The arguments of a function, validated by pydantic as a call of it."""
 
+    #: Whether a value must have its type already.
+    strict = False
+
     def __init__(self, given: Sequence[tuple[str, Any, Any]], label: str) -> None:
         """Make a function that takes the same parameters and returns them."""
 
@@ -75,6 +78,9 @@ class _Arguments:
         call.__name__ = call.__qualname__ = label
         target: Any = call
         self._adapter: TypeAdapter[Any] = TypeAdapter(target)
+        from trunkline.compat.features.state import session_id_parameter_names
+
+        self._session_ids = session_id_parameter_names(target)
 
     def bind(self, raw: Any) -> dict[str, Any]:
         """Return the keyword arguments of a call.
@@ -83,7 +89,11 @@ class _Arguments:
             BadArguments: they do not match.
         """
         try:
-            found: dict[str, Any] = self._adapter.validate_python(decode_arguments(raw))
+            given = decode_arguments(raw)
+            if self.strict:
+                # JSON has no dates and no enums: in strict mode pydantic reads them from text, and numbers not.
+                return self._adapter.validate_json(msgspec.json.encode(given), strict=True)  # type: ignore[no-any-return]
+            found: dict[str, Any] = self._adapter.validate_python(given)
         except PydanticError as error:
             raise BadArguments(error) from error
         return found
@@ -99,6 +109,10 @@ class _Arguments:
                 member["title"] = title
             if name in descriptions and "description" not in member:
                 member["description"] = descriptions[name]
+            if name in self._session_ids:
+                from trunkline.compat.features.state import describe_session_id
+
+                member["description"] = describe_session_id(member.get("description"))
         return schema
 
 
@@ -120,6 +134,11 @@ class FastSignature(Signature):
         self._output: Any = msgspec.UNSET
         name = getattr(self.function, "__name__", None) or type(self.function).__name__
         return _Arguments(self._given, name)
+
+    def _sort(self, raw: Any, hints: Any, **options: Any) -> Any:
+        from trunkline.compat.features.state import with_sessions
+
+        return super()._sort(raw, with_sessions(hints), **options)
 
     @property
     def promises_result(self) -> bool:

@@ -21,12 +21,17 @@ from trunkline.compat.composition import ComposedServer
 from trunkline.compat.context import FastContext
 from trunkline.compat.decorators import mark_function, options_of_mark
 from trunkline.compat.exceptions import NotFoundError, ToolError
+from trunkline.compat.features.cache_hints import build_cache_hints
+from trunkline.compat.features.request_methods import RequestMethods
+from trunkline.compat.features.state import StateStore
 from trunkline.compat.http_apps import HttpMethods
+from trunkline.compat.input_required import marked_seal
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.results import PromptResult, ResourceResult, ToolResult
 from trunkline.compat.servers import Settings, versioned_key
 from trunkline.compat.types import to_model, to_struct
-from trunkline.compat.utilities import configure_logging, settings
+from trunkline.compat.utilities import configure_logging
+from trunkline.compat.utilities import settings as process_settings
 from trunkline.compat.versions import STATE
 from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 
@@ -38,22 +43,19 @@ _SETTINGS = frozenset(Settings.model_fields) - {"lifespan", "auth"}
 #: Options of the constructor that ask for something we do otherwise, and why they do nothing.
 _IGNORED = tuple(
     {
-        "strict_input_validation": "a number sent as text is always read as its type",
-        "session_state_store": "state lasts as long as the connection",
         "tasks": "tasks are not supported",
         "client_log_level": "clients set their own level",
         "sampling_handler": "the client's model is asked",
         "sampling_handler_behavior": "the client's model is asked",
         "tool_serializer": "results are encoded by their type",
         "request_state_security": "state is always sealed",
-        "cache_scope": "the server's lists are public unless it has auth=",
         "resource_prefix_format": "a namespace is the first segment of a URI",
     }.items()
 )
 _DUPLICATES = ("on_duplicate", "on_duplicate_tools", "on_duplicate_resources", "on_duplicate_prompts")
 
 
-class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
+class FastMCP(RequestMethods, HttpMethods, ComposedServer):  # type: ignore[misc]
     """A server with FastMCP's methods."""
 
     _context_class = FastContext
@@ -66,12 +68,22 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
         for key, reason in _IGNORED:
             if given.pop(key, None):
                 warnings.warn(f"{key}= has no effect: {reason}", CompatibilityWarning, stacklevel=2)
+        self.strict_input_validation = bool(
+            given.pop("strict_input_validation", process_settings.strict_input_validation)
+        )
         self.dereferences = bool(given.pop("dereference_schemas", True))
         policies = [given.pop(key) for key in _DUPLICATES if key in given]
         tools, middleware = given.pop("tools", ()), given.pop("middleware", ())
         self._transforms: list[Any] = list(given.pop("transforms", ()))
         self._providers: list[Any] = []
         self._provider_lifespans: list[Any] = []
+        self._start_extensions()
+        self._state_store = StateStore(given.pop("session_state_store", None))
+        self.cache_hints = build_cache_hints(given.pop("cache_ttl", None), given.pop("cache_scope", None))
+        self._completion_handler: Any = None
+        self.list_page_size: int | None = given.get("list_page_size")
+        if given.get("list_page_size", 1) <= 0:
+            raise ValueError("list_page_size must be a positive integer")
         self.foreign_middleware: list[Any] = []
         self.local_provider: Any = self._make_local_provider()
         self.provider_error_strategy = str(given.pop("provider_error_strategy", "warn"))
@@ -110,6 +122,11 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
         self.foreign_auth = value or self.foreign_auth
 
     @property
+    def seal(self) -> Any:
+        """Seals and opens request state, under the SDK's mark."""
+        return marked_seal(self)
+
+    @property
     def icons(self) -> Any:
         """The server's icons."""
         return to_model(self.info.icons) or []
@@ -138,6 +155,10 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
     @property
     def _local_provider(self) -> Any:
         return self.local_provider
+
+    @property
+    def _mask_error_details(self) -> bool:
+        return self.masks_errors
 
     @property
     def _mcp_server(self) -> Any:
@@ -272,10 +293,12 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
 
     def completion(self, *given: Any) -> Any:
         """Register what completes arguments."""
-        from trunkline.compat.lowlevel import completion_function
+        from trunkline.compat.features.completions import completing, serve_completions
 
         def register(function: Any) -> Any:
-            self._set_fallback_completion(completion_function(function))
+            self._completion_handler = function
+            self._set_fallback_completion(completing(function))
+            serve_completions(self, function)
             return function
 
         return register(given[0]) if given and callable(given[0]) else register
@@ -425,5 +448,5 @@ class FastMCP(HttpMethods, ComposedServer):  # type: ignore[misc]
         return f"{name or cls.__name__}-{secrets.token_hex(2)}"
 
 
-if settings.log_enabled:
-    configure_logging(settings.log_level)
+if process_settings.log_enabled:
+    configure_logging(process_settings.log_level)

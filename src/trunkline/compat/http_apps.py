@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from trunkline.compat.context import CURRENT_REQUEST
 from trunkline.compat.keywords import CompatibilityWarning
+from trunkline.compat.utilities import settings as process_settings
 from trunkline.server.server import Server
 
 __all__ = [
@@ -96,6 +97,17 @@ class _WithRequest:
             CURRENT_REQUEST.reset(token)
 
 
+class _WithoutOrigin:
+    """Hides the page that a request came from: another check has seen it."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = [(name, value) for name, value in scope.get("headers", ()) if name.lower() != b"origin"]
+        await self._app({**scope, "headers": headers}, receive, send)
+
+
 class _FromRoot:
     """Serves the whole path of a mounted application."""
 
@@ -122,6 +134,19 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         given["sse_path"] = path or given.get("sse_path") or server.settings.sse_path
         given.setdefault("message_path", server.settings.message_path.rstrip("/") or "/messages")
         endpoint_path = "/mcp"
+    protection = options.get("host_origin_protection")
+    if protection is None:
+        protection = process_settings.http_host_origin_protection
+    if protection is not None:
+        from trunkline.compat.features.host_guard import HostOriginGuardMiddleware, guard_options
+
+        checks = guard_options(protection, options)
+        # The check that was asked for stands in the place of ours.
+        given = {**given, "allowed_hosts": ["*"], "allowed_origins": []}
+        if checks is not None:
+            from starlette.middleware import Middleware
+
+            middleware.insert(0, Middleware(HostOriginGuardMiddleware, **checks))
     guard = server.protection(options.get("auth"), given["sse_path"] if transport == "sse" else endpoint_path)
     if guard is not None:
         from trunkline.compat.auth.current import current_principal
@@ -130,7 +155,7 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
         # A page that had a name rebound to this host has no token, so both frameworks accept any Host here.
         given.setdefault("allowed_hosts", ["*"])
     endpoint = Server.asgi(server, endpoint_path, **given)
-    serving: Any = _WithRequest(endpoint)
+    serving: Any = _WithRequest(endpoint if protection is None else _WithoutOrigin(endpoint))
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[Any]:
@@ -148,7 +173,8 @@ def make_app(server: Any, transport: str, path: str | None, options: Mapping[str
     if guard is not None:
         routes = [*guard.routes, *routes]
         middleware = [*guard.middleware, *middleware]
-    routes = [*server.custom_routes, *routes]
+    routes = [*server._get_additional_http_routes(), *routes]
+    routes = [*(options.get("routes") or ()), *routes]
     app = StarletteWithLifespan(routes=routes, middleware=middleware, lifespan=lifespan)
     app.state.fastmcp_server = server
     app.state.path = endpoint_path
@@ -232,6 +258,11 @@ class HttpMethods:
 
         return register
 
+    def _get_additional_http_routes(self) -> list[Any]:
+        """Return the routes of this server and of those mounted in it."""
+        server: Any = self
+        return [route for each in server._all() for route in getattr(each, "custom_routes", ())]
+
     def protection(self, auth: Any, path: str) -> Any:
         """Return what protects the application at a path, or None."""
         auth = auth if auth is not None else self.foreign_auth
@@ -267,19 +298,35 @@ class HttpMethods:
     def _default_transport(self) -> str:
         return "stdio"
 
-    async def run_async(self, transport: str | None = None, **options: Any) -> None:
-        """Serve inside a running event loop."""
-        from trunkline.compat.running import run_async
+    async def run_async(self, transport: str | None = None, show_banner: bool | None = None, **options: Any) -> None:
+        """Serve inside a running event loop.
 
-        await run_async(self, transport or self._default_transport(), options)
+        Raises:
+            ValueError: there is no such transport.
+        """
+        kind = transport or self._default_transport()
+        if show_banner is None:
+            from trunkline.compat.utilities import settings
+
+            show_banner = settings.show_server_banner is not False
+        if kind == "stdio":
+            await self.run_stdio_async(show_banner=show_banner, **options)
+        elif kind in ("http", "streamable-http", "sse"):
+            await self.run_http_async(transport=kind, show_banner=show_banner, **options)
+        else:
+            raise ValueError(f"Unknown transport: {kind}")
 
     async def run_stdio_async(self, **options: Any) -> None:
         """Serve over stdio inside a running event loop."""
-        await self.run_async("stdio", **options)
+        from trunkline.compat.running import run_async
+
+        await run_async(self, "stdio", options)
 
     async def run_http_async(self, transport: str = "http", **options: Any) -> None:
         """Serve over HTTP inside a running event loop."""
-        await self.run_async(transport, **options)
+        from trunkline.compat.running import run_async
+
+        await run_async(self, transport, options)
 
     async def run_streamable_http_async(self, **options: Any) -> None:
         """Serve over HTTP inside a running event loop."""

@@ -7,6 +7,9 @@ the SDK puts before it.
 
 from __future__ import annotations
 
+import os
+import time
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -18,11 +21,22 @@ from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.protocol.revisions import Feature
 from trunkline.server.dispatch import root_server
 from trunkline.server.elicitors import state_binding
-from trunkline.server.request_state import RoundState, StateBinding, StateSeal
+from trunkline.server.request_state import RoundState, StateBinding, StateSeal, read_keys
 
-__all__ = ["MarkedSeal", "is_input_required", "read_responses", "read_state", "to_input_required", "with_requests"]
+__all__ = [
+    "TASK_INPUT",
+    "MarkedSeal",
+    "is_input_required",
+    "marked_seal",
+    "read_responses",
+    "read_state",
+    "to_input_required",
+    "with_requests",
+]
 
 _MARK = "v1."
+#: The answers and the state that a call in the background goes on with.
+TASK_INPUT: ContextVar[Any] = ContextVar("trunkline.compat.task_input", default=None)
 #: Where the handler's own text is in the state of a round.
 _KEY = "compat.state"
 
@@ -48,6 +62,14 @@ class MarkedSeal(StateSeal):
             raise InvalidParams("Invalid or expired requestState", data={"reason": "invalid_request_state"}) from error
 
 
+def marked_seal(server: Any) -> MarkedSeal:
+    """Return the seal of a server, made when it is first used."""
+    if not isinstance(server._seal, MarkedSeal):
+        keys = read_keys(server._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
+        server._seal = MarkedSeal(keys, server=server.name, limits=server.limits, now=time.time, random=os.urandom)
+    return server._seal
+
+
 def is_input_required(value: Any) -> bool:
     """Return whether a handler returned questions instead of a result."""
     return isinstance(value, model_class("InputRequiredResult"))
@@ -58,7 +80,8 @@ def _of_request(server: Any, exchange: Any) -> tuple[Any, Any]:
     inner = exchange
     while getattr(inner, "_outer", None) is not None:
         inner = inner._outer
-    return (server if inner is exchange else root_server(inner)), inner
+    from_code = not hasattr(inner.connection, "service")
+    return (server if inner is exchange or from_code else root_server(inner)), inner
 
 
 def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequiredResult:

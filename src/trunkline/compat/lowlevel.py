@@ -450,6 +450,14 @@ class ServerView(LowLevelMethods):
         else:
             setattr(self._server, name, value)
 
+    @property
+    def _request_handlers(self) -> Mapping[str, Any]:
+        return self._server.handlers  # type: ignore[no-any-return]
+
+    def get_request_handler(self, method: str) -> Any:
+        """Return the handler of a method, or None."""
+        return self._server.handlers.get(method)
+
     def create_initialization_options(self, *args: Any, **options: Any) -> InitializationOptions:
         """Return what the server says about itself."""
         return InitializationOptions(

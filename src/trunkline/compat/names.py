@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trunkline.compat.auth.names import AUTH_MODULES
+from trunkline.compat.features.names import FEATURE_MODULES
 
 __all__ = ["ALL_TYPES", "MODULES", "find_name", "is_module"]
 
@@ -283,7 +284,6 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fastmcp.server.dependencies": (_DEPENDENCIES,),
         "fastmcp.server.elicitation": (_ELICITED,),
         "fastmcp.server.http": ("http_apps: create_streamable_http_app create_sse_app",),
-        "fastmcp.server.lifespan": ("wire: lifespan",),
         "fastmcp.server.proxy": (_PROXY,),
         "fastmcp.server.middleware": (*_MIDDLEWARE, _PINGS, _CHECKS),
         "fastmcp.server.middleware.middleware": (*_MIDDLEWARE,),
@@ -447,8 +447,13 @@ _FAST: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        name: (*_OFFICIAL.get(name, ()), *_FAST.get(name, ()), *AUTH_MODULES.get(name, ()))
-        for name in (*_OFFICIAL, *_FAST, *AUTH_MODULES)
+        name: (
+            *_OFFICIAL.get(name, ()),
+            *_FAST.get(name, ()),
+            *AUTH_MODULES.get(name, ()),
+            *FEATURE_MODULES.get(name, ()),
+        )
+        for name in (*_OFFICIAL, *_FAST, *AUTH_MODULES, *FEATURE_MODULES)
     }
 )
 

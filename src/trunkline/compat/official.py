@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -18,7 +16,7 @@ from trunkline.compat.context import OfficialContext, current_context
 from trunkline.compat.definitions import OfficialTool as OfficialToolDefinition
 from trunkline.compat.exceptions import InvalidSignature, NotFoundError, ToolError
 from trunkline.compat.http_apps import HttpMethods, TransportSecuritySettings
-from trunkline.compat.input_required import MarkedSeal
+from trunkline.compat.input_required import marked_seal
 from trunkline.compat.keywords import CompatibilityWarning
 from trunkline.compat.managers import PromptManager, ResourceManager, ToolManager
 from trunkline.compat.official_completions import official_completions
@@ -31,7 +29,6 @@ from trunkline.compat.versions import STATE
 from trunkline.compat.wire import InvalidUriTemplate
 from trunkline.protocol.uri_template import UriTemplate
 from trunkline.server.options import tool_options
-from trunkline.server.request_state import read_keys
 
 __all__ = ["FastMCP", "MCPServer"]
 
@@ -184,10 +181,7 @@ class _OfficialServer(HttpMethods, ForeignServer):  # type: ignore[misc]
     @property
     def seal(self) -> Any:
         """Seals and opens request state, under the SDK's mark."""
-        if not isinstance(self._seal, MarkedSeal):
-            keys = read_keys(self._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
-            self._seal = MarkedSeal(keys, server=self.name, limits=self.limits, now=time.time, random=os.urandom)
-        return self._seal
+        return marked_seal(self)
 
     def get_context(self) -> Any:
         """Return the context of the request being served, or one without a request."""

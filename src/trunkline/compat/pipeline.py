@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from pydantic import BaseModel
 
 import trunkline.types as t
 from trunkline.compat.addressing import is_app_tool_with_identity, parse_hashed_backend_name
@@ -32,7 +33,19 @@ from trunkline.compat.exceptions import (
     ResourceError,
     ToolError,
 )
-from trunkline.compat.input_required import is_input_required, to_input_required
+from trunkline.compat.features.asks import (
+    InputRequiredPromptResult,
+    InputRequiredResourceResult,
+    InputRequiredToolResult,
+    answer,
+    as_ask,
+    continued,
+)
+from trunkline.compat.features.cache_hints import hinted
+from trunkline.compat.features.pagination import paginate_sequence
+from trunkline.compat.features.request_methods import use_overrides
+from trunkline.compat.features.server_extensions import dispatching, intercepted
+from trunkline.compat.features.telemetry import note_component, server_span
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.middleware.dereference import dereferenced
 from trunkline.compat.middleware.messages import wrap_handlers
@@ -44,7 +57,6 @@ from trunkline.compat.transforms.base import is_enabled
 from trunkline.compat.types import model_class, to_plain, to_struct
 from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ResourceNotFound
 from trunkline.protocol.methods import read_meta
-from trunkline.protocol.revisions import REVISIONS, Feature
 from trunkline.server.tools import error_result
 
 __all__ = ["call_tool", "find_object", "list_objects", "read_resource", "render_prompt", "use_pipeline"]
@@ -138,17 +150,21 @@ async def list_objects(server: Any, kind: str, *, run_middleware: bool = True) -
     """List the objects of a kind that the caller may see, all versions."""
     row = _KINDS[kind]
     async with _entered(server, row.method, t.PaginatedRequestParams()):
+        with server_span(server, row.method):
+            return await _list_objects(server, row, run_middleware)
 
-        async def last(_: Any) -> Sequence[Any]:
-            found = [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
-            injected = _injected(server) if kind == "tools" else {}
-            own = [each for each in injected.values() if await is_allowed(each)]
-            return [*own, *(each for each in found if each.name not in injected)] if injected else found
 
-        if not run_middleware:
-            return await last(None)
-        context = MiddlewareContext.of(server, model_class(row.request)(), row.method)
-        return await _around(server, context, last)  # type: ignore[no-any-return]
+async def _list_objects(server: Any, row: _Kind, run_middleware: bool) -> Sequence[Any]:
+    async def last(_: Any) -> Sequence[Any]:
+        found = [each for each in await _transformed(server, row) if is_enabled(each) and await is_allowed(each)]
+        injected = _injected(server) if row.shelf == "tools" else {}
+        own = [each for each in injected.values() if await is_allowed(each)]
+        return [*own, *(each for each in found if each.name not in injected)] if injected else found
+
+    if not run_middleware:
+        return await last(None)
+    context = MiddlewareContext.of(server, model_class(row.request)(), row.method)
+    return await _around(server, context, last)  # type: ignore[no-any-return]
 
 
 async def _transformed(server: Any, row: _Kind) -> Sequence[Any]:
@@ -248,13 +264,14 @@ async def call_tool(
     params = t.CallToolRequestParams(name=name, arguments=Raw(msgspec.json.encode(to_plain(given))))
     async with _entered(server, "tools/call", params):
 
-        async def last(context: Any) -> Any:
+        async def run(context: Any) -> Any:
             message = context.message
             return await _run_tool(server, message.name, dict(message.arguments or {}), version)
 
         message = model_class("CallToolRequestParams")(name=name, arguments=given, **_meta_of(version))
-        context = MiddlewareContext.of(server, message, "tools/call")
-        with calling(version):
+        context = MiddlewareContext.of(server, continued(message), "tools/call")
+        with server_span(server, "tools/call", name), calling(version), dispatching(server) as seen:
+            last = intercepted(server, seen, run)
             return await (_around(server, context, last) if run_middleware else last(context))
 
 
@@ -262,10 +279,11 @@ async def _run_tool(server: Any, name: str, arguments: dict[str, Any], version: 
     tool = await find_object(server, "tools", name, version) or await _by_identity(server, name)
     if tool is None:
         raise NotFoundError(f"Unknown tool: {name!r}")
+    note_component(tool)
     try:
         result = await tool.run(arguments)
-        asked = isinstance(result, ToolResult) or is_input_required(result)
-        return result if asked else tool.convert_result(result)
+        asked = as_ask(InputRequiredToolResult, result)
+        return asked or (result if isinstance(result, ToolResult) else tool.convert_result(result))
     except (NotFoundError, DisabledError) as error:
         # Something that the tool looked for: the tool itself is there.
         raise ToolError(server.error_text(f"Error calling tool {name!r}", error)) from error
@@ -317,8 +335,8 @@ async def read_resource(
             return await _read(server, str(context.message.uri), version)
 
         message = model_class("ReadResourceRequestParams")(uri=uri, **_meta_of(version))
-        context = MiddlewareContext.of(server, message, "resources/read")
-        with calling(version):
+        context = MiddlewareContext.of(server, continued(message), "resources/read")
+        with server_span(server, "resources/read", uri), calling(version):
             return await (_around(server, context, last) if run_middleware else last(context))
 
 
@@ -333,11 +351,14 @@ async def _read(server: Any, uri: str, version: VersionSpec | None) -> Any:
         if values is None:
             raise NotFoundError(f"Unknown resource: {uri!r}")
         screen(server, template, values)
+        note_component(template)
+    else:
+        note_component(found)
     try:
         if found is None:
             found = await template.create_resource(uri, values)
         value = await found.read()
-        return value if is_input_required(value) else found.convert_result(value)
+        return as_ask(InputRequiredResourceResult, value) or found.convert_result(value)
     except ResourceSecurityError:
         raise
     except (NotFoundError, DisabledError) as error:
@@ -372,8 +393,8 @@ async def render_prompt(
         message = model_class("GetPromptRequestParams").model_construct(
             name=name, arguments=None if arguments is None else dict(arguments), **_plain_meta(version)
         )
-        context = MiddlewareContext.of(server, message, "prompts/get")
-        with calling(version):
+        context = MiddlewareContext.of(server, continued(message), "prompts/get")
+        with server_span(server, "prompts/get", name), calling(version):
             return await (_around(server, context, last) if run_middleware else last(context))
 
 
@@ -385,9 +406,10 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
     prompt = await find_object(server, "prompts", name, version)
     if prompt is None:
         raise NotFoundError(f"Unknown prompt: {name!r}")
+    note_component(prompt)
     try:
         value = await prompt.render(dict(arguments or {}))
-        return value if is_input_required(value) else prompt.convert_result(value)
+        return as_ask(InputRequiredPromptResult, value) or prompt.convert_result(value)
     except (NotFoundError, DisabledError) as error:
         raise PromptError(server.error_text(f"Error rendering prompt {name!r}", error)) from error
     except (HandlerError, RequestFailed, MissingCapability):
@@ -399,10 +421,12 @@ async def _render(server: Any, name: str, arguments: Any, version: VersionSpec |
 
 def _failure(server: Any, what: str, error: Exception) -> str:
     """Log an unexpected failure and return what the caller is told; what an API answered is no crash of ours."""
-    status = getattr(error, "status_code", None)
+    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
     log.error(what, exc_info=error if status is None else None)
     if status == 429:
         return "Rate limited by upstream API, please retry later"
+    if any(each.__name__ == "TimeoutException" for each in type(error).__mro__):
+        return "Upstream request timed out, please retry"
     return str(server.error_text(what, error))
 
 
@@ -416,6 +440,7 @@ def use_pipeline(server: Any) -> None:
     server.handlers["tools/call"] = _tool_handler(server)
     server.handlers["resources/read"] = _resource_handler(server)
     server.handlers["prompts/get"] = _prompt_handler(server)
+    use_overrides(server)
     wrap_handlers(server)
     # Which ones there are is known only when providers and transforms list them.
     server.announced = server.announced | {"tools", "resources", "prompts"}
@@ -431,36 +456,24 @@ def _list_handler(server: Any, row: _Kind) -> Any:
         if server.dereferences:
             page = [dereferenced(each) for each in page]
         listed = [to_struct(getattr(item, row.listed)(), row.struct) for item in page]
-        return row.result(**{row.member: listed}, next_cursor=following)
+        return hinted(server, row.method, row.result(**{row.member: listed}, next_cursor=following))
 
     return handle
 
 
 def _page(items: list[Any], cursor: str | None, server: Any) -> tuple[list[Any], str | None]:
-    """Return one page, and the cursor of the next one: the place of its first item."""
-    size = server.listing._page_size
-    try:
-        start = 0 if cursor is None else int(cursor)
-    except ValueError as error:
-        raise InvalidParams(f"Invalid cursor: {cursor}") from error
-    if not 0 <= start <= len(items):
-        raise InvalidParams(f"Invalid cursor: {cursor}")
-    return items[start : start + size], str(start + size) if start + size < len(items) else None
-
-
-def _asked(server: Any, exchange: Any, result: Any, what: str) -> Any:
-    """Return the questions that a component returned instead of a result.
+    """Return one page, and the cursor of the next one.
 
     Raises:
-        InvalidParams: the caller's revision has no such results.
+        InvalidParams: the cursor is not one of ours.
     """
-    if Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
-        first = next(each.name for each in REVISIONS if Feature.INPUT_REQUIRED in each.features)
-        raise InvalidParams(
-            f"{what} returned an InputRequiredResult, which exists since {first}; "
-            f"this caller speaks {exchange.admitted.caller.revision.name}: call ctx.elicit() instead"
-        )
-    return to_input_required(server, exchange, result)
+    size = getattr(server, "list_page_size", None)
+    if size is None:
+        return items, None
+    try:
+        return paginate_sequence(items, cursor, size)
+    except ValueError as error:
+        raise InvalidParams(str(error)) from error
 
 
 def _tool_handler(server: Any) -> Any:
@@ -474,8 +487,11 @@ def _tool_handler(server: Any) -> Any:
             return error_result(f"Unknown tool: {params.name!r}")
         except HandlerError as error:
             return error_result(str(error))
-        if is_input_required(result):
-            return _asked(server, exchange, result, f"Tool {params.name!r}")
+        if (asked := answer(server, exchange, result)) is not None:
+            return asked
+        if isinstance(result, BaseModel) and not isinstance(result, model_class("CallToolResult")):
+            # A result of an extension's own.
+            return to_plain(result)
         return result.to_struct() if isinstance(result, ToolResult) else to_struct(result, t.CallToolResult)
 
     return handle
@@ -489,13 +505,16 @@ def _resource_handler(server: Any) -> Any:
             raise ResourceNotFound(f"Resource not found: {params.uri!r}", data={"uri": params.uri}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
-        if is_input_required(result):
-            return _asked(server, exchange, result, f"Resource {params.uri!r}")
-        if isinstance(result, ResourceResult):
-            return result.to_struct(params.uri)
+        if (asked := answer(server, exchange, result)) is not None:
+            return asked
         if isinstance(result, list):
-            return ResourceResult(result).to_struct(params.uri)
-        return to_struct(result, t.ReadResourceResult)
+            result = ResourceResult(result)
+        found = (
+            result.to_struct(params.uri)
+            if isinstance(result, ResourceResult)
+            else to_struct(result, t.ReadResourceResult)
+        )
+        return hinted(server, "resources/read", found)
 
     return handle
 
@@ -510,8 +529,8 @@ def _prompt_handler(server: Any) -> Any:
             raise InvalidParams(f"Unknown prompt: {params.name!r}", data={"name": params.name}) from error
         except HandlerError as error:
             raise McpError(code=-32603, message=str(error)) from error
-        if is_input_required(result):
-            return _asked(server, exchange, result, f"Prompt {params.name!r}")
+        if (asked := answer(server, exchange, result)) is not None:
+            return asked
         return result.to_struct() if isinstance(result, PromptResult) else to_struct(result, t.GetPromptResult)
 
     return handle

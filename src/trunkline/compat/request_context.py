@@ -5,13 +5,24 @@ The variable looks the request up that is being served; what a program sets in i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any
 
 from trunkline.compat.context import CURRENT_REQUEST, current_context
 
-__all__ = ["FastMCPRequestContext", "RequestContextVariable", "fastmcp_request_ctx"]
+__all__ = [
+    "FastMCPRequestContext",
+    "Meta",
+    "RequestContextVariable",
+    "bind_request_context",
+    "fastmcp_request_ctx",
+    "reset_transport",
+    "served_transport",
+    "set_transport",
+]
 
 
 @dataclass
@@ -26,6 +37,16 @@ class FastMCPRequestContext:
     close_sse_stream: Any
     lifespan_context: Any
     _srctx: Any = None
+
+
+class Meta(dict[str, Any]):
+    """``_meta`` of a request: a dictionary whose members are attributes too, as before FastMCP 4."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a member, or None."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.get("progressToken" if name == "progress_token" else name)
 
 
 class RequestContextVariable:
@@ -67,3 +88,44 @@ class RequestContextVariable:
 
 
 fastmcp_request_ctx = RequestContextVariable()
+
+
+#: The transport that a program says it serves.
+_TRANSPORT: ContextVar[str | None] = ContextVar("trunkline.compat.transport", default=None)
+
+
+def set_transport(transport: str) -> Token[str | None]:
+    """Say which transport is served."""
+    return _TRANSPORT.set(transport)
+
+
+def reset_transport(token: Token[str | None]) -> None:
+    """Undo ``set_transport``."""
+    _TRANSPORT.reset(token)
+
+
+def served_transport() -> str | None:
+    """Return the transport that a program says it serves, or None."""
+    return _TRANSPORT.get()
+
+
+@contextmanager
+def bind_request_context(given: Any) -> Iterator[FastMCPRequestContext]:
+    """Make the record of a request the current one."""
+    params = getattr(given, "params", None)
+    meta = params.get("_meta") if isinstance(params, dict) else getattr(given, "meta", None)
+    made = FastMCPRequestContext(
+        session=given.session,
+        request_id=None if given.request_id is None else str(given.request_id),
+        meta=meta if isinstance(meta, dict) else None,
+        request=getattr(given, "request", None) or CURRENT_REQUEST.get(),
+        protocol_version=str(given.protocol_version),
+        close_sse_stream=getattr(given, "close_sse_stream", None),
+        lifespan_context=given.lifespan_context,
+        _srctx=given,
+    )
+    token = fastmcp_request_ctx.set(made)
+    try:
+        yield made
+    finally:
+        fastmcp_request_ctx.reset(token)

@@ -77,6 +77,10 @@ class ToolResult(OwnToolResult):
         value = super().__getattribute__(name)
         return None if value is msgspec.UNSET else value
 
+    def __repr__(self) -> str:
+        """Show the parts."""
+        return f"{type(self).__name__}(content={self.content!r}, structured_content={self.structured_content!r})"
+
     @classmethod
     def from_mcp_result(cls, result: Any) -> ToolResult:
         """Make one from the protocol's result."""
@@ -169,6 +173,10 @@ class AssistantMessage(Message):
 
 class PromptResult:
     """A rendered prompt."""
+
+    def __repr__(self) -> str:
+        """Show the messages."""
+        return f"{type(self).__name__}(messages={[each.content for each in self.messages]!r})"
 
     def __init__(self, messages: Any, description: str | None = None, meta: Mapping[str, Any] | None = None) -> None:
         """Initialize with messages, or one text."""

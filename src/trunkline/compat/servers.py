@@ -105,13 +105,13 @@ class ForeignServer(Server):
         """Define a server."""
         self._rules: list[tuple[bool, Callable[[Any], bool]]] = []
         #: By session: what was switched on and off for it alone.
-        self._session_rules: dict[int, list[tuple[bool, Callable[[Any], bool]]]] = {}
+        self._session_rules: dict[Any, list[tuple[bool, Callable[[Any], bool]]]] = {}
+        self._session_rule_data: dict[Any, list[dict[str, Any]]] = {}
         self._extras: dict[tuple[str, str], dict[str, Any]] = {}
         self._objects: dict[int, tuple[Any, Component]] = {}
         self._connection_ends: dict[int, list[Callable[[], Any]]] = {}
         self._connection_scopes: dict[int, Any] = {}
         self.custom_routes: list[Any] = []
-        self._additional_http_routes = self.custom_routes
         self.foreign_auth = options.pop("auth", None)
         #: The policy for values of template variables; None: none is refused.
         self.resource_security = options.pop("resource_security", DEFAULT_RESOURCE_SECURITY)
@@ -121,6 +121,14 @@ class ForeignServer(Server):
         self._ready = True
         self.middleware = (self._bind_context, *self.middleware)
         self._refresh()
+
+    @property
+    def _additional_http_routes(self) -> list[Any]:
+        return self.custom_routes
+
+    @_additional_http_routes.setter
+    def _additional_http_routes(self, routes: list[Any]) -> None:
+        self.custom_routes = routes
 
     @classmethod
     def __class_getitem__(cls, _: object) -> Any:
@@ -157,6 +165,9 @@ class ForeignServer(Server):
                 await callback()
             except Exception:
                 log.exception("the clean-up after a connection failed")
+        # By its id: another connection may get the same one, and must not inherit what was kept for this.
+        for kept in (self._session_rules, self._session_rule_data, self.__dict__.get("_compat_states", {})):
+            kept.pop(id(holder), None)
         await super().release(holder)
 
     def worded(self, exchange: Any, error: Exception) -> Exception:
@@ -297,7 +308,7 @@ class ForeignServer(Server):
         if stored in getattr(self._own, kind) and self._on_duplicate == "ignore":
             return
         self._extras[kind, stored] = extras
-        for name in ("task", "app", "serializer"):
+        for name in ("app", "serializer") if hasattr(self, "add_extension") else ("task", "app", "serializer"):
             if options.get(name):
                 warnings.warn(f"{name}= has no effect", CompatibilityWarning, stacklevel=4)
         self._put(kind, stored, definition)
@@ -466,15 +477,23 @@ class ForeignServer(Server):
             if not shown or self.listing.is_visible(None, definition)  # type: ignore[arg-type]
         ]
 
-    def add_session_rule(self, session: Any, on: bool, matches: Callable[[Any], bool]) -> None:
+    def session_rule_data(self, session: Any) -> list[dict[str, Any]]:
+        """Return what was switched for one session, as data."""
+        return list(self._session_rule_data.get(_scope_key(session), ()))
+
+    def add_session_rule(
+        self, session: Any, on: bool, matches: Callable[[Any], bool], data: dict[str, Any] | None = None
+    ) -> None:
         """Switch on or off what matches, for one session."""
-        self._session_rules.setdefault(id(session), []).append((on, matches))
+        self._session_rule_data.setdefault(_scope_key(session), []).append(data or {"enabled": on})
+        self._session_rules.setdefault(_scope_key(session), []).append((on, matches))
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
 
     def forget_session_rules(self, session: Any) -> None:
         """Show a session what everybody is shown."""
-        self._session_rules.pop(id(session), None)
+        self._session_rules.pop(_scope_key(session), None)
+        self._session_rule_data.pop(_scope_key(session), None)
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
 
@@ -508,7 +527,7 @@ class ForeignServer(Server):
         return shown
 
     def _rules_for(self, session: Any) -> Sequence[tuple[bool, Callable[[Any], bool]]]:
-        return self._session_rules.get(id(session), ()) if session is not None else ()
+        return self._session_rules.get(_scope_key(session), ()) if session is not None else ()
 
     def add_rule(self, on: bool, matches: Callable[[Any], bool]) -> None:
         """Switch on or off what matches; later rules win."""
@@ -516,6 +535,11 @@ class ForeignServer(Server):
         self._refresh()
         for kind in ("tools", "prompts", "resources"):
             self.changed(kind)
+
+
+def _scope_key(scope: Any) -> Any:
+    """Return what a session, or the caller that stands for one, is kept under."""
+    return scope if isinstance(scope, str) else id(scope)
 
 
 def versioned_key(key: str, version: str | None) -> str:

@@ -31,6 +31,7 @@ __all__ = [
     "call_model",
     "create_connected_server_and_client_session",
     "elicit_model",
+    "is_by_hand",
     "seconds",
     "sse_client",
     "stdio_client",
@@ -195,7 +196,7 @@ class ClientSession:
         With ``allow_input_required``, what the server asks for is returned and not answered; the next call brings
         ``input_responses`` and ``request_state``.
         """
-        if _is_by_hand(rounds):
+        if is_by_hand(rounds):
             params = {"name": name, "arguments": to_plain(arguments or {})}
             return await self._by_hand("tools/call", params, "CallToolResult", rounds)
         result = await as_theirs(
@@ -231,7 +232,7 @@ class ClientSession:
 
     async def read_resource(self, uri: Any, **rounds: Any) -> Any:
         """Read a resource."""
-        if _is_by_hand(rounds):
+        if is_by_hand(rounds):
             return await self._by_hand("resources/read", {"uri": str(uri)}, "ReadResourceResult", rounds)
         params = t.ReadResourceRequestParams(uri=str(uri))
         client = self._client
@@ -240,7 +241,7 @@ class ClientSession:
 
     async def get_prompt(self, name: str, arguments: Any = None, **rounds: Any) -> Any:
         """Render a prompt."""
-        if _is_by_hand(rounds):
+        if is_by_hand(rounds):
             params = {"name": name, "arguments": to_plain(arguments or {})}
             return await self._by_hand("prompts/get", params, "GetPromptResult", rounds)
         return _plain_result(to_model(await as_theirs(self._client.get_prompt(name, arguments))))
@@ -292,7 +293,8 @@ def _plain_result(result: Any) -> Any:
     return result
 
 
-def _is_by_hand(rounds: Mapping[str, Any]) -> bool:
+def is_by_hand(rounds: Mapping[str, Any]) -> bool:
+    """Return whether a call is one round of several that the program goes through itself."""
     return any(rounds.get(name) for name in ("allow_input_required", "input_responses", "request_state"))
 
 

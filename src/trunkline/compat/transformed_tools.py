@@ -186,6 +186,7 @@ class TransformedTool(Tool):
             output_schema=output if output_schema is _NOTHING else (output_schema or None),
             meta=tool.meta if meta is _NOTHING else _kept_meta(tool.meta, meta),
             version=tool.version if version is _NOTHING else version,
+            # A check of the tool holds for what is made of it.
             auth=tool.auth,
             parameters=parameters,
             parent_tool=tool,

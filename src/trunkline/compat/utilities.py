@@ -130,6 +130,8 @@ def _defaults() -> dict[str, Any]:
         json_response=False,
         home=Path.home() / ".local" / "share" / "fastmcp",
         ssrf_trust_proxy=False,
+        show_server_banner=True,
+        telemetry_mode="native",
     )
 
 

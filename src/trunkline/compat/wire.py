@@ -52,7 +52,6 @@ __all__ = [
     "find_available_port",
     "get_default_environment",
     "get_display_name",
-    "lifespan",
 ]
 
 LATEST_HANDSHAKE_VERSION = NEWEST_HANDSHAKE.name
@@ -240,8 +239,3 @@ async def create_client_server_memory_streams() -> AsyncIterator[Any]:
     to_server, from_client = anyio.create_memory_object_stream[Any](10)
     async with to_client, from_server, to_server, from_client:
         yield (from_server, to_server), (from_client, to_client)
-
-
-def lifespan(function: Any) -> Any:
-    """Make a lifespan of an async generator function."""
-    return asynccontextmanager(function)

@@ -35,7 +35,7 @@ def get_context_token() -> AccessToken | None:
 def authenticated_principal(_: Any = None) -> str | None:
     """Return the identity of the caller as text, or None for an anonymous caller."""
     token = get_context_token()
-    return None if token is None else json.dumps(principal_components(token))
+    return None if token is None else json.dumps(principal_components(token), separators=(",", ":"))
 
 
 def current_principal(_: Mapping[str, str]) -> Principal | None:

@@ -16,10 +16,11 @@ import msgspec
 
 import trunkline.types as t
 from trunkline.compat.exceptions import McpError
+from trunkline.compat.features.telemetry import server_span
 from trunkline.compat.middleware.base import MiddlewareContext, run_middleware
 from trunkline.compat.types import model_class, to_model, to_plain, to_struct
 
-__all__ = ["handle_notification", "wrap_handlers"]
+__all__ = ["handle_notification", "wrap_handler", "wrap_handlers"]
 
 log = logging.getLogger("fastmcp")
 
@@ -49,11 +50,17 @@ def wrap_handlers(server: Any) -> None:
     """Run the middleware of a server around the handlers of all other methods."""
     for method, handler in tuple(server.handlers.items()):
         if method not in _OTHERWISE:
-            server.handlers[method] = _wrapped(server, method, handler)
+            server.handlers[method] = wrap_handler(server, method, handler)
 
 
-def _wrapped(server: Any, method: str, handler: Any) -> Any:
+def wrap_handler(server: Any, method: str, handler: Any) -> Any:
+    """Return a handler with the middleware of a server around it."""
+
     async def handle(exchange: Any, params: Any) -> Any:
+        with server_span(server, method):
+            return await around(exchange, params)
+
+    async def around(exchange: Any, params: Any) -> Any:
         if not server.foreign_middleware:
             return await handler(exchange, params)
         answers: list[Any] = []

@@ -67,6 +67,10 @@ class Provider:
         """Entered while a server with this provider runs."""
         yield
 
+    def required_extensions(self) -> Sequence[Any]:
+        """Return the extensions that a server with this provider needs."""
+        return ()
+
     # --- what subclasses override ------------------------------------------------------------------------------------
 
     async def _list_tools(self) -> Sequence[Any]:
@@ -176,6 +180,10 @@ class WrappedProvider(Provider):
         self.provider = provider
         self.add_transform(transform)
 
+    @property
+    def _inner(self) -> Any:
+        return self.provider
+
     def __repr__(self) -> str:
         """Show both."""
         return f"{type(self).__name__}({self.provider!r}, {self._transforms})"
@@ -208,6 +216,11 @@ class WrappedProvider(Provider):
     async def _get_prompt(self, name: str, version: VersionSpec | None = None) -> Any:
         return await self.provider.get_prompt(name, version)
 
+    def required_extensions(self) -> Sequence[Any]:
+        """Return those of the inner provider."""
+        found: Sequence[Any] = self.provider.required_extensions()
+        return found
+
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         """Enter the inner provider's."""
@@ -221,7 +234,9 @@ class AggregateProvider(Provider):
     def __init__(self, providers: Sequence[Any] | None = None, *, provider_error_strategy: str = "warn") -> None:
         """Initialize with the providers; one that fails is left out, or raises with ``"raise"``."""
         super().__init__()
-        self.providers: list[Any] = list(providers or ())
+        self.providers: list[Any] = [_as_provider(each) for each in providers or ()]
+        #: The running servers that this provider belongs to.
+        self._extension_scopes: list[Any] = []
         self.provider_error_strategy = provider_error_strategy
 
     def __repr__(self) -> str:
@@ -229,8 +244,22 @@ class AggregateProvider(Provider):
         return f"{type(self).__name__}(providers={self.providers})"
 
     def add_provider(self, provider: Any, *, namespace: str = "") -> None:
-        """Add a provider, under a namespace if one is given."""
+        """Add a provider, under a namespace if one is given.
+
+        Raises:
+            RuntimeError: it needs an extension that a running server has not.
+        """
+        from trunkline.compat.features.extension_host import check_scopes
+
+        provider = _as_provider(provider)
+        check_scopes(self, provider.required_extensions())
         self.providers.append(provider.wrap_transform(Namespace(namespace)) if namespace else provider)
+        for scope in self._extension_scopes:
+            scope.cover(provider)
+
+    def required_extensions(self) -> Sequence[Any]:
+        """Return those of all providers."""
+        return [each for provider in self.providers for each in provider.required_extensions()]
 
     async def _every(self, verb: str) -> Sequence[Any]:
         return await list_from(self.providers, verb, self.provider_error_strategy)
@@ -265,10 +294,26 @@ class AggregateProvider(Provider):
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         """Enter those of all providers."""
+        from trunkline.compat.features.extension_host import open_scope
+
         async with AsyncExitStack() as stack:
-            for provider in self.providers:
+            scope = open_scope(self)
+            if scope is not None:
+                stack.callback(scope.close)
+            for provider in list(self.providers):
                 await stack.enter_async_context(provider.lifespan())
             yield
+
+
+def _as_provider(given: Any) -> Any:
+    """Return a provider: a server is one of what it offers."""
+    from trunkline.server.server import Server
+
+    if not isinstance(given, Server):
+        return given
+    from trunkline.compat.providers.mounted import FastMCPProvider
+
+    return FastMCPProvider(given)
 
 
 async def list_from(providers: Sequence[Any], verb: str, on_error: str = "warn") -> list[Any]:

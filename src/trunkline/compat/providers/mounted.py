@@ -7,7 +7,10 @@ from typing import Any
 
 from trunkline.compat.component_versions import VersionSpec
 from trunkline.compat.components import Prompt, Resource, ResourceTemplate, Tool
+from trunkline.compat.context import current_context
 from trunkline.compat.fast_templates import expand_uri_template
+from trunkline.compat.features.server_extensions import delegating
+from trunkline.compat.features.telemetry import delegate_span
 from trunkline.compat.providers.base import Provider
 
 __all__ = [
@@ -48,7 +51,10 @@ class FastMCPProviderTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> Any:
         """Call the tool through its server."""
-        return await self.server.call_tool(self.inner_name, arguments, version=_exact(self.version))
+        current = current_context()
+        caller = None if current is None else current.server
+        with delegate_span(self.inner_name, "tools/call"), delegating(caller, self.server):
+            return await self.server.call_tool(self.inner_name, arguments, version=_exact(self.version))
 
 
 class FastMCPProviderResource(Resource):
@@ -64,7 +70,8 @@ class FastMCPProviderResource(Resource):
 
     async def read(self) -> Any:
         """Read the resource through its server."""
-        return await self.server.read_resource(self.inner_uri, version=_exact(self.version))
+        with delegate_span(self.inner_uri, "resources/read"):
+            return await self.server.read_resource(self.inner_uri, version=_exact(self.version))
 
 
 class FastMCPProviderResourceTemplate(ResourceTemplate):
@@ -110,7 +117,8 @@ class FastMCPProviderPrompt(Prompt):
 
     async def render(self, arguments: dict[str, Any] | None = None) -> Any:
         """Render the prompt through its server."""
-        return await self.server.render_prompt(self.inner_name, arguments, version=_exact(self.version))
+        with delegate_span(self.inner_name, "prompts/get"):
+            return await self.server.render_prompt(self.inner_name, arguments, version=_exact(self.version))
 
 
 class FastMCPProvider(Provider):
@@ -124,6 +132,11 @@ class FastMCPProvider(Provider):
     def __repr__(self) -> str:
         """Show the server."""
         return f"{type(self).__name__}({self.server!r})"
+
+    def required_extensions(self) -> Sequence[Any]:
+        """Return those of the server that others may register."""
+        found = getattr(self.server, "required_extensions", None)
+        return [] if found is None else [each for each in found() if each.auto_register]
 
     async def _list_tools(self) -> Sequence[Any]:
         return [FastMCPProviderTool.wrap(self.server, each) for each in await self.server.list_tools()]
