@@ -305,8 +305,7 @@ class Connection:
         Not before: one cancelled in the same read never starts, and all that do not suspend are answered in one write.
         """
         received, self._unstarted = self._unstarted or [], []
-        # As if a flush were scheduled, so that no answer schedules one: what these requests queue is flushed below, or
-        # earlier, by the answer after which no request is open.
+        # So that no answer schedules a flush: what is queued leaves below, or with the answer after which none is open.
         scheduled, self._flush_scheduled = self._flush_scheduled, True
         for exchange in received:
             if exchange._work is not None:
