@@ -24,7 +24,7 @@ from trunkline.cli.ui.output import error_document, one_line, owns_process, prin
 from trunkline.cli.ui.server_requests import SAMPLING_REJECTED, TerminalRequestHandler
 from trunkline.cli.ui.terminal import Screen
 from trunkline.client.client import Client
-from trunkline.errors import HttpError, RequestFailed, TrunklineError, UrlElicitationRequired
+from trunkline.errors import HttpError, RequestFailed, ServerExited, TrunklineError, UrlElicitationRequired
 from trunkline.protocol.limits import Limits
 
 if TYPE_CHECKING:
@@ -406,6 +406,8 @@ def _sentence(choices: Choices, error: TrunklineError) -> str:
         return _unauthorized_sentence(choices, error)
     if isinstance(error, RequestFailed):
         return f"the server returned an error: {error}"
+    if isinstance(error, ServerExited) and error.status == 0 and not error.stderr.strip():
+        return f"{error}; the program has to run its server, with server.run() for example"
     return str(error) or type(error).__name__
 
 

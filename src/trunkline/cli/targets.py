@@ -7,6 +7,7 @@ __name__ == "__main__"`` does not run; exceptions it raises are shown with its o
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Container, Sequence
 from contextlib import redirect_stdout
@@ -360,6 +361,10 @@ def _one_word(word: str) -> CommandTarget | ConfiguredTarget:
             raise CommandError(str(problem), Exit.CONFIG)
     from trunkline.cli.suggestions import suggestion
 
+    address = re.fullmatch(r"([\w.-]+:\d+)(/.*)?", word)
+    if address is not None:
+        url = f"http://{address[1]}{address[2] or '/mcp'}"
+        raise CommandError(f'{word!r} is not a URL; did you mean "{url}"?', Exit.USAGE)
     name = word.partition("/")[0]
     if os.sep in word:
         near = suggestion(name, configuration.entries) if name else ""
