@@ -102,7 +102,9 @@ def test_what_to_type_instead_is_told(
 
 
 def test_an_argument_that_must_be_json_and_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = "from trunkline import Server\nserver = Server()\n@server.tool\ndef sow(bed: dict[str, int]) -> int: return 1\n"
+    source = (
+        "from trunkline import Server\nserver = Server()\n@server.tool\ndef sow(bed: dict[str, int]) -> int: return 1\n"
+    )
     (folder / "garden.py").write_text(source)
     code, _, err = run(capsys, "call", "garden.py", "sow", 'bed={"row": 3')
     assert code == 1

@@ -290,7 +290,7 @@ class TestDefaultsOfDataclasses:
     """An instance has all its members, so that a function can return it, or read its ``vars``."""
 
     def test_are_stored_in_the_instance(self) -> None:
-        def search(filter: Filter) -> None: ...  # noqa: A002
+        def search(filter: Filter) -> None: ...
 
         bind = Signature.of(search).bind
         assert vars(bind(b'{"filter": {"name": "a"}}')["filter"]) == {"name": "a", "limit": 10}
@@ -308,7 +308,7 @@ class TestDefaultsOfDataclasses:
         assert vars(Signature.of(turn).bind(b'{"back": {"n": 2}}')["back"])["depth"] == 1
 
     def test_a_returned_argument_keeps_its_members(self) -> None:
-        def search(filter: Filter) -> Filter: ...  # noqa: A002
+        def search(filter: Filter) -> Filter: ...
 
         signature = Signature.of(search)
         assert signature.encode_result(signature.bind(b'{"filter": {"name": "a"}}')["filter"]) == (

@@ -28,11 +28,11 @@ from trunkline.errors import HttpError, RequestFailed, ServerExited, TrunklineEr
 from trunkline.protocol.limits import Limits
 
 if TYPE_CHECKING:
-    from trunkline.host.config.model import ServerEntry
     from trunkline.auth.oauth import OAuth
     from trunkline.client.changes import Change
     from trunkline.client.options import ProgressCallback
     from trunkline.client.tool_cache import CallResult
+    from trunkline.host.config.model import ServerEntry
     from trunkline.transports.link import Link
 
 __all__ = [
@@ -322,7 +322,7 @@ def _run_forked(spec: str) -> int:
     except SystemExit as exit:
         if exit.code is not None and not isinstance(exit.code, int):
             # As the interpreter shows sys.exit("message").
-            print(exit.code, file=sys.stderr)
+            sys.stderr.write(f"{exit.code}\n")
         raise
 
 

@@ -91,7 +91,9 @@ def bed(name: str) -> str: return name
 def advise() -> str: return ""
 """
     (folder / "beds.py").write_text(source)
-    write_config(folder / "mine.json", {"beds": {"command": sys.executable, "args": ["-m", "trunkline", "run", "beds.py"]}})
+    write_config(
+        folder / "mine.json", {"beds": {"command": sys.executable, "args": ["-m", "trunkline", "run", "beds.py"]}}
+    )
     assert run(capsys, "list", "tools", "beds", "-c", "mine.json").code == 0
     assert proposed(capsys, "call", "-c", "mine.json", "beds", "") == ["dig"]
     assert proposed(capsys, "get", "-c", "mine.json", "beds", "") == ["advise"]

@@ -149,7 +149,9 @@ def _explain(recorder: CheckRecorder, error: TrunklineError, *, process: bool, l
         tail = _stderr_tail(error.stderr)
         said = f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
         recorder.fail(
-            "spawn", f"it exited with status {error.status} before it responded{said}", fix=_exit_fix(error.status, tail)
+            "spawn",
+            f"it exited with status {error.status} before it responded{said}",
+            fix=_exit_fix(error.status, tail),
         )
     elif isinstance(error, RequestTimeout):
         fix = "is it an MCP server? If it is only slow, increase --timeout or startTimeout"
