@@ -35,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param(("call", DEMO, "ecko", "text=x"), "echo", id="a tool"),
         pytest.param(("call", DEMO, "ecko"), "echo", id="a tool without arguments"),
         pytest.param(("get", DEMO, "gret"), "greet", id="a prompt"),
+        pytest.param(("complete", DEMO, "gret", "name"), "greet", id="a prompt to complete"),
         pytest.param(("read", DEMO, "note://onee"), "note://one", id="a resource"),
         pytest.param(("call", "note", "echo"), "notes", id="a server"),
         pytest.param(("call", "note/echo", "text=x"), "notes", id="a server with its tool"),
@@ -87,6 +88,7 @@ def test_an_address_given_twice_or_wrong_is_a_usage_error(
     [
         pytest.param(("list", "weather.py"), "for the tools: trunkline list tools weather.py.", id="a kind is missing"),
         pytest.param(("tools", "weather.py"), "use: trunkline list tools TARGET.", id="the name of another tool"),
+        pytest.param(("call", DEMO), "Missing argument 'TOOL'; trunkline list tools TARGET lists them.", id="no tool"),
         pytest.param(("help",), "use: trunkline --help.", id="help"),
         pytest.param(("config", "-c", "x"), 'did you mean "trunkline config explain -c"?', id="an option of a group"),
         pytest.param(("list", "tools", "localhost:80"), 'did you mean "http://localhost:80/mcp"?', id="no scheme"),

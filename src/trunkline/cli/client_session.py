@@ -192,7 +192,7 @@ class CommandContext:
         from trunkline.cli.suggestions import suggestion
 
         try:
-            names = [getattr(each, "uri", None) or each.name for each in await known()]
+            names = [_key(each) for each in await known()]
         except TrunklineError:
             return False
         self.hint = "" if name in names else suggestion(name, names)
@@ -222,6 +222,11 @@ class CommandContext:
     def show_stderr_line(self, line: str, server: str | None = None) -> None:
         """Show a line of the server's stderr."""
         self.screen.line(f"[stderr] {'' if server is None else f'{one_line(server)}: '}{line}")
+
+
+def _key(item: Any) -> str:
+    """Return what an item is requested by."""
+    return getattr(item, "uri", None) or getattr(item, "uri_template", None) or str(item.name)
 
 
 def _entry_of(target: ConfiguredTarget) -> ServerEntry | None:

@@ -280,7 +280,9 @@ def take_item(choices: Choices, words: Sequence[str], what: str) -> tuple[str, t
     if isinstance(target, ConfiguredTarget) and target.rest is not None:
         return target.rest, tuple(words)
     if not words:
-        raise click.UsageError(f"Missing argument {what!r}.")
+        kind = {"TOOL": "tools", "PROMPT": "prompts", "URI": "resources"}.get(what)
+        hint = "" if kind is None else f"; trunkline list {kind} TARGET lists them"
+        raise click.UsageError(f"Missing argument {what!r}{hint}.")
     return words[0], tuple(words[1:])
 
 

@@ -356,6 +356,19 @@ def test_nothing_typed_yet_is_completed_too(capsys: pytest.CaptureFixture[str]) 
     assert run(capsys, "complete", DEMO, "greet", "name").out == "ann\nanna\nbob\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("greet", "name", "zz"), "there are no completions of 'zz' for name"),
+        (("note://{other}", "other"), "there are no completions for other"),
+    ],
+)
+def test_that_there_are_no_proposals_is_told(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "complete", DEMO, *words) == (0, "", f"trunkline: {told}\n")
+
+
 def test_proposals_are_given_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "complete", DEMO, "greet", "name", "an", "--given", "style=long", "--json").out
     assert json.loads(out)["completion"]["values"] == ["ann", "anna"]

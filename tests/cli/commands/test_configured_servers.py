@@ -160,7 +160,7 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
         pytest.param(("call", "demo", "fail"), 5, "the tool fail failed: no luck", id="tool error"),
         pytest.param(("call", "demo", "refuse"), 5, "the server returned an error: not", id="error answer"),
         pytest.param(("call", "demo", "die"), 4, "last words", id="the server ends"),
-        pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer after 2 s", id="too slow"),
+        pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer within 2 s", id="too slow"),
         pytest.param(("call", "demo", "choose"), 6, "declined, there is no terminal", id="a question"),
         pytest.param(("call", "demo", "think"), 6, "a request of the server was declined", id="a model's answer"),
         pytest.param(
