@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param(("call", DEMO, "ecko"), "echo", id="a tool without arguments"),
         pytest.param(("get", DEMO, "gret"), "greet", id="a prompt"),
         pytest.param(("complete", DEMO, "gret", "name"), "greet", id="a prompt to complete"),
+        pytest.param(("complete", DEMO, "note://{name}/pge", "name"), "note://{name}/page", id="a template"),
         pytest.param(("read", DEMO, "note://onee"), "note://one", id="a resource"),
         pytest.param(("call", "note", "echo"), "notes", id="a server"),
         pytest.param(("call", "note/echo", "text=x"), "notes", id="a server with its tool"),

@@ -360,7 +360,7 @@ def test_nothing_typed_yet_is_completed_too(capsys: pytest.CaptureFixture[str]) 
     ("words", "told"),
     [
         (("greet", "name", "zz"), "there are no completions of 'zz' for name"),
-        (("note://{other}", "other"), "there are no completions for other"),
+        (("greet", "style"), "there are no completions for style"),
     ],
 )
 def test_that_there_are_no_proposals_is_told(
