@@ -225,7 +225,7 @@ async def test_progress_restarts_the_idle_timeout_but_not_the_total() -> None:
     scene.clock.advance(0.1)
     error = await failure(task)
     assert isinstance(error, RequestTimeout)
-    assert (error.clock, error.seconds, str(error)) == ("total", 25, "no answer after 25 s in all")
+    assert (error.clock, error.seconds, str(error)) == ("total", 25, "no answer within 25 s")
 
 
 async def test_progress_that_does_not_increase_does_not_keep_a_request_alive() -> None:

@@ -66,7 +66,7 @@ class PendingRequest:
         """Return the error for the timeout that expired."""
         idle, total = self.timeouts.idle, self.timeouts.total
         if total is not None and self.expires_at >= self.started + total:
-            return RequestTimeout(f"no answer after {total:g} s in all", clock="total", seconds=total)
+            return RequestTimeout(f"no answer within {total:g} s", clock="total", seconds=total)
         seconds = idle or 0.0
         return RequestTimeout(
             f"no answer after {seconds:g} s without an answer or progress", clock="idle", seconds=seconds

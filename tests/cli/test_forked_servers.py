@@ -190,3 +190,19 @@ def test_at_a_url_the_traceback_is_where_the_server_runs(folder: Path) -> None:
     with serving("forked.py", "--port", "0", cwd=folder) as served:
         shown = command("call", served.url, "fail", "city=Oslo").err
     assert shown.endswith("failed unexpectedly.\ntrunkline: the traceback is in the log of the server\n")
+
+
+def test_a_message_with_which_it_exits_is_shown(folder: Path) -> None:
+    (folder / "leaving.py").write_text("import sys\nsys.exit('the key is missing')\n")
+    done = command("list", "tools", "leaving.py", cwd=folder)
+    assert done.code == 4
+    assert done.err.endswith("exited with status 1; last lines of stderr:\nthe key is missing\n")
+
+
+def test_a_result_that_does_not_match_is_explained(folder: Path) -> None:
+    (folder / "wrong.py").write_text(
+        "from trunkline import Server\nserver = Server('wrong')\n@server.tool\ndef count() -> int: return 'three'\n"
+    )
+    done = command("call", "wrong.py", "count", cwd=folder)
+    assert done.code == 5
+    assert "the result of tool 'count' does not match its output schema: expected an integer, got a string" in done.err

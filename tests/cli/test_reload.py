@@ -175,7 +175,9 @@ async def test_a_broken_edit_keeps_the_server_of_before(
     text = "".join(log)
     assert "def broken(:" in text
     assert "SyntaxError" in text
-    assert "the previous version keeps running" in text
+    told = [line for line in text.splitlines() if line.endswith("cannot be loaded; the previous version keeps running")]
+    assert told
+    assert all(line.startswith("trunkline: ") for line in told)
 
 
 @TRANSPORTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param(("call", DEMO, "ecko", "text=x"), "echo", id="a tool"),
         pytest.param(("call", DEMO, "ecko"), "echo", id="a tool without arguments"),
         pytest.param(("get", DEMO, "gret"), "greet", id="a prompt"),
+        pytest.param(("complete", DEMO, "gret", "name"), "greet", id="a prompt to complete"),
+        pytest.param(("complete", DEMO, "note://{name}/pge", "name"), "note://{name}/page", id="a template"),
         pytest.param(("read", DEMO, "note://onee"), "note://one", id="a resource"),
         pytest.param(("call", "note", "echo"), "notes", id="a server"),
         pytest.param(("call", "note/echo", "text=x"), "notes", id="a server with its tool"),
@@ -79,3 +82,39 @@ def test_an_address_given_twice_or_wrong_is_a_usage_error(
 ) -> None:
     code, _, err = run(capsys, *arguments)
     assert (code, "--port" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param(("list", "weather.py"), "for the tools: trunkline list tools weather.py.", id="a kind is missing"),
+        pytest.param(("tools", "weather.py"), "use: trunkline list tools TARGET.", id="the name of another tool"),
+        pytest.param(("call", DEMO), "Missing argument 'TOOL'; trunkline list tools TARGET lists them.", id="no tool"),
+        pytest.param(("help",), "use: trunkline --help.", id="help"),
+        pytest.param(("config", "-c", "x"), 'did you mean "trunkline config explain -c"?', id="an option of a group"),
+        pytest.param(("list", "tools", "localhost:80"), 'did you mean "http://localhost:80/mcp"?', id="no scheme"),
+        pytest.param(("list", "tools", "a.b:80/x"), 'did you mean "http://a.b:80/x"?', id="no scheme, with a path"),
+        pytest.param(("call", DEMO, "show", "value={"), "", id="a text that may be no JSON"),
+    ],
+)
+def test_what_to_type_instead_is_told(
+    arguments: tuple[str, ...], told: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, *arguments)
+    assert (code, told in err) == (1 if told else 0, True)
+
+
+def test_an_argument_that_must_be_json_and_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = (
+        "from trunkline import Server\nserver = Server()\n@server.tool\ndef sow(bed: dict[str, int]) -> int: return 1\n"
+    )
+    (folder / "garden.py").write_text(source)
+    code, _, err = run(capsys, "call", "garden.py", "sow", 'bed={"row": 3')
+    assert code == 1
+    assert "bed is not JSON: Input data was truncated. See trunkline" in err
+
+
+def test_a_program_that_runs_no_server(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "list", "tools", f"{sys.executable} weather.py")
+    assert code == 4
+    assert err.endswith("the program has to run its server, with server.run() for example\n")

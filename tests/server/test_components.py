@@ -91,6 +91,16 @@ def test_an_unusual_tool_name_logs_a_warning(caplog: pytest.LogCaptureFixture) -
     assert "some clients reject the tool name 'say hello'" in caplog.text
 
 
+def test_a_uri_without_a_scheme_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+    for uri in ("note://one", "mailto:ada", "urn:isbn:1"):
+        server.add_resource(uri, "text")
+    server.add_resource("{+uri}", lambda uri: uri)
+    assert not caplog.records
+    server.add_resource("my notes", "text")
+    assert "some clients reject the resource 'my notes'" in caplog.text
+
+
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 

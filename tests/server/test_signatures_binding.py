@@ -262,3 +262,56 @@ def test_any_text_for_a_text_parameter_stays_what_was_sent(value: Any) -> None:
 
     sent = {"n": "3", "plain": text, "maybe": text, "either": text}
     assert Signature.of(tool).bind(msgspec.json.encode(sent)) == {**sent, "n": 3}
+
+
+@dataclass(frozen=True)
+class Shelf:
+    place: str = "hall"
+    filters: list[Filter] = field(default_factory=list)
+
+
+@dataclass
+class Backwards:
+    """Refers to itself once it is read."""
+
+    n: int
+    depth: int = 1
+    me: "Backwards | None" = None
+
+    def __post_init__(self) -> None:
+        self.me = self
+
+
+class Crate(msgspec.Struct):
+    shelves: dict[str, Shelf]
+
+
+class TestDefaultsOfDataclasses:
+    """An instance has all its members, so that a function can return it, or read its ``vars``."""
+
+    def test_are_stored_in_the_instance(self) -> None:
+        def search(filter: Filter) -> None: ...
+
+        bind = Signature.of(search).bind
+        assert vars(bind(b'{"filter": {"name": "a"}}')["filter"]) == {"name": "a", "limit": 10}
+        assert vars(bind(b'{"filter": {"name": "a", "limit": "3"}}')["filter"]) == {"name": "a", "limit": 3}
+
+    def test_are_stored_in_nested_and_frozen_ones(self) -> None:
+        def fill(crates: list[Crate]) -> None: ...
+
+        (crate,) = Signature.of(fill).bind(b'{"crates": [{"shelves": {"x": {"filters": [{"name": "a"}]}}}]}')["crates"]
+        assert msgspec.to_builtins(crate.shelves["x"]) == {"place": "hall", "filters": [{"name": "a", "limit": 10}]}
+
+    def test_are_stored_in_one_that_refers_to_itself(self) -> None:
+        def turn(back: Backwards) -> None: ...
+
+        assert vars(Signature.of(turn).bind(b'{"back": {"n": 2}}')["back"])["depth"] == 1
+
+    def test_a_returned_argument_keeps_its_members(self) -> None:
+        def search(filter: Filter) -> Filter:
+            return filter
+
+        signature = Signature.of(search)
+        assert signature.encode_result(signature.bind(b'{"filter": {"name": "a"}}')["filter"]) == (
+            b'{"name":"a","limit":10}'
+        )

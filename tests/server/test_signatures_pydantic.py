@@ -219,6 +219,13 @@ def test_a_wrong_tag_is_answered_with_the_right_ones() -> None:
         Signature.of(animals).bind(b'{"animal": {"kind": "secret"}}')
 
 
+def test_a_wrong_choice_is_answered_with_the_right_ones() -> None:
+    def ship(by: Annotated[Literal["air", "sea"], Field(description="how")]) -> None: ...
+
+    with pytest.raises(InvalidArguments, match=r"^by: expected 'air' or 'sea'$"):
+        Signature.of(ship).bind(b'{"by": "land"}')
+
+
 def test_the_text_of_a_validator_is_passed_on() -> None:
     def checked(value: Checked) -> None: ...
 

@@ -24,7 +24,7 @@ from trunkline.cli.ui.output import error_document, one_line, owns_process, prin
 from trunkline.cli.ui.server_requests import SAMPLING_REJECTED, TerminalRequestHandler
 from trunkline.cli.ui.terminal import Screen
 from trunkline.client.client import Client
-from trunkline.errors import HttpError, RequestFailed, TrunklineError, UrlElicitationRequired
+from trunkline.errors import HttpError, RequestFailed, ServerExited, TrunklineError, UrlElicitationRequired
 from trunkline.protocol.limits import Limits
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trunkline.client.changes import Change
     from trunkline.client.options import ProgressCallback
     from trunkline.client.tool_cache import CallResult
+    from trunkline.host.config.model import ServerEntry
     from trunkline.transports.link import Link
 
 __all__ = [
@@ -147,7 +148,7 @@ class CommandContext:
         #: The name that was probably meant instead of one that the server does not have.
         self.hint = ""
         self._stderr = bytearray()
-        self._stderr_lines = _LineSplitter(self.show_stderr_line)
+        self._stderr_lines: dict[str | None, _LineSplitter] = {}
 
     def exit_code(self, *, failed: bool = False) -> Exit:
         """Return the exit code of a command that has its answer; a declined server request comes first."""
@@ -163,12 +164,19 @@ class CommandContext:
         for line in said.splitlines():
             self.screen.line(f"[{message.level}] {origin}{line}")
 
-    def stderr_received(self, data: bytes) -> None:
-        """Keep the end of the server's stderr, and show it if the command is verbose."""
+    def stderr_received(self, data: bytes, server: str | None = None) -> None:
+        """Keep the end of a server's stderr, and show it if the command is verbose, with the name of one of several."""
         self._stderr += data
         del self._stderr[:-_KEPT_STDERR]
         if self.choices.verbosity:
-            self._stderr_lines.feed(data)
+            if server not in self._stderr_lines:
+                self._stderr_lines[server] = _LineSplitter(lambda line: self.show_stderr_line(line, server))
+            self._stderr_lines[server].feed(data)
+
+    def host_stderr_received(self, server: str, data: bytes) -> None:
+        """Do the same for a server that the host runs."""
+        target = self.choices.target
+        self.stderr_received(data, None if isinstance(target, ConfiguredTarget) and target.server else server)
 
     async def suggesting(self, name: str, known: Callable[[], Awaitable[Sequence[Any]]], request: Awaitable[T]) -> T:
         """Await a request about an item; if the server does not have the item, the error suggests another one."""
@@ -184,7 +192,7 @@ class CommandContext:
         from trunkline.cli.suggestions import suggestion
 
         try:
-            names = [getattr(each, "uri", None) or each.name for each in await known()]
+            names = [_key(each) for each in await known()]
         except TrunklineError:
             return False
         self.hint = "" if name in names else suggestion(name, names)
@@ -192,28 +200,55 @@ class CommandContext:
 
     async def explain_failure(self, tool: str, said: str) -> list[str]:
         """Return lines about a failed tool: a name that was probably meant, or where it raised and how to see more."""
-        if isinstance(self.choices.target, ConfiguredTarget):
-            return []
-        if await self._suggest(tool, self.client.list_tools):
+        target = self.choices.target
+        # A host knows the tools, and has suggested another one before it called.
+        if not isinstance(target, ConfiguredTarget) and await self._suggest(tool, self.client.list_tools):
             return [self.hint.removeprefix("; ")] if self.hint else []
-        if isinstance(self.choices.target, UrlTarget):
+        if _is_remote(target):
             return ["the traceback is in the log of the server"] if _MASKED in said else []
         if self.choices.verbosity:
             return []
         # The server writes the traceback before the result, to another pipe.
         await asyncio.sleep(_STDERR_SECONDS)
-        from trunkline.cli.ui.tracebacks import raised_line
+        from trunkline.cli.ui.tracebacks import mismatched_result, raised_line
 
         text = self._stderr.decode("utf-8", "replace")
         if "Traceback (most recent call last):" not in text:
-            return []
-        spec = self.choices.target.spec
-        where = None if spec is None else raised_line(text, split_spec(spec)[0])
+            return mismatched_result(text)
+        path = _server_file(target)
+        where = None if path is None else raised_line(text, path)
         return [*([] if where is None else [where]), "to see the traceback, run the command again with -v"]
 
-    def show_stderr_line(self, line: str) -> None:
+    def show_stderr_line(self, line: str, server: str | None = None) -> None:
         """Show a line of the server's stderr."""
-        self.screen.line(f"[stderr] {line}")
+        self.screen.line(f"[stderr] {'' if server is None else f'{one_line(server)}: '}{line}")
+
+
+def _key(item: Any) -> str:
+    """Return what an item is requested by."""
+    return getattr(item, "uri", None) or getattr(item, "uri_template", None) or str(item.name)
+
+
+def _entry_of(target: ConfiguredTarget) -> ServerEntry | None:
+    return None if target.server is None else target.configuration.entries.get(target.server)
+
+
+def _is_remote(target: CommandTarget | UrlTarget | ConfiguredTarget) -> bool:
+    """Return whether a server has no process here whose stderr could be shown."""
+    if isinstance(target, ConfiguredTarget):
+        entry = _entry_of(target)
+        return entry is not None and entry.command is None
+    return isinstance(target, UrlTarget)
+
+
+def _server_file(target: CommandTarget | UrlTarget | ConfiguredTarget) -> str | None:
+    """Return the Python file of a server, if its command names one."""
+    if isinstance(target, CommandTarget):
+        return None if target.spec is None else split_spec(target.spec)[0]
+    entry = _entry_of(target) if isinstance(target, ConfiguredTarget) else None
+    named = () if entry is None else (split_spec(word)[0] for word in entry.command or ())
+    folder = os.curdir if entry is None else entry.cwd or os.curdir
+    return next((os.path.join(folder, path) for path in named if path.endswith(".py")), None)
 
 
 def _limits(timeout: float | None) -> Limits:
@@ -287,7 +322,13 @@ def _run_forked(spec: str) -> int:
 
     if not sys.flags.safe_path:
         del sys.path[0]
-    return main(["run", "--", spec])
+    try:
+        return main(["run", "--", spec])
+    except SystemExit as exit:
+        if exit.code is not None and not isinstance(exit.code, int):
+            # As the interpreter shows sys.exit("message").
+            sys.stderr.write(f"{exit.code}\n")
+        raise
 
 
 @asynccontextmanager
@@ -370,6 +411,8 @@ def _sentence(choices: Choices, error: TrunklineError) -> str:
         return _unauthorized_sentence(choices, error)
     if isinstance(error, RequestFailed):
         return f"the server returned an error: {error}"
+    if isinstance(error, ServerExited) and error.status == 0 and not error.stderr.strip():
+        return f"{error}; the program has to run its server, with server.run() for example"
     return str(error) or type(error).__name__
 
 

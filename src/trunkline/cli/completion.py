@@ -180,8 +180,10 @@ def _items(typed: _Typed, verb: str) -> Iterator[Proposal]:
     if slash and not given and server and item in [each[member] for each in offered.get(kind, ())]:
         given = [item]
     if not given:
-        for each in (*offered.get(kind, ()), *offered.get("resourceTemplates", ())):
-            yield Proposal(each.get(member) or each.get("uriTemplate") or each["name"], _about(each))
+        yield from (Proposal(each[member], _about(each)) for each in offered.get(kind, ()))
+        if verb in ("read", "complete"):
+            templates = offered.get("resourceTemplates", ())
+            yield from (Proposal(each["uriTemplate"], _about(each)) for each in templates)
         return
     found = next((each for each in offered.get(kind, ()) if each.get(member) == given[0]), None)
     if found is not None and verb != "read":

@@ -212,6 +212,7 @@ def open_host_session(context: CommandContext) -> AbstractAsyncContextManager[Co
         "elicitation": context.questions.elicit,
         "elicitation_urls": True,
         "logging": context.show_log_message if choices.verbosity else None,
+        "on_stderr": context.host_stderr_received,
         **resolved.options(),
         "secret_registry": current_secrets(),
         "wait": "all",

@@ -58,8 +58,12 @@ _MOST_STEPS = 16
 
 
 def typed_arguments(texts: Mapping[str, str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert texts to the types of a tool's parameters."""
-    return {name: _typed(text, _parameter(name, schema), schema) for name, text in texts.items()}
+    """Convert texts to the types of a tool's parameters.
+
+    Raises:
+        click.UsageError: a list or an object is not JSON.
+    """
+    return {name: _typed(name, text, _parameter(name, schema), schema) for name, text in texts.items()}
 
 
 def _parameter(name: str, schema: Mapping[str, Any]) -> Any:
@@ -69,7 +73,7 @@ def _parameter(name: str, schema: Mapping[str, Any]) -> Any:
     return schema.get("additionalProperties", {})
 
 
-def _typed(text: str, parameter: Any, schema: Mapping[str, Any]) -> Any:
+def _typed(name: str, text: str, parameter: Any, schema: Mapping[str, Any]) -> Any:
     import msgspec
 
     text = read_value(text, binary=isinstance(parameter, dict) and parameter.get("contentEncoding") == "base64")
@@ -78,7 +82,10 @@ def _typed(text: str, parameter: Any, schema: Mapping[str, Any]) -> Any:
         return text
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        if "string" not in wanted and text.lstrip().startswith(("{", "[")):
+            # The server would only say that it got a string.
+            raise click.UsageError(f"{name} is not JSON: {error}.") from None
         return text
     if "string" not in wanted:
         return value
@@ -273,7 +280,9 @@ def take_item(choices: Choices, words: Sequence[str], what: str) -> tuple[str, t
     if isinstance(target, ConfiguredTarget) and target.rest is not None:
         return target.rest, tuple(words)
     if not words:
-        raise click.UsageError(f"Missing argument {what!r}.")
+        kind = {"TOOL": "tools", "PROMPT": "prompts", "URI": "resources"}.get(what)
+        hint = "" if kind is None else f"; trunkline list {kind} TARGET lists them"
+        raise click.UsageError(f"Missing argument {what!r}{hint}.")
     return words[0], tuple(words[1:])
 
 

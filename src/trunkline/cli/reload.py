@@ -233,12 +233,13 @@ async def _reload(running: ReplaceableServer, modules: ProjectModules, what: str
     except asyncio.CancelledError:
         raise
     except CommandError as error:
-        print_notice(f"{error}\n{one_line(what)} changed, and cannot be loaded; the previous version keeps running")
+        print_notice(str(error))
+        print_notice(f"{one_line(what)} changed, and cannot be loaded; the previous version keeps running")
     except Exception:  # noqa: BLE001 - the user's lifespan; the session must survive it
         import traceback
 
-        text = traceback.format_exc().rstrip()
-        print_notice(f"{text}\n{one_line(what)} changed, and its lifespan failed; the previous version keeps running")
+        print_notice(traceback.format_exc().rstrip())
+        print_notice(f"{one_line(what)} changed, and its lifespan failed; the previous version keeps running")
     else:
         print_notice(f"{one_line(what)} changed; reloaded{_summary(changes)}")
         # Most verifiers cannot be compared. A token revoked in the source must not seem to be rejected already.

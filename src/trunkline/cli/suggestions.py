@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import click
 
 __all__ = ["suggestion", "usage_message"]
 
 _CHOICE = re.compile(r"'([^']*)' is not one of ")
+#: What commands are called in other tools.
+_OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "dev": "run FILE --reload",
+        "help": "--help",
+        "init": "new NAME",
+        "inspect": "list tools FILE, or trunkline doctor FILE",
+        "prompts": "list prompts TARGET",
+        "resources": "list resources TARGET",
+        "start": "run FILE",
+        "tools": "list tools TARGET",
+        "version": "--version",
+    }
+)
 _COMMAND = re.compile(r"No such command '([^']*)'")
 
 
@@ -27,21 +42,44 @@ def usage_message(error: click.ClickException) -> str:
     if context is not None and isinstance(error, click.NoSuchOption):
         words = [word for each in context.command.get_params(context) for word in (*each.opts, *each.secondary_opts)]
         options = [word for word in words if word.startswith("--")]
-        return f"No such option '{error.option_name}'{suggestion(error.option_name, options) or '.'}"
+        meant = suggestion(error.option_name, options) or _option_of_subcommand(context, error.option_name)
+        return f"No such option '{error.option_name}'{meant or '.'}"
     command = _COMMAND.match(error.message)
     if context is not None and command is not None and isinstance(context.command, click.Group):
         return f"{command.group()}{_meant_instead(command.group(1), context.command.list_commands(context))}"
     if isinstance(error, click.BadParameter) and error.param is not None:
         kind, value = error.param.type, _CHOICE.search(error.message)
         if isinstance(kind, click.Choice) and value is not None:
-            return f"{text.rstrip('.')}{suggestion(value.group(1), map(str, kind.choices)) or '.'}"
+            word = value.group(1)
+            if context is not None and error.param.name == "kind" and _is_target(word):
+                return f"Missing what to list; for the tools: {context.command_path} tools {word}."
+            return f"{text.rstrip('.')}{suggestion(word, map(str, kind.choices)) or '.'}"
     return text
 
 
-def _meant_instead(name: str, commands: Iterable[str]) -> str:
+def _is_target(word: str) -> bool:
+    return word.endswith(".py") or word.lower().startswith(("http://", "https://"))
+
+
+def _option_of_subcommand(context: click.Context, option: str) -> str:
+    """Return the question whether the option was meant for a subcommand, if one has it."""
+    group = context.command
+    if not isinstance(group, click.Group) or context.parent is None:
+        # The commands of the root are many, and each would have to be imported.
+        return ""
+    for name in group.list_commands(context):
+        inner = group.get_command(context, name)
+        if inner is not None and any(option in each.opts for each in inner.get_params(context)):
+            return f'; did you mean "{context.command_path} {name} {option}"?'
+    return ""
+
+
+def _meant_instead(name: str, commands: Sequence[str]) -> str:
     """Return what may have been meant by a command that does not exist: a server, or another command."""
     if name.endswith(".py"):
         return f"; to run the server in that file: trunkline run {name}."
     if name.lower().startswith(("http://", "https://")):
         return f"; to list the tools of that server: trunkline list tools {name}."
+    if name in _OTHER_NAMES and "run" in commands:
+        return f"; use: trunkline {_OTHER_NAMES[name]}."
     return suggestion(name, commands) or "."

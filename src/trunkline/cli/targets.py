@@ -7,13 +7,14 @@ __name__ == "__main__"`` does not run; exceptions it raises are shown with its o
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Container, Sequence
 from contextlib import redirect_stdout
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
-from trunkline.cli.exit_codes import CommandError, Exit
+from trunkline.cli.exit_codes import CommandError, Exit, debugging
 
 __all__ = [
     "CommandTarget",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from traceback import TracebackException
+
     from trunkline.host.config.model import Configuration
     from trunkline.server.server import Server
 
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 _IMPORTLIB = os.path.join(os.path.dirname(os.__file__), "importlib", "")
 #: The names that are searched for a server, in this order.
 _USUAL_NAMES = ("server", "mcp", "app")
+_USUAL_FILES = tuple(f"{name}.py" for name in _USUAL_NAMES)
+#: The folder of this package.
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 #: Other libraries for servers, and the names of their server classes.
 _OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
 _OTHER_SERVERS = frozenset({"FastMCP", "MCPServer", "Server"})
@@ -54,6 +60,8 @@ def load_server(spec: str) -> Server:
         CommandError: there is no such file, or it is not clear which object is the server.
     """
     path, name = split_spec(spec)
+    if os.path.isdir(path):
+        raise CommandError(f"{path} is a folder; give the file of the server in it{_server_file(path)}", Exit.CONFIG)
     if not os.path.isfile(path):
         raise CommandError(f"there is no file {path}{_similar_file(path)}", Exit.CONFIG)
     check_own_library(path)
@@ -66,6 +74,13 @@ def _similar_file(path: str) -> str:
 
     folder, name = os.path.split(path)
     return suggestion(name, _python_files(folder or os.curdir))
+
+
+def _server_file(folder: str) -> str:
+    """Return an example: the usual file of a server, or the only one in a folder."""
+    files = sorted(_python_files(folder))
+    usual = next((name for name in files if name in _USUAL_FILES), files[0] if len(files) == 1 else None)
+    return "" if usual is None else f", such as {os.path.join(folder, usual)}"
 
 
 def _python_files(folder: str) -> list[str]:
@@ -154,8 +169,28 @@ def _users_traceback(error: Exception, path: str | None, name: str | None = None
         else frames.tb_frame.f_code.co_filename != path
     ):
         frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    shown = traceback.TracebackException(type(error), error, frames)
+    if not debugging():
+        _cut_own_frames(shown)
+    text = "".join(shown.format()).rstrip()
     return f"{name or path} cannot be loaded:\n{text}"
+
+
+def _cut_own_frames(shown: TracebackException) -> None:
+    """Remove the frames of this package at the end, so that the user's last line is next to the message.
+
+    A decorator that rejects a function raises some calls deep. Their lines mean nothing to the author of the function,
+    and would fill the few lines of stderr that a client shows.
+    """
+    import traceback
+
+    kept = len(shown.stack)
+    while kept and shown.stack[kept - 1].filename.startswith(_PACKAGE):
+        kept -= 1
+    if 0 < kept < len(shown.stack):
+        shown.stack = traceback.StackSummary.from_list(shown.stack[:kept])
+        # What this package caught before it raised.
+        shown.__cause__ = shown.__context__ = None
 
 
 def load_installed_server(spec: str) -> Server:
@@ -326,6 +361,10 @@ def _one_word(word: str) -> CommandTarget | ConfiguredTarget:
             raise CommandError(str(problem), Exit.CONFIG)
     from trunkline.cli.suggestions import suggestion
 
+    address = re.fullmatch(r"([\w.-]+:\d+)(/.*)?", word)
+    if address is not None:
+        url = f"http://{address[1]}{address[2] or '/mcp'}"
+        raise CommandError(f'{word!r} is not a URL; did you mean "{url}"?', Exit.USAGE)
     name = word.partition("/")[0]
     if os.sep in word:
         near = suggestion(name, configuration.entries) if name else ""

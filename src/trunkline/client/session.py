@@ -368,7 +368,7 @@ def _remaining(timeouts: Timeouts, used: float) -> Timeouts:
     total = timeouts.total
     left = None if total is None else total - used
     if total is not None and left is not None and left <= 0:
-        raise RequestTimeout(f"no answer after {total:g} s in all", clock="total", seconds=total)
+        raise RequestTimeout(f"no answer within {total:g} s", clock="total", seconds=total)
     return Timeouts(timeouts.idle, left)
 
 

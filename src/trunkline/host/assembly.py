@@ -87,6 +87,8 @@ class HostOptions(TypedDict, total=False):
     notice: Callable[[str], object] | None
     #: Called with the servers' log messages.
     logging: Callable[[t.LoggingMessageNotificationParams], object] | None
+    #: Called with the name of a server and with what its process writes to stderr.
+    on_stderr: Callable[[str, bytes], object] | None
     #: The configuration, if it was already loaded from the sources; they are read again only by ``reload``.
     configuration: Configuration | None
     #: Prompts for the values of ``${input:…}``.
@@ -337,6 +339,8 @@ class Assembly:
             ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
             seed = self._hash_seed.variables(self.options.get("environ", os.environ))
             options["env"] = {**seed, **entry.env, ANCESTORS: " ".join(ancestors)}
+            if (on_stderr := self.options.get("on_stderr")) is not None:
+                options["on_stderr"] = lambda data: on_stderr(entry.name, data)
         return options
 
     def _declared(self, entry: ServerEntry) -> ConnectionNeeds:

@@ -44,6 +44,8 @@ OnDuplicate = Literal["error", "warn", "replace", "ignore"]
 
 # 2025-11-25, server/tools: names SHOULD be 1 to 128 of these characters.
 _PORTABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+# A template may begin with a variable.
+_HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 _TABLES = ("tools", "prompts", "resources", "templates", "completions")
 #: The list that shows each table of the registry.
 _TABLE_LISTS = (("tools", "tools"), ("prompts", "prompts"), ("resources", "resources"), ("templates", "resources"))
@@ -150,6 +152,8 @@ class ComponentRegistry:
         from trunkline.server.resources import ResourceDefinition, TemplateDefinition
 
         given = resource_options(options)
+        if not _HAS_SCHEME.match(uri):
+            log.warning("some clients reject the resource %r; begin its URI with a scheme, such as notes://", uri)
         if "{" in uri:
             self._put("templates", uri, TemplateDefinition(uri, function, given, owner=self))  # type: ignore[arg-type]
         else:

@@ -52,6 +52,7 @@ __all__ = [
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _STATIC = frozenset({int, str, float, bool, type(None), bytes, tuple, frozenset})
+_STATIC_SCALARS = frozenset({int, str, float, bool, type(None), bytes})
 _DATETIME = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 _MISSING: Any = msgspec.UNSET
 _SCALARS: frozenset[Any] = frozenset({str, int, float, bool, datetime, date, time, timedelta})
@@ -67,10 +68,14 @@ class MsgspecReader:
 
     __slots__ = ("_decode", "_kind", "_tree")
 
-    def __init__(self, kind: object) -> None:
-        """Create the decoder; msgspec raises TypeError here for types that it does not support."""
+    def __init__(self, kind: object, *, store_defaults: bool = True) -> None:
+        """Create the decoder; msgspec raises TypeError here for types that it does not support.
+
+        ``store_defaults`` is not needed if the type contains no dataclass, or if values are read only to be checked.
+        """
         self._kind = kind
-        self._decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(kind, dec_hook=_decode_hook).decode
+        decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(kind, dec_hook=_decode_hook).decode
+        self._decode = _with_defaults(decode, survey((kind,))) if store_defaults else decode
         self._tree: Any = None
 
     def read(self, raw: bytes | msgspec.Raw) -> Any:
@@ -155,11 +160,12 @@ class MsgspecArguments(MsgspecReader):
         self._kind = self._tree = None
         self._decode = self._decode_first
         if not all(_is_always_supported(annotation) for _, annotation, _ in self._fields):
-            self._build()
+            self._build(store_defaults=True)
 
-    def _build(self) -> None:
+    def _build(self, *, store_defaults: bool = False) -> None:
         super().__init__(
-            msgspec.defstruct("Arguments", map(_field, self._fields), kw_only=True, forbid_unknown_fields=True)
+            msgspec.defstruct("Arguments", map(_field, self._fields), kw_only=True, forbid_unknown_fields=True),
+            store_defaults=store_defaults,
         )
 
     def _decode_first(self, raw: bytes | msgspec.Raw) -> Any:
@@ -226,6 +232,57 @@ class MsgspecArguments(MsgspecReader):
         if isinstance(value, dict):
             required = [name for name, _, default in self._fields if default is _MISSING]
             check_names(value, [name for name, _, _ in self._fields], required=required)
+
+
+def _with_defaults(
+    decode: Callable[[bytes | msgspec.Raw], Any], found: TypeSurvey
+) -> Callable[[bytes | msgspec.Raw], Any]:
+    """Return a decoder that stores the defaults of dataclasses in their instances, as ``__init__`` does.
+
+    msgspec leaves a default to the attribute of the class. The encoder and ``vars`` look only into the instance, so an
+    argument that a function returns would lose its members.
+    """
+    defaults = {kind: plain for kind in found.classes if (plain := _plain_defaults(kind))}
+    if not defaults:
+        return decode
+
+    def decode_complete(raw: bytes | msgspec.Raw) -> Any:
+        value = decode(raw)
+        _store_defaults(value, defaults)
+        return value
+
+    return decode_complete
+
+
+def _plain_defaults(kind: Any) -> dict[str, Any]:
+    """Return the defaults that are attributes of a dataclass; with slots there are none, and msgspec stores them."""
+    if not hasattr(kind, "__dataclass_fields__") or not kind.__dictoffset__:
+        return {}
+    from dataclasses import MISSING, fields
+
+    return {field.name: field.default for field in fields(kind) if field.default is not MISSING}
+
+
+def _store_defaults(value: object, defaults: dict[Any, dict[str, Any]]) -> None:
+    pending, seen = [value], set()
+    while pending:
+        here: Any = pending.pop()
+        if type(here) in _STATIC_SCALARS or id(here) in seen:
+            continue
+        # A `__post_init__` may have made the value refer to itself.
+        seen.add(id(here))
+        if isinstance(here, (list, tuple, set, frozenset)):
+            pending.extend(here)
+        elif isinstance(here, dict):
+            pending.extend(here.values())
+        elif isinstance(here, msgspec.Struct):
+            pending.extend(astuple(here))
+        elif is_record(type(here)):
+            names = getattr(here, "__dataclass_fields__", None) or [each.name for each in type(here).__attrs_attrs__]
+            pending.extend(getattr(here, name, None) for name in names)
+            for name, default in defaults.get(type(here), {}).items():
+                # Also in a frozen instance.
+                here.__dict__.setdefault(name, default)
 
 
 def _self_contained(annotation: Any) -> dict[str, Any] | None:
@@ -383,7 +440,7 @@ class MsgspecResult(UntypedResult):
 
     def __init__(self, annotation: object) -> None:
         """Create the reader of the type."""
-        self._reader = MsgspecReader(annotation)
+        self._reader = MsgspecReader(annotation, store_defaults=False)
         self._decode = self._reader._decode
         self._holds_floats = not survey((annotation,)).classes.isdisjoint((float, Any, object, dict, list, tuple))
 

@@ -248,6 +248,9 @@ def _sentence(error: dict[str, Any]) -> str:
     wanted = wanted.replace("a integer", "an integer").replace("a array", "an array").replace("a object", "an object")
     if any(part in kind for part in _CONSTRAINTS):
         return f"expected something {wanted}"
+    if kind in ("enum", "literal_error"):
+        # A wrong choice is mostly of the right type.
+        return f"expected {wanted}"
     if kind.endswith(("_type", "_parsing")) or kind == "int_from_float":
         wanted = wanted.partition(", ")[0]
     return f"expected {wanted}, got {json_kind(error['input'])}"

@@ -558,7 +558,7 @@ def _pydantic_arguments(given: list[tuple[str, object, object]], label: str) -> 
             fields.append((name, adapted, default))
             PydanticArguments(fields[-1:])
         except (TypeError, RuntimeError) as error:
-            reason = str(error).partition(". ")[0].partition("\n")[0]
+            reason = str(error).partition(". ")[0].partition("\n")[0].rstrip(".")
             raise TypeError(
                 f"{label}: parameter {name!r}: {reason}; the function also uses pydantic, so use a type that "
                 "pydantic supports, such as a dataclass or a pydantic model"

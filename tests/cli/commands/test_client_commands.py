@@ -197,7 +197,7 @@ def test_a_server_that_dies_is_code_4_with_its_last_words(capsys: pytest.Capture
 def test_a_failure_that_crossed_no_wire_is_json_without_a_code(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "call", DEMO, "hang", "--timeout", "1", "--json")
     assert code == 7
-    assert json.loads(out) == {"error": {"message": "no answer after 1 s in all"}}
+    assert json.loads(out) == {"error": {"message": "no answer within 1 s"}}
 
 
 # --- what is shown meanwhile -----------------------------------------------------------------------------------------
@@ -354,6 +354,19 @@ def test_an_argument_of_a_prompt_is_completed(capsys: pytest.CaptureFixture[str]
 
 def test_nothing_typed_yet_is_completed_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "complete", DEMO, "greet", "name").out == "ann\nanna\nbob\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("greet", "name", "zz"), "there are no completions of 'zz' for name"),
+        (("greet", "style"), "there are no completions for style"),
+    ],
+)
+def test_that_there_are_no_proposals_is_told(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "complete", DEMO, *words) == (0, "", f"trunkline: {told}\n")
 
 
 def test_proposals_are_given_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,6 +92,31 @@ def test_the_tools_of_a_configured_server_come_from_its_last_run(
     assert proposed(capsys, "call", "-c", "servers.json", "demo", "echo", "") == ["text="]
 
 
+def test_resource_templates_are_no_tools(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = """
+from trunkline import Server
+server = Server("beds")
+
+@server.tool
+def dig() -> str: return ""
+
+@server.resource("bed://{name}")
+def bed(name: str) -> str: return name
+
+@server.prompt
+def advise() -> str: return ""
+"""
+    (folder / "beds.py").write_text(source)
+    write_config(
+        folder / "mine.json", {"beds": {"command": sys.executable, "args": ["-m", "trunkline", "run", "beds.py"]}}
+    )
+    assert run(capsys, "list", "tools", "beds", "-c", "mine.json").code == 0
+    assert proposed(capsys, "call", "-c", "mine.json", "beds", "") == ["dig"]
+    assert proposed(capsys, "get", "-c", "mine.json", "beds", "") == ["advise"]
+    assert proposed(capsys, "read", "-c", "mine.json", "beds", "") == ["bed://{name}"]
+    assert proposed(capsys, "complete", "-c", "mine.json", "beds", "") == ["advise", "bed://{name}"]
+
+
 def test_a_file_that_hangs_delays_no_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,7 +160,7 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
         pytest.param(("call", "demo", "fail"), 5, "the tool fail failed: no luck", id="tool error"),
         pytest.param(("call", "demo", "refuse"), 5, "the server returned an error: not", id="error answer"),
         pytest.param(("call", "demo", "die"), 4, "last words", id="the server ends"),
-        pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer after 2 s", id="too slow"),
+        pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer within 2 s", id="too slow"),
         pytest.param(("call", "demo", "choose"), 6, "declined, there is no terminal", id="a question"),
         pytest.param(("call", "demo", "think"), 6, "a request of the server was declined", id="a model's answer"),
         pytest.param(
@@ -412,3 +412,38 @@ def test_a_call_of_a_command_loads_no_host_module(desk: Desk) -> None:
         check=True,
     )
     assert not [name for name in done.stderr.split() if name.startswith("trunkline.host")]
+
+
+FAILING = """\
+import sys
+from trunkline import Server
+
+server = Server("failing")
+
+@server.tool
+def divide(by: int) -> float:
+    print("dividing", file=sys.stderr)
+    return 1 / by
+"""
+
+
+def test_a_tool_that_raises_is_explained_as_without_a_configuration(desk: Desk) -> None:
+    file = desk.folder / "failing.py"
+    file.write_text(FAILING)
+    entry = {"command": sys.executable, "args": ["-m", "trunkline", "run", str(file)]}
+    write_config(desk.config, {"failing": entry})
+    code, _, err = desk.run("call", "failing", "divide", "by=0")
+    assert code == 5
+    assert "ZeroDivisionError: division by zero at " in err
+    assert "failing.py:9, in divide: return 1 / by" in err
+    assert "run the command again with -v" in err
+    shown = desk.run("call", "failing", "divide", "by=0", "-v").err
+    assert "[stderr] dividing\n" in shown
+    assert "[stderr] ZeroDivisionError: division by zero\n" in shown
+
+
+def test_the_stderr_of_several_servers_is_shown_with_their_names(desk: Desk) -> None:
+    noisy = {"command": sys.executable, "args": ["-m", "trunkline", "run", str(desk.folder / "noisy.py")]}
+    (desk.folder / "noisy.py").write_text("from trunkline import Server\nprint('hello')\nserver = Server('noisy')\n")
+    write_config(desk.config, {"demo": demo_entry(), "noisy": noisy})
+    assert "[stderr] noisy: hello\n" in desk.run("list", "tools", "-v").err

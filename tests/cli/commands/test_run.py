@@ -127,6 +127,33 @@ def test_what_a_file_raises_is_shown_as_its_own_traceback(tmp_path: Path, capsys
 
 
 @pytest.mark.usefixtures("load")
+def test_a_definition_that_is_rejected_is_shown_by_its_own_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "twice.py"
+    tool = "@server.tool\ndef dig() -> str: return ''\n"
+    file.write_text(f"from trunkline import Server\nserver = Server('twice')\n{tool * 2}")
+    code, _, err = run(capsys, "run", str(file))
+    assert code == 2
+    assert err.count("  File ") == 1
+    assert f'File "{file}", line 5' in err
+    assert err.splitlines()[-1].startswith("ValueError: tool 'dig' exists already")
+    monkeypatch.setenv("TRUNKLINE_DEBUG", "1")
+    assert run(capsys, "run", str(file)).err.count("  File ") > 1
+
+
+def test_a_folder_is_not_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "garden").mkdir()
+    assert run(capsys, "run", "garden").err == "trunkline: garden is a folder; give the file of the server in it\n"
+    for name in ("__init__.py", "server.py"):
+        (tmp_path / "garden" / name).touch()
+    assert run(capsys, "run", "garden").err.endswith("in it, such as garden/server.py\n")
+
+
+@pytest.mark.usefixtures("load")
 def test_a_syntax_error_shows_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "unclosed.py"
     file.write_text("x = (\n")

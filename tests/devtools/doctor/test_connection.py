@@ -105,3 +105,16 @@ def test_a_stateless_server_needs_no_handshake() -> None:
 
 def test_a_server_that_is_no_process_has_no_stdout() -> None:
     assert {"spawn", "stdout"} & set(met(Server("s"), process=False)[1]) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "fix"),
+    [
+        pytest.param("import no_such_package", "install the package", id="a package is missing"),
+        pytest.param("def broken(:", "correct the line", id="a syntax error"),
+        pytest.param("pass", "server.run()", id="no server runs"),
+        pytest.param("import sys; sys.exit('no key')", "run the command manually", id="a message"),
+    ],
+)
+def test_the_fix_fits_what_a_server_exited_with(source: str, fix: str) -> None:
+    assert fix in (met([sys.executable, "-c", source])[1]["spawn"].fix or "")

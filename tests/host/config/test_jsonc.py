@@ -103,6 +103,7 @@ def test_characters_beyond_the_basic_plane_are_read_from_their_two_escapes() -> 
         pytest.param('{"a": 1', 1, 8, 'expected "," or "}", found the end of the file', id="unfinished"),
         pytest.param('{\n "a" 1}', 2, 6, 'expected ":"', id="no colon"),
         pytest.param('{"a": 1\n"b": 2}', 2, 1, 'expected "," or "}"', id="no comma"),
+        pytest.param('{"a": 1 "b": 2}', 1, 9, 'expected "," or "}", found a double quote', id="no comma"),
         pytest.param("{a: 1}", 1, 2, "expected a name in double quotes", id="bare name"),
         pytest.param("{'a': 1}", 1, 2, "expected a name in double quotes", id="single quotes"),
         pytest.param('{"a": True}', 1, 7, "write true", id="Python's true"),

@@ -46,12 +46,19 @@ def command(choices: Choices, *, words: tuple[str, ...], given: tuple[str, ...])
     async def complete(context: CommandContext) -> Exit:
         reference = ResourceTemplateReference(uri=ref) if is_template else PromptReference(name=ref)
         asked = {"name": argument, "value": value}
+        client = context.client
         with context.screen.working(f"completing {argument}"):
-            completion = await context.client.complete(reference, asked, context=before or None)
+            completion = await context.suggesting(
+                ref,
+                client.list_resource_templates if is_template else client.list_prompts,
+                client.complete(reference, asked, context=before or None),
+            )
         if choices.as_json:
             print_json({"completion": completion})
         elif completion.values:
             print_text("\n".join(one_line(each) for each in completion.values))
+        else:
+            print_notice(f"there are no completions {f'of {value!r} ' if value else ''}for {argument}")
         if completion.has_more and not choices.as_json:
             total = "" if completion.total is None else f" of {completion.total}"
             print_notice(f"{len(completion.values)}{total} completions are shown")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["raised_line"]
+__all__ = ["mismatched_result", "raised_line"]
 
 _START = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "(?P<path>.+)", line (?P<line>\d+), in (?P<name>.+)$')
+# As ``server/tools`` logs it. The client is told only that the result is invalid.
+_MISMATCH = re.compile(r"^the result of tool .* does not match its output schema: .*$", re.MULTILINE)
 # Code of others inside the user's folder, such as a virtual environment.
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages)[/\\]")
 
@@ -29,3 +31,8 @@ def raised_line(stderr: str, file: str) -> str | None:
     # The exception is the first line after the frames that is not indented.
     error = next((line for line in lines if line and not line[0].isspace()), None)
     return None if raised is None or error is None else f"{error} at {raised}"
+
+
+def mismatched_result(stderr: str) -> list[str]:
+    """Return the last line that says why a result does not match the tool's output schema, if there is one."""
+    return _MISMATCH.findall(stderr)[-1:]

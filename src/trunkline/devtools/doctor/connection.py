@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -37,6 +38,8 @@ _SLOW_START = 10.0  # Some clients give up after ten seconds.
 _SLOW_LIST = 3.0  # A person who opens a client notices it.
 _TAIL = 5  # A message and what led to it.
 _LONGEST_TRACEBACK = 40  # Lines; the last ones name the cause.
+#: The line of an exception, such as ``SyntaxError: invalid syntax``.
+_EXCEPTION = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): ", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
 #: The lists: the method of each, the capability it needs, and the part of an offering that it fills.
 _LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -145,8 +148,11 @@ def _explain(recorder: CheckRecorder, error: TrunklineError, *, process: bool, l
     elif isinstance(error, ServerExited):
         tail = _stderr_tail(error.stderr)
         output = f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
-        fix = "run the command manually to see more; often a variable, an argument or a package is missing"
-        recorder.fail("spawn", f"it exited with status {error.status} before it responded{output}", fix=fix)
+        recorder.fail(
+            "spawn",
+            f"it exited with status {error.status} before it responded{output}",
+            fix=_exit_fix(error.status, tail),
+        )
     elif isinstance(error, RequestTimeout):
         fix = "is it an MCP server? If it is only slow, increase --timeout or startTimeout"
         recorder.fail("handshake", f"no response in {error.seconds:g} s", fix=fix)
@@ -166,6 +172,18 @@ def _explain(recorder: CheckRecorder, error: TrunklineError, *, process: bool, l
         recorder.fail(
             "handshake", str(error), fix="is the path correct (often /mcp)?" if wrong_path else "is the server running?"
         )
+
+
+def _exit_fix(status: int | None, tail: str) -> str:
+    """Return what to do about a server that exited, judging by the exception that it ends with."""
+    raised = _EXCEPTION.findall(tail)
+    if "ModuleNotFoundError" in raised:
+        return "install the package for the Python that runs the server"
+    if raised:
+        return "correct the line that is shown above"
+    if status == 0 and not tail:
+        return "the program has to run its server, with server.run() for example"
+    return "run the command manually to see more; often a variable, an argument or a package is missing"
 
 
 def _stderr_tail(stderr: str) -> str:

@@ -314,6 +314,8 @@ class _Parser:
         character = self._peek()
         if not character:
             return "the end of the file"
+        if character == '"':
+            return "a double quote"
         return f'"{character}"' if character.isprintable() else f"the character U+{ord(character):04X}"
 
     def _place(self, at: int) -> tuple[int, int]:

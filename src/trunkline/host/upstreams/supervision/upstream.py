@@ -321,7 +321,7 @@ class Upstream:
         given = {} if context.client_options is None else context.client_options(self.launch)
         client = make_client(
             self.launch,
-            {name: given[name] for name in ("env", "client_info") if name in given} | options,
+            {name: given[name] for name in ("env", "client_info", "on_stderr") if name in given} | options,
             auth=self._server_task.auth,
             clock=context.timers.clock,
             eras=context.eras,
