@@ -181,8 +181,10 @@ def _values(context: Any) -> dict[str, Any]:
 
 
 def _request_values(context: Any) -> dict[str, Any]:
-    values: dict[str, Any] = context.__dict__.setdefault("_request_values", {})
-    return values
+    """Return the values of the request: middleware and handlers have contexts of their own, and share them."""
+    if context._exchange is None:
+        return context.__dict__.setdefault("_request_values", {})  # type: ignore[no-any-return]
+    return context._store().state  # type: ignore[no-any-return]
 
 
 def set_context_state(context: Any, key: str, value: Any, *, serializable: bool) -> None:
