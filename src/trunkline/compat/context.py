@@ -520,14 +520,14 @@ class FastContext(_ForeignContext):
     @property
     def session_id(self) -> str:
         """The id of the session, or one of the connection."""
-        if self._exchange is None:
-            from trunkline.compat.features.state import given_session_id
+        from trunkline.compat.features.state import connection_id, given_session_id
 
+        if self._exchange is None:
             found = given_session_id()
             if found is None:
                 raise RuntimeError("session_id is not available because there is no request")
             return found
-        return super().session_id or f"{id(self._exchange.connection):x}"
+        return super().session_id or connection_id(self._exchange.connection)
 
     async def list_resources(self) -> Any:
         """List the resources of this server."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import pydantic_core
 from pydantic import BaseModel
@@ -36,6 +37,7 @@ __all__ = [
     "StateStore",
     "StateValue",
     "UserSession",
+    "connection_id",
     "context_state",
     "create_session",
     "delete_context_state",
@@ -156,6 +158,15 @@ def rule_of(on: bool, criteria: Any) -> dict[str, Any]:
         else:
             rule[name] = value
     return rule
+
+
+#: By connection that has no session: what stands for the id of one.
+_CONNECTION_IDS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+def connection_id(connection: Any) -> str:
+    """Return an id of a connection that no later connection gets."""
+    return _CONNECTION_IDS.setdefault(connection, uuid4().hex)
 
 
 def given_session_id() -> str | None:
