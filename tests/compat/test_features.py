@@ -13,6 +13,7 @@ from trunkline import Client, ToolError
 
 PROGRAM = Path(__file__).parent / "programs" / "fast_features.py"
 RUN = [sys.executable, "-m", "trunkline", "run", "--compat", str(PROGRAM)]
+QUESTIONS = [*RUN[:-1], str(PROGRAM.with_name("fast_questions.py"))]
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
@@ -92,3 +93,22 @@ async def test_a_call_becomes_a_task_for_clients_that_declare_it() -> None:
     finally:
         process.stdin.close()
         await process.wait()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("read_resource", {"uri": "greeting://Hello"}), ("get_prompt", {"name": "greet", "arguments": {"word": "Hello"}})],
+)
+async def test_a_generated_tool_asks_what_its_resource_or_prompt_asks(tool: str, arguments: dict[str, Any]) -> None:
+    async def answer(params: t.ElicitRequestParams) -> dict[str, Any]:
+        return {"name": "Ann"}
+
+    async with Client(QUESTIONS, elicitation=answer) as client:
+        assert "Hello, Ann" in (await client.call_tool(tool, arguments)).text
+
+
+async def test_middleware_and_tool_share_the_values_of_a_request() -> None:
+    async with Client(QUESTIONS) as client:
+        assert (await client.call_tool("is_shared")).data is True
+        first = (await client.call_tool("session_id")).text
+        assert (await client.call_tool("session_id")).text == first

@@ -67,7 +67,7 @@ class LocalExchange:
         self.params: Any = None if outer is None else outer.params
         #: The failure of the function that ran last: what a result with ``isError`` was made of.
         self.failure: Exception | None = None
-        self.store: Any = None if outer is None else outer.store
+        self._store: Any = None
         self._elicitor: Any = None
         self.task: Any = asyncio.current_task()
         self.id: Any = 0 if outer is None else outer.id
@@ -86,6 +86,18 @@ class LocalExchange:
             self._elicitor = value
         else:
             self._outer.elicitor = value
+
+    @property
+    def store(self) -> Any:
+        """What is kept for the request, which all handlers that it runs through share."""
+        return self._store if self._outer is None else self._outer.store
+
+    @store.setter
+    def store(self, value: Any) -> None:
+        if self._outer is None:
+            self._store = value
+        else:
+            self._outer.store = value
 
     @property
     def open(self) -> bool:

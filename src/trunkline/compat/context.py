@@ -307,24 +307,14 @@ class _ForeignContext(Context):
     @property
     def input_responses(self) -> Any:
         """The caller's answers to what the handler returned as ``InputRequiredResult``, or None."""
-        from trunkline.compat.input_required import TASK_INPUT, read_responses
-
-        if TASK_INPUT.get() is not None:
-            return TASK_INPUT.get()[0]
-        if self._exchange is None:
-            return None
+        from trunkline.compat.input_required import read_responses
 
         return read_responses(self._exchange)
 
     @property
     def request_state(self) -> str | None:
         """The text that the handler gave to ``InputRequiredResult`` in the last round, or None."""
-        from trunkline.compat.input_required import TASK_INPUT, read_state
-
-        if TASK_INPUT.get() is not None:
-            return TASK_INPUT.get()[1]  # type: ignore[no-any-return]
-        if self._exchange is None:
-            return None
+        from trunkline.compat.input_required import read_state
 
         return read_state(self._server, self._exchange)
 
@@ -432,7 +422,11 @@ class OfficialContext(_ForeignContext):
         Raises:
             RuntimeError: the resource asks for input, which only the server's ``read_resource`` hands on.
         """
-        found = await self._server.read_resource(str(uri))  # type: ignore[attr-defined]
+        from trunkline.compat.input_required import with_input
+
+        # The answers belong to the questions of the caller's handler: the resource may ask under the same names.
+        with with_input(None, None):
+            found = await self._server.read_resource(str(uri))  # type: ignore[attr-defined]
         if isinstance(found, model_class("InputRequiredResult")):
             raise RuntimeError(
                 "Resource returned InputRequiredResult; ctx.read_resource() only returns content — "
@@ -526,14 +520,14 @@ class FastContext(_ForeignContext):
     @property
     def session_id(self) -> str:
         """The id of the session, or one of the connection."""
-        if self._exchange is None:
-            from trunkline.compat.features.state import given_session_id
+        from trunkline.compat.features.state import connection_id, given_session_id
 
+        if self._exchange is None:
             found = given_session_id()
             if found is None:
                 raise RuntimeError("session_id is not available because there is no request")
             return found
-        return super().session_id or f"{id(self._exchange.connection):x}"
+        return super().session_id or connection_id(self._exchange.connection)
 
     async def list_resources(self) -> Any:
         """List the resources of this server."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -24,19 +26,21 @@ from trunkline.server.elicitors import state_binding
 from trunkline.server.request_state import RoundState, StateBinding, StateSeal, read_keys
 
 __all__ = [
-    "TASK_INPUT",
     "MarkedSeal",
     "is_input_required",
     "marked_seal",
     "read_responses",
     "read_state",
     "to_input_required",
+    "with_input",
     "with_requests",
 ]
 
 _MARK = "v1."
-#: The answers and the state that a call in the background goes on with.
-TASK_INPUT: ContextVar[Any] = ContextVar("trunkline.compat.task_input", default=None)
+#: The answers and the state that a handler reads in place of those of the request, or None.
+_GIVEN: ContextVar[tuple[dict[str, Any] | None, str | None] | None] = ContextVar(
+    "trunkline.compat.given_input", default=None
+)
 #: Where the handler's own text is in the state of a round.
 _KEY = "compat.state"
 
@@ -107,8 +111,23 @@ def to_input_required(server: Any, exchange: Any, result: Any) -> t.InputRequire
     return t.InputRequiredResult(result_type="input_required", input_requests=requests or None, request_state=state)
 
 
+@contextmanager
+def with_input(responses: dict[str, Any] | None, state: str | None) -> Iterator[None]:
+    """Let handlers read these answers and this state in place of those of the request."""
+    token = _GIVEN.set((responses, state))
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
+
+
 def read_state(server: Any, exchange: Any) -> str | None:
     """Return the text that the handler gave to the last round, or None."""
+    given = _GIVEN.get()
+    if given is not None:
+        return given[1]
+    if exchange is None:
+        return None
     server, exchange = _of_request(server, exchange)
     text = getattr(exchange.admitted.params, "request_state", None)
     if text is None or Feature.INPUT_REQUIRED not in exchange.admitted.caller.revision.features:
@@ -119,6 +138,11 @@ def read_state(server: Any, exchange: Any) -> str | None:
 
 def read_responses(exchange: Any) -> dict[str, Any] | None:
     """Return the caller's answers to the last round as models, or None."""
+    replaced = _GIVEN.get()
+    if replaced is not None:
+        return replaced[0]
+    if exchange is None:
+        return None
     _, exchange = _of_request(None, exchange)
     given = getattr(exchange.admitted.params, "input_responses", None)
     if not given:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import pydantic_core
 from pydantic import BaseModel
@@ -36,6 +37,7 @@ __all__ = [
     "StateStore",
     "StateValue",
     "UserSession",
+    "connection_id",
     "context_state",
     "create_session",
     "delete_context_state",
@@ -158,6 +160,15 @@ def rule_of(on: bool, criteria: Any) -> dict[str, Any]:
     return rule
 
 
+#: By connection that has no session: what stands for the id of one.
+_CONNECTION_IDS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+def connection_id(connection: Any) -> str:
+    """Return an id of a connection that no later connection gets."""
+    return _CONNECTION_IDS.setdefault(connection, uuid4().hex)
+
+
 def given_session_id() -> str | None:
     """Return the id of the session of a request context that a program set, or None."""
     from trunkline.compat.request_context import fastmcp_request_ctx
@@ -181,8 +192,10 @@ def _values(context: Any) -> dict[str, Any]:
 
 
 def _request_values(context: Any) -> dict[str, Any]:
-    values: dict[str, Any] = context.__dict__.setdefault("_request_values", {})
-    return values
+    """Return the values of the request: middleware and handlers have contexts of their own, and share them."""
+    if context._exchange is None:
+        return context.__dict__.setdefault("_request_values", {})  # type: ignore[no-any-return]
+    return context._store().state  # type: ignore[no-any-return]
 
 
 def set_context_state(context: Any, key: str, value: Any, *, serializable: bool) -> None:

@@ -26,7 +26,7 @@ from trunkline.compat.features.server_extensions import (
     ServerExtension,
     read_client_extension_settings,
 )
-from trunkline.compat.input_required import TASK_INPUT, is_input_required
+from trunkline.compat.input_required import is_input_required, with_input
 from trunkline.compat.providers.base import supports_tasks
 from trunkline.compat.task_config import TASKS_EXTENSION_ID
 from trunkline.compat.types import to_plain
@@ -40,7 +40,6 @@ __all__ = [
     "TasksExtension",
     "UpdateTaskParams",
     "UpdateTaskResult",
-    "call_input",
     "get_task_context",
     "is_client_call",
     "recall_snapshot",
@@ -71,12 +70,6 @@ def serving_client_tool_call() -> Any:
 def is_client_call() -> bool:
     """Return whether calls of tools from code are treated as those of a client."""
     return _CLIENT_CALL.get()
-
-
-def call_input() -> tuple[Any, Any] | None:
-    """Return the answers and the state that the running task goes on with, or None outside of a task."""
-    found: tuple[Any, Any] | None = TASK_INPUT.get()
-    return found
 
 
 class _Wire(BaseModel):
@@ -170,10 +163,10 @@ class _Running:
 
     async def run(self, given: tuple[Any, Any]) -> None:
         """Run the call, from the beginning or with answers."""
-        token = TASK_INPUT.set(given)
         _TASK.set(self)
         try:
-            result = await self.call()
+            with with_input(*given):
+                result = await self.call()
             questions = getattr(result, "input_required", result)
             if is_input_required(questions):
                 self.questions, self.answers = questions, {}
@@ -189,8 +182,6 @@ class _Running:
         except Exception as error:  # noqa: BLE001 - a tool that fails is a result, in the background as well
             self.result = {"content": [{"type": "text", "text": str(error)}], "isError": True}
             self.move("completed")
-        finally:
-            TASK_INPUT.reset(token)
 
     def start(self, given: tuple[Any, Any]) -> None:
         """Go on in the background."""
@@ -261,7 +252,7 @@ class TasksExtension(ServerExtension):
 
         tool = await context.fastmcp.get_tool(params.name)
         given = fastmcp_request_ctx.get()
-        if tool is None or not supports_tasks(tool) or given is None or call_input() is not None:
+        if tool is None or not supports_tasks(tool) or given is None or _TASK.get() is not None:
             return await call_next()
         if not is_client_call() and context._exchange is None:
             return await call_next()

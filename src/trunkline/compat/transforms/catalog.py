@@ -164,7 +164,7 @@ class ResourcesAsTools(_AsTools):
 async def _read(provider: Any, uri: str) -> Any:
     """Read a resource of a server, or of a provider that belongs to none."""
     if hasattr(provider, "read_resource"):
-        return await provider.read_resource(uri)
+        return _asked(await provider.read_resource(uri))
     from trunkline.compat.exceptions import NotFoundError
 
     found = await provider.get_resource(uri)
@@ -174,7 +174,13 @@ async def _read(provider: Any, uri: str) -> Any:
         if values is None:
             raise NotFoundError(f"Unknown resource: {uri!r}")
         found = await template.create_resource(uri, values)
-    return found.convert_result(await found.read())
+    value = await found.read()
+    return value if is_input_required(value) else found.convert_result(value)
+
+
+def _asked(result: Any) -> Any:
+    """Return the questions of a result that asks, or else the result."""
+    return getattr(result, "input_required", result)
 
 
 def _content(result: Any) -> str:
@@ -225,13 +231,14 @@ class PromptsAsTools(_AsTools):
 async def _render(provider: Any, name: str, arguments: dict[str, Any] | None) -> Any:
     """Render a prompt of a server, or of a provider that belongs to none."""
     if hasattr(provider, "render_prompt"):
-        return await provider.render_prompt(name, arguments)
+        return _asked(await provider.render_prompt(name, arguments))
     from trunkline.compat.exceptions import NotFoundError
 
     found = await provider.get_prompt(name)
     if found is None:
         raise NotFoundError(f"Unknown prompt: {name!r}")
-    return found.convert_result(await found.render(arguments))
+    value = await found.render(arguments)
+    return value if is_input_required(value) else found.convert_result(value)
 
 
 def _text(content: Any) -> Any:
