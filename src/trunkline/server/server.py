@@ -121,7 +121,7 @@ class Server(ComponentRegistry):
         self.instructions: str | None = instructions
         self.experimental: Mapping[str, Any] | None = options.get("experimental")
         #: The declared extensions by identifier, with their settings; only revisions with extensions see them.
-        self.extensions: Mapping[str, Any] | None = options.get("extensions")
+        self.extensions: Mapping[str, Any] | None = _extensions(options.get("extensions"))
         self.announced: frozenset[str] = frozenset(options.get("capabilities", ()))
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self.masks_errors: bool = options.get("mask_error_details", True)
@@ -495,6 +495,17 @@ def _limits(given: Limits, page_size: int | None) -> Limits:
     if limits.page_size < 1:
         raise ConfigError(f"list_page_size={limits.page_size}: a page must hold at least one item")
     return limits
+
+
+def _extensions(given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the declared extensions.
+
+    Raises:
+        TypeError: they are not a mapping, but objects of another framework.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError("extensions= is a mapping from identifiers of extensions to their settings")
+    return given
 
 
 def _http_options(options: Mapping[str, object]) -> dict[str, Any]:
