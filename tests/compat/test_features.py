@@ -112,3 +112,17 @@ async def test_middleware_and_tool_share_the_values_of_a_request() -> None:
         assert (await client.call_tool("is_shared")).data is True
         first = (await client.call_tool("session_id")).text
         assert (await client.call_tool("session_id")).text == first
+
+
+def test_a_store_in_memory_drops_what_was_stored_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trunkline.compat.features import state
+
+    monkeypatch.setattr(state, "_MOST_VALUES", 2)
+
+    async def main() -> list[object]:
+        store = state.MemoryStorage()
+        for key in ("a", "b", "a", "c"):
+            await store.put(key, key.upper())
+        return [await store.get(key) for key in ("a", "b", "c")]
+
+    assert asyncio.run(main()) == ["A", None, "C"]

@@ -58,6 +58,8 @@ SESSION_ID_DESCRIPTION = (
     "shares state."
 )
 _COLLECTION = "fastmcp_state"
+#: Values of sessions that are kept; beyond this the one that was stored longest ago is dropped.
+_MOST_VALUES = 100_000
 _MARKER = "_created"
 _STATE = "state"
 #: The id of the state that each user has without asking for one.
@@ -87,7 +89,10 @@ class MemoryStorage:
 
     async def put(self, key: str, value: Any, *, collection: str | None = None, ttl: float | None = None) -> None:
         """Store a value, for a time in seconds."""
+        self._values.pop((collection, key), None)
         self._values[collection, key] = value, None if ttl is None else time.monotonic() + ttl
+        if len(self._values) > _MOST_VALUES:
+            del self._values[next(iter(self._values))]
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
         """Remove a value; return whether it was there."""

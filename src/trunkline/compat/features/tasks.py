@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -53,6 +54,8 @@ __all__ = [
 _MISSING_CAPABILITY = -32021
 #: How long clients are told that a task can be asked for: as FastMCP's.
 _KEPT_SECONDS = 15 * 60
+#: A background call holds its arguments and result; more at once than this is a client that asks for nothing else.
+_MOST_TASKS = 10_000
 #: Whether a call of a tool is that of a client, though it was made in code.
 _CLIENT_CALL: ContextVar[bool] = ContextVar("trunkline.compat.client_call", default=False)
 
@@ -136,6 +139,7 @@ class _Running:
         self.poll_ms = int(interval * 1000)
         self.id = secrets.token_urlsafe(24)
         self.created = self.updated = _now()
+        self.expires_at = time.monotonic() + _KEPT_SECONDS
         self.status = "working"
         self.result: dict[str, Any] | None = None
         self.error: dict[str, Any] | None = None
@@ -262,9 +266,20 @@ class TasksExtension(ServerExtension):
             return await call_next()
         interval = tool.task_config.poll_interval.total_seconds()
         task = _Running(call_next, authenticated_principal(), interval)
+        self._forget_expired()
+        if len(self._tasks) >= _MOST_TASKS:
+            raise McpError(code=-32603, message=f"Too many tasks: {_MOST_TASKS} are kept; try again later")
         self._tasks[task.id] = task
         task.start((None, None))
         return CreateTaskResult(**task.fields())
+
+    def _forget_expired(self) -> None:
+        """Forget the tasks whose time is over, oldest first; what still runs is cancelled."""
+        now = time.monotonic()
+        while self._tasks and (oldest := next(iter(self._tasks.values()))).expires_at <= now:
+            del self._tasks[oldest.id]
+            if oldest.work is not None:
+                oldest.work.cancel()
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
