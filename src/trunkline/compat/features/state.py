@@ -165,13 +165,15 @@ def rule_of(on: bool, criteria: Any) -> dict[str, Any]:
     return rule
 
 
-#: By connection that has no session: what stands for the id of one.
-_CONNECTION_IDS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+@functools.cache
+def _connection_ids() -> WeakKeyDictionary[Any, str]:
+    """Return, by connection without a session, what stands for the id of one."""
+    return WeakKeyDictionary()
 
 
 def connection_id(connection: Any) -> str:
     """Return an id of a connection that no later connection gets."""
-    return _CONNECTION_IDS.setdefault(connection, uuid4().hex)
+    return _connection_ids().setdefault(connection, uuid4().hex)
 
 
 def given_session_id() -> str | None:
