@@ -19,7 +19,7 @@ COVERAGE := 98
 # Counting makes a test nearly twice as long, so only what is held is counted, by the tests that reach it. `make
 # coverage` counts everything.
 COUNTED_TESTS := $(addprefix tests/,types protocol server client interaction transports host/authorization host/gateway) \
-	$(wildcard tests/test_*.py)
+	$(wildcard tests/test_*.py) tests/cli/test_reload.py
 COUNTED := $(foreach part,$(COVERED),--cov=trunkline.$(subst /,.,$(part)))
 # One worker more than processors: many tests wait for a process or a clock.
 WORKERS := $(shell "$(PYTHON)" -c 'import os; print(1 + (os.cpu_count() or 1))' 2>/dev/null || echo auto)

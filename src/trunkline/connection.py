@@ -143,7 +143,7 @@ class Connection:
         self._unstarted: list[Exchange] | None = None
         if create_task is None:
             create_task = task_factory(self._loop)
-            if sys.version_info >= (3, 12) and type(create_task) is partial:
+            if sys.version_info >= (3, 12) and type(create_task) is partial:  # since Python 3.12
                 self._unstarted = [] if link.deliver_in_bursts(self._start_received) else None
         self._create_task: TaskFactory = create_task
         self._link = link
@@ -296,10 +296,10 @@ class Connection:
         exchange._work = work  # type: ignore[assignment]
         if self._unstarted is None:
             exchange.task = self._create_task(self._run(exchange))
-        else:
+        else:  # since Python 3.12
             self._unstarted.append(exchange)
 
-    def _start_received(self) -> None:
+    def _start_received(self) -> None:  # since Python 3.12
         """Start the requests of one read eagerly, in order; called by the link, outside of any task.
 
         Not before: one cancelled in the same read never starts, and all that do not suspend are answered in one write.
@@ -316,7 +316,7 @@ class Connection:
 
     async def _run(self, exchange: Exchange) -> None:
         """Await the result and send it; the one place where a handler's exception becomes an error response."""
-        if exchange.task is None:
+        if exchange.task is None:  # since Python 3.12
             # Started eagerly: this runs before the constructor of the task has returned.
             exchange.task = asyncio.current_task()
         work, exchange._work = exchange._work, None
