@@ -95,7 +95,7 @@ _TRANSPORT: ContextVar[str | None] = ContextVar("trunkline.compat.transport", de
 
 
 def set_transport(transport: str) -> Token[str | None]:
-    """Say which transport is served."""
+    """Set the name of the transport that is served."""
     return _TRANSPORT.set(transport)
 
 

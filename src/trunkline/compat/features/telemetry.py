@@ -46,7 +46,7 @@ _SPAN: ContextVar[Any] = ContextVar("trunkline.compat.span", default=None)
 
 
 def get_tracer(version: str | None = None) -> Any:
-    """Return the tracer, or None if nobody records spans or they are switched off."""
+    """Return the tracer, or None if no exporter is set up or spans are switched off."""
     if "opentelemetry.trace" not in sys.modules or settings.telemetry_mode == "off":
         return None
     from opentelemetry import trace
@@ -110,7 +110,7 @@ def _recorded(tracer: Any, name: str, kind: Any, attributes: Mapping[str, Any], 
 
 
 def note_component(component: Any) -> None:
-    """Say in the span of the request which component answers it."""
+    """Record in the span of the request which component answers it."""
     span = _SPAN.get()
     if span is None:
         return

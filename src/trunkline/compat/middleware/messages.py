@@ -98,7 +98,7 @@ def _params(message: Any, before: Any) -> Any:
 
 
 def handle_notification(server: Any, event: Any, last: Any) -> None:
-    """Run the middleware of a server around a notification; nobody waits for it."""
+    """Run the middleware of a server around a notification; no caller waits for it."""
     params = None if event.params is None else msgspec.json.decode(event.params)
     context = MiddlewareContext(message=params, type="notification", method=event.method)
 
